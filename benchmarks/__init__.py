@@ -1,0 +1,1 @@
+"""What is imitated: one folder a workload, every number with its source."""

@@ -1,0 +1,1 @@
+"""CDB, the Climate Data Benchmark: segmentation of extreme weather (NERSC)."""

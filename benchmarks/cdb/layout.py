@@ -1,0 +1,121 @@
+"""CDB's files: one climate image of 16 channels a file, three one-chunk HDF5 datasets in /climate, and stats.h5."""
+
+import threading
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution
+from dlio_bench.datagen import random_bytes
+from dlio_bench.datagen.formats import hdf5
+from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+
+FULL_SHAPE, TINY_SHAPE = (16, 768, 1152), (16, 48, 72)
+FULL_BYTES, TINY_BYTES = 60_171_786, 244_746
+GROUP, LIBVER = "climate", ("v108", "v108")  # this version bound gives the published size to the byte
+# TMQ, U850, V850, UBOT, VBOT, QREFHT, PS, PSL, T200, T500, PRECT, TS, TREFHT, Z1000, Z200, ZBOT
+CHANNELS = 16
+SOURCE = (
+    "NERSC/DL-Parallel-IO @290ed4a: slides Project_Progress_20180713 s13-s23 (HDFView); writer "
+    "azrael417/ClimDeepLearn @e2b6ca1 semanticsegm/tiramisu-tf/reformat_files.py"
+)
+
+# Class frequencies 0.982 / 0.00071 / 0.017 of background, tropical cyclone and atmospheric river, as thresholds on
+# 32-bit words. Source: mascarpone-tiramisu-tf-singlefile.py; the background takes what they leave of 1.
+_CYCLONE = round(0.00071 * 2**32)
+_CYCLONE_OR_RIVER = round((0.00071 + 0.017) * 2**32)
+
+_FIRST_YEAR, _DAYS, _STEPS, _RUNS = 2106, 365, 8, 3  # CAM5 counts no leap days; 3-hourly; run numbers are ours
+_CHANNEL, _LABELS = 0, CHANNELS  # streams: one a channel, then the labels
+_SLAB = 1 << 16  # values; drawn, measured and checked while they are in the processor's cache
+_buffers = threading.local()
+
+
+def layout(tiny: bool) -> Layout:
+    """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs."""
+    shape = TINY_SHAPE if tiny else FULL_SHAPE
+    plane = shape[1:]
+    return Layout(
+        workload="cdb",
+        variant="cori",
+        container="hdf5",
+        fields=(
+            *(Field(f"data[{channel}]", "<f4", plane) for channel in range(CHANNELS)),
+            Field("labels", "<f4", plane),  # 0, 1, 2 as floats
+            Field("stats", "<f4", (CHANNELS, 4)),  # mean, max, min, standard deviation of each channel of this sample
+        ),
+        full_files=62_738,
+        samples_per_file=1,
+        file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+        source=SOURCE,
+        tiny=tiny,
+        spec_files=spec_files,
+        write=partial(write, shape=shape),
+        auxiliary={"stats.h5": write_stats},
+    )
+
+
+def spec_files(files: int) -> tuple[FileSpec, ...]:
+    """data-2106-01-01-00-1.h5, ...: sorted by name, three runs of each 3-hour step, a calendar without leap days."""
+    return tuple(FileSpec(_name(number), number, 1) for number in range(files))
+
+
+def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int]) -> Written:
+    """One file, which holds one sample. OSError."""
+    data = _buffer(shape)
+    rows, checksums = [], []
+    for channel in range(CHANNELS):
+        values = data[channel].reshape(-1)
+        source = random_bytes.source(seed, spec.first, _CHANNEL + channel)
+        measured, crc = ChannelStats(), 0
+        for start in range(0, values.size, _SLAB):
+            slab = random_bytes.floats(source, min(_SLAB, values.size - start))
+            values[start : start + slab.size] = slab
+            measured = measured.plus(slab)
+            crc = crc32c(slab.data, crc)
+        rows.append(measured.row())
+        checksums.append(crc)
+    labels = _labels(random_bytes.source(seed, spec.first, _LABELS), shape[1] * shape[2]).reshape(shape[1:])
+    stats = np.array(rows, dtype="<f4")
+    offsets = hdf5.write_chunks(path, GROUP, {"data": data, "labels": labels, "stats": stats}, LIBVER)
+    plane = labels.nbytes
+    starts = [offsets["data"] + channel * plane for channel in range(CHANNELS)] + [offsets["labels"], offsets["stats"]]
+    lengths = [plane] * (CHANNELS + 1) + [stats.nbytes]
+    return Written(
+        extents=np.array([starts, lengths, lengths], dtype=np.int64).T[None],
+        checksums=np.array([[*checksums, crc32c(labels.data), crc32c(stats.data)]], dtype=np.uint32),
+    )
+
+
+def write_stats(path: Path, _seed: int) -> None:
+    """stats.h5: mean, max, min, standard deviation of each channel over the whole data set, float32 [16, 4]. OSError.
+
+    Under the random fill these are the values of the distribution that all channels are drawn from, known exactly.
+    """
+    hdf5.write_chunks(path, GROUP, {"stats": np.tile(known_distribution(), (CHANNELS, 1))}, LIBVER)
+
+
+def _labels(source: np.random.SFC64, pixels: int) -> npt.NDArray[np.float32]:
+    drawn = random_bytes.integers(source, pixels)
+    river = (drawn < _CYCLONE_OR_RIVER).view(np.uint8)
+    return (2 * river - (drawn < _CYCLONE).view(np.uint8)).astype("<f4")  # 1 where both hold
+
+
+def _name(number: int) -> str:
+    step, run = divmod(number, _RUNS)
+    day, hours = divmod(step, _STEPS)
+    year, day = divmod(day, _DAYS)
+    when = date(2001, 1, 1) + timedelta(days=day)  # any year without a leap day
+    return f"data-{_FIRST_YEAR + year}-{when:%m-%d}-{hours:02d}-{run + 1}.h5"
+
+
+def _buffer(shape: tuple[int, int, int]) -> npt.NDArray[np.float32]:
+    """One array a thread, used again for each file: fresh memory is slower to touch than the disk to write."""
+    if getattr(_buffers, "shape", None) != shape:
+        _buffers.shape, _buffers.data = shape, np.empty(shape, dtype="<f4")
+    data: npt.NDArray[np.float32] = _buffers.data
+    return data

@@ -1,0 +1,1 @@
+"""HEPCNNB: classification of calorimeter images (NERSC)."""

@@ -1,0 +1,1 @@
+"""ImageNet for ResNet-50: many small JPEG records in large shards."""

@@ -1,0 +1,21 @@
+"""ImageNet as ResNet-50 reads it: batch and step times."""
+
+from dlio_bench.benchmarks.imagenet.layout import layout
+from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
+
+_SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
+
+IMAGENET = Workload(
+    name="imagenet",
+    title="ImageNet for ResNet-50: a million small JPEG records in large TFRecord shards",
+    variants={"tfrecord": layout},
+    default_variant="tfrecord",
+    view=("record",),
+    batch=64,
+    batch_source=_SOURCE.format("v100"),
+    step_times=(
+        StepTime("v100", 0.195, 64, PUBLISHED, _SOURCE.format("v100")),
+        StepTime("a100", 0.435, 400, PUBLISHED, _SOURCE.format("a100")),
+        StepTime("h100", 0.224, 400, PUBLISHED, _SOURCE.format("h100")),
+    ),
+)

@@ -1,0 +1,37 @@
+"""One application: its dataset layouts, the view its readers deliver, its batch and its published step times."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dlio_bench.datagen.layout import Layout
+
+PUBLISHED, DERIVED, ESTIMATE = "published", "derived from published figures", "estimate"
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of compute in one training step of `batch` samples on one device.
+
+    `kind` is PUBLISHED, DERIVED (a quotient of published figures) or ESTIMATE (ours, from operation counts;
+    every output that shows the number says so). `source` names document and reasoning.
+    """
+
+    device: str  # lower case: "v100"
+    seconds: float
+    batch: int
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`variants` maps a name to (tiny: bool) -> Layout; `view` names the fields that compared readers deliver."""
+
+    name: str
+    title: str
+    variants: Mapping[str, Callable[[bool], Layout]]
+    default_variant: str
+    view: tuple[str, ...]
+    batch: int  # samples a rank and step
+    batch_source: str
+    step_times: tuple[StepTime, ...]

@@ -1,0 +1,1 @@
+"""What the bytes are: layouts, containers, generation, the manifest and what reads it."""

@@ -1,0 +1,141 @@
+"""A folder claimed for one dataset by one process, and its finished files until there is a manifest."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import Written
+from dlio_bench.datagen.manifest import NAME, FileEntry
+from dlio_bench.datagen.whole_files import part_of, publish, write_whole
+from dlio_bench.errors import EnvironmentFailure, UsageError
+
+PROGRESS, LOCK = ".progress", ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}  # file systems without locks: go on without
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is finished of a dataset: one small file for each of its files, so that a killed generation can go on."""
+
+    folder: Path  # of the dataset
+
+    def keep(self, number: int, size: int, written: Written) -> None:
+        """Record that file `number` is whole. OSError."""
+        path = self._path(number)
+        part = part_of(path)
+        with part.open("wb") as file:
+            np.savez(file, size=np.int64(size), extents=written.extents, checksums=written.checksums)
+        publish(part, path)
+
+    def finished(self, number: int, path: Path) -> tuple[int, Written] | None:
+        """Size and extents of file `number` when it is recorded as whole and `path` still has that size."""
+        try:
+            with np.load(self._path(number)) as kept:
+                size, written = int(kept["size"]), Written(kept["extents"], kept["checksums"])
+            return (size, written) if path.stat().st_size == size else None
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def forget(self) -> None:
+        """Remove the record. OSError."""
+        shutil.rmtree(self.folder / PROGRESS)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / PROGRESS / f"{number:07d}.npz"
+
+
+@contextmanager
+def claimed(folder: Path, spec: str, title: str) -> Iterator[Progress]:
+    """Hold `folder` for the dataset with the digest `spec`, made if absent.
+
+    UsageError when it holds anything else (`title` says what was asked for), EnvironmentFailure when another process
+    holds it. OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _refuse_foreign(folder, spec, title)
+    with _locked(folder):
+        _refuse_foreign(folder, spec, title)
+        (folder / PROGRESS).mkdir(exist_ok=True)
+        write_whole(folder / PROGRESS / "spec.json", json.dumps({"spec": spec, "title": title}).encode())
+        yield Progress(folder)
+
+
+def keep_intact(progress: Progress, dataset: Dataset) -> None:
+    """Turn a dataset with missing files back into an unfinished one that has all others. OSError."""
+    names = [field.name for field in dataset.manifest.fields]
+    for number, entry in enumerate(dataset.manifest.files):
+        if not _has_size(dataset.path(number), entry):
+            continue
+        ids = np.arange(entry.first, entry.first + entry.samples)
+        _, offsets, stored, delivered = dataset.locate(ids, names)
+        extents = np.stack([offsets, stored, delivered], axis=2)
+        progress.keep(number, entry.bytes, Written(extents, dataset.checksums(ids, names)))
+    (dataset.folder / NAME).unlink()
+
+
+def _has_size(path: Path, entry: FileEntry) -> bool:
+    return path.is_file() and path.stat().st_size == entry.bytes
+
+
+def _refuse_foreign(folder: Path, spec: str, title: str) -> None:
+    known = _spec(folder / NAME) or _spec(folder / PROGRESS / "spec.json")
+    if known is None:
+        foreign = sorted({entry.name for entry in folder.iterdir()} - {PROGRESS, LOCK})
+        if foreign:
+            raise UsageError(
+                f"{folder} holds '{foreign[0]}', which is not of the dataset to be generated there ({title}). "
+                "Choose an empty or new folder."
+            )
+    elif known[0] != spec:
+        raise UsageError(
+            f"{folder} holds another dataset ({known[1]}) than the one to be generated ({title}). "
+            "Choose another folder."
+        )
+
+
+def _spec(path: Path) -> tuple[str, str] | None:
+    """Digest and title of the dataset that a manifest or an unfinished record names; None when there is none."""
+    try:
+        raw = json.loads(path.read_bytes())
+        if path.name == NAME:
+            title = title_of(raw["workload"], raw["variant"], raw["tiny"], len(raw["files"]), raw["seed"])
+        else:
+            title = raw["title"]
+        return str(raw["spec"]), str(title)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return "", f"unreadable: {path}"
+
+
+def title_of(workload: str, variant: str, tiny: bool, files: int, seed: int) -> str:
+    """A dataset in a few words."""
+    return f"{workload} {variant}{' tiny' if tiny else ''}, {files} files, seed {seed}"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EnvironmentFailure(
+                f"Another process is generating a dataset in {folder}. Wait until it has ended and repeat the "
+                "command, which will then find the dataset whole or go on with it, or choose another folder."
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,125 @@
+"""A dataset on disk: its manifest, and where each sample lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.datagen import extents
+from dlio_bench.datagen.layout import Checksums, Extents
+from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, Manifest, file_sha256, from_json, sha256
+from dlio_bench.errors import DataError, UsageError
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """An opened dataset. Arrays are memory-mapped: what is not asked for is not read."""
+
+    folder: Path
+    manifest: Manifest
+    digest: str  # "sha256:...", of manifest.json
+    _firsts: Integers  # first sample of each file
+    _extents: Extents
+    _checksums: Checksums
+
+    @property
+    def samples(self) -> int:
+        """Samples in all files."""
+        return len(self._checksums)
+
+    def path(self, file: int) -> Path:
+        """Where file number `file` is."""
+        return self.folder / self.manifest.files[file].name
+
+    def field_index(self, names: Sequence[str]) -> list[int]:
+        """Numbers of these fields. UsageError for a name that the dataset does not have."""
+        known = [field.name for field in self.manifest.fields]
+        for name in names:
+            if name not in known:
+                raise UsageError(f"The dataset in {self.folder} has no field '{name}'. Its fields: {', '.join(known)}.")
+        return [known.index(name) for name in names]
+
+    def locate(self, ids: Integers, fields: Sequence[str]) -> tuple[Integers, Integers, Integers, Integers]:
+        """(file int64 [n], offset, stored bytes, delivered bytes; each int64 [n, fields]) of the samples `ids`.
+
+        IndexError for an id outside [0, samples).
+        """
+        ids = self._checked(ids)
+        files = np.searchsorted(self._firsts, ids, side="right") - 1
+        rows = ids - self._firsts[files]
+        return files, *extents.locate(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
+
+    def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
+        """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
+        return self._checksums[np.ix_(self._checked(ids), np.array(self.field_index(fields), dtype=np.int64))]
+
+    def _checked(self, ids: Integers) -> Integers:
+        ids = np.asarray(ids, dtype=np.int64)
+        if ids.size and not 0 <= ids.min() <= ids.max() < self.samples:
+            raise IndexError(f"sample ids {ids.min()}..{ids.max()} of a dataset of {self.samples} samples")
+        return ids
+
+
+def open_dataset(folder: Path) -> Dataset:
+    """Open the dataset in `folder`, its tables checked against the manifest's digests (its samples are not read).
+
+    UsageError when there is no such folder, DataError when it holds no whole dataset.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"There is no dataset folder {folder}. Give the folder of a dataset, or generate one there.")
+    path = folder / NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{folder} holds no {NAME}: it is no dataset, or its generation did not end. Generate it (a generation "
+            "that was interrupted goes on where it stopped), or give the folder of a dataset."
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}. Make it readable for this user.") from error
+    manifest = from_json(content, path)
+    fields = len(manifest.fields)
+    table = _array(folder / EXTENTS, manifest.extents_sha256, np.int64)
+    checksums = _array(folder / CHECKSUMS, manifest.checksums_sha256, np.uint32)
+    shapes = {extents.AFFINE: (fields, 3), extents.TABLE: (manifest.samples, fields, 3)}
+    if table.shape != shapes.get(manifest.encoding) or checksums.shape != (manifest.samples, fields):
+        raise DataError(f"{path} does not fit its {EXTENTS} and {CHECKSUMS}. {_ANEW.format(folder)}")
+    firsts = np.array([file.first for file in manifest.files], dtype=np.int64)
+    return Dataset(folder, manifest, sha256(content), firsts, table, checksums)
+
+
+def missing_or_resized(dataset: Dataset) -> list[str]:
+    """One line for each file that is absent or has not the size it was written with; empty when all is in place."""
+    problems = []
+    sizes = {entry.name: entry.bytes for entry in dataset.manifest.files}
+    sizes |= {entry.name: entry.bytes for entry in dataset.manifest.auxiliary}
+    for name, expected in sizes.items():
+        path = dataset.folder / name
+        try:
+            found = path.stat().st_size
+        except OSError as error:
+            problems.append(f"{path} cannot be found: {error.strerror}")
+            continue
+        if found != expected:
+            problems.append(f"{path} has {found} bytes instead of {expected}")
+    return problems
+
+
+def _array(path: Path, digest: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    try:
+        if file_sha256(path) != digest:
+            raise DataError(f"{path} is not the file that its manifest describes. {_ANEW.format(path.parent)}")
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}. {_ANEW.format(path.parent)}") from error
+    if array.dtype != dtype:
+        raise DataError(f"{path} holds {array.dtype} instead of {dtype}. {_ANEW.format(path.parent)}")
+    return array
+
+
+_ANEW = "Delete the folder {} and generate the dataset anew."

@@ -1,0 +1,163 @@
+"""TFRecord files: framed records with masked CRC32C, plain or inside one GZIP stream.
+
+A record is: length uint64, masked CRC of these 8 bytes uint32, payload, masked CRC of the payload uint32; all
+little-endian. Source: tensorflow/core/lib/io/record_writer.h and tensorflow/core/lib/hash/crc32c.h (Mask).
+"""
+
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+from isal import igzip_lib, isal_zlib
+
+from dlio_bench.datagen.layout import Written
+from dlio_bench.errors import DataError
+
+Piece = bytes | bytearray | memoryview  # a record is given in pieces, so that large arrays are never copied
+HEAD, TAIL = 12, 4
+
+# Levels 1 and 2 give the same size on counts, and level 3 a larger one, more slowly. The compressed bytes may differ
+# between processors (ISA-L has code of its own for each SIMD set); what they unpack to does not.
+GZIP_LEVEL = 1
+_GZIP_WINDOW = 31  # zlib's wbits for the largest window with a gzip header, which then holds no time
+_SLAB = 1 << 18  # unpacked a piece at a time, so that it is copied out of the processor's cache
+_BUFFER = 1 << 20
+_IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub names an instance
+
+
+def masked(crc: int) -> int:
+    """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def head(length: int) -> bytes:
+    """The 12 bytes before a payload of `length` bytes."""
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked(crc32c(packed)))
+
+
+def tail(crc: int) -> bytes:
+    """The 4 bytes behind a payload whose CRC32C is `crc`."""
+    return struct.pack("<I", masked(crc))
+
+
+def write(path: Path, records: Iterable[Sequence[Piece]]) -> Written:
+    """Write a plain TFRecord file; one field a sample, the payload. OSError."""
+    extents, checksums = [], []
+    offset = 0
+    with path.open("wb", buffering=_BUFFER) as file:
+        for pieces in records:
+            length, crc = _measure(pieces)
+            file.write(head(length))
+            for piece in pieces:
+                file.write(piece)
+            file.write(tail(crc))
+            extents.append((offset + HEAD, length, length))
+            checksums.append(crc)
+            offset += HEAD + length + TAIL
+    return _written(extents, checksums)
+
+
+def write_gzip(path: Path, pieces: Sequence[Piece], level: int = GZIP_LEVEL) -> Written:
+    """Write a GZIP TFRecord file of one record: its stored extent is the whole file. OSError."""
+    length, crc = _measure(pieces)
+    packer = isal_zlib.compressobj(level, isal_zlib.DEFLATED, _GZIP_WINDOW)
+    stored = 0
+    with path.open("wb") as file:
+        for piece in (head(length), *pieces, tail(crc)):
+            stored += file.write(packer.compress(piece))
+        stored += file.write(packer.flush())
+    return _written([(0, stored, length)], [crc])
+
+
+def decode_gzip(stored: memoryview, out: memoryview) -> None:
+    """Unpack a GZIP TFRecord file of one record into `out`, which has the length of its payload.
+
+    GZIP's own CRC covers the payload, and is checked. DataError.
+    """
+    unpacker = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    try:
+        if unpacker.decompress(stored, HEAD) != head(len(out)):
+            raise DataError(f"The record inside is not one of {len(out)} bytes.")
+        at = 0
+        while at < len(out):
+            piece = unpacker.decompress(b"", min(_SLAB, len(out) - at))
+            if not piece:
+                raise DataError(f"The GZIP stream ends after {at} of {len(out)} bytes.")
+            out[at : at + len(piece)] = piece
+            at += len(piece)
+        rest = unpacker.decompress(b"", TAIL + 1)
+    except (_IsalError, EOFError) as error:
+        raise DataError(f"The GZIP stream cannot be unpacked: {error}.") from error
+    if len(rest) != TAIL or not unpacker.eof:
+        raise DataError("The GZIP stream does not end with its first record.")
+
+
+def index(path: Path) -> npt.NDArray[np.int64]:
+    """Where the payloads of a plain file lie: int64 [records, 2] = offset, length. Reads the heads only. DataError."""
+    extents = []
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        offset = 0
+        while offset < size:
+            file.seek(offset)
+            length = _length(file.read(HEAD), path, offset)
+            if offset + HEAD + length + TAIL > size:
+                raise DataError(f"{path} ends inside the record at byte {offset}. {_ANEW}")
+            extents.append((offset + HEAD, length))
+            offset += HEAD + length + TAIL
+    return np.array(extents, dtype=np.int64).reshape(-1, 2)
+
+
+def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
+    """The payloads of a file, one after the other, each checked against its CRC. DataError."""
+    try:
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            yield from _stream(file, path)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{path}: the GZIP stream cannot be unpacked: {error}. {_ANEW}") from error
+
+
+def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    offset = 0
+    while start := file.read(HEAD):
+        length = _length(start, path, offset)
+        payload, end = file.read(length), file.read(TAIL)
+        if len(payload) < length or len(end) < TAIL:
+            raise DataError(f"{path} ends inside the record at byte {offset}. {_ANEW}")
+        if end != tail(crc32c(payload)):
+            raise DataError(f"{path}: the record at byte {offset} does not match its CRC32C. {_ANEW}")
+        yield payload
+        offset += HEAD + length + TAIL
+
+
+def _length(start: bytes, path: Path, offset: int) -> int:
+    length = int.from_bytes(start[:8], "little")
+    if start != head(length):
+        raise DataError(f"{path} has no TFRecord at byte {offset}: its length does not match its CRC32C. {_ANEW}")
+    return length
+
+
+def _measure(pieces: Sequence[Piece]) -> tuple[int, int]:
+    length = crc = 0
+    for piece in pieces:
+        length += len(piece)
+        crc = crc32c(piece, crc)
+    return length, crc
+
+
+def _written(extents: list[tuple[int, int, int]], checksums: list[int]) -> Written:
+    return Written(
+        extents=np.array(extents, dtype=np.int64).reshape(-1, 1, 3),
+        checksums=np.array(checksums, dtype=np.uint32).reshape(-1, 1),
+    )
+
+
+_ANEW = "Restore the file, or generate the dataset anew."

@@ -1,0 +1,1 @@
+"""Ranks and machines: communication, launchers, what a host is."""

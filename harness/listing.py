@@ -1,0 +1,79 @@
+"""`dlio-bench list`: the workloads with their data and step times, and the readers."""
+
+import textwrap
+from typing import Any
+
+from dlio_bench.benchmarks.registry import WORKLOADS, find
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.units import format_bytes, format_seconds
+
+WIDTH = 80
+
+
+def listing() -> dict[str, Any]:
+    """Everything that can be run, as JSON."""
+    workloads = []
+    for workload in map(find, WORKLOADS):
+        layouts = {name: make(False) for name, make in workload.variants.items()}
+        workloads.append(
+            {
+                "name": workload.name,
+                "title": workload.title,
+                "default_variant": workload.default_variant,
+                "variants": {
+                    name: {
+                        "container": layout.container,
+                        "samples_per_file": layout.samples_per_file,
+                        "file_bytes": layout.file_bytes,
+                        "full_files": layout.full_files,
+                        "source": layout.source,
+                    }
+                    for name, layout in layouts.items()
+                },
+                "view": list(workload.view),
+                "batch": workload.batch,
+                "batch_source": workload.batch_source,
+                "step_times": [
+                    {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
+                    for t in workload.step_times
+                ],
+            }
+        )
+    readers = [
+        {
+            "name": policy.name,
+            "aliases": [alias for alias, name in ALIASES.items() if name == policy.name],
+            "order": policy.order,
+            "placement": policy.placement,
+            "delivery": policy.delivery,
+            "runnable": policy.runnable,
+            "source": policy.source,
+        }
+        for policy in POLICIES.values()
+    ]
+    return {"workloads": workloads, "readers": readers}
+
+
+def render(found: dict[str, Any]) -> str:
+    """The listing as text, at most 80 columns."""
+    lines = ["Workloads"]
+    for workload in found["workloads"]:
+        lines.append(f"  {workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
+        for name, variant in workload["variants"].items():
+            default = " (default)" if name == workload["default_variant"] else ""
+            lines.append(
+                f"    {name}{default}: {variant['container']}, {variant['full_files']} files of "
+                f"{format_bytes(variant['file_bytes'])}, {variant['samples_per_file']} sample"
+                f"{'s' if variant['samples_per_file'] > 1 else ''} each"
+            )
+        for step in workload["step_times"]:
+            head = f"    step on {step['device'].upper()}: {format_seconds(step['seconds'])} for a batch of {step['batch']}"
+            lines += textwrap.wrap(f"{head} ({step['kind']}; {step['source']})", WIDTH, subsequent_indent=" " * 6)
+    lines += ["", "Readers (order x placement x delivery)"]
+    for reader in found["readers"]:
+        names = ", ".join([*reader["aliases"], reader["name"]])
+        later = "" if reader["runnable"] else "  [not in this version]"
+        lines.append(f"  {names}{later}")
+        lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
+        lines += textwrap.wrap(reader["source"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)

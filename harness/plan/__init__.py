@@ -1,0 +1,1 @@
+"""Who reads which sample when: pure functions that return arrays."""

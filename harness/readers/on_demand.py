@@ -1,0 +1,36 @@
+"""Delivery on demand: the trainer's own thread reads each sample when the batch is asked for."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dlio_bench.harness.readers.session import Batch, OpenExtents, Planned, Tally, touched
+
+
+class OnDemand:
+    """One buffer of one batch, filled sample by sample in the caller's thread."""
+
+    def __init__(self, open_extents: OpenExtents) -> None:
+        self._open_extents = open_extents
+        self._buffer = touched(0)
+        self.options: dict[str, int] = {"threads": 0, "slots": 1}
+
+    @contextmanager
+    def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
+        """See Reader.session."""
+        size = max((batch.bytes for batch in plan), default=0)
+        if len(self._buffer) < size:
+            self._buffer = touched(size)
+        extents = self._open_extents()
+
+        def batches() -> Iterator[Batch]:
+            memory = memoryview(self._buffer)
+            for batch in plan:
+                for i in range(len(batch.ids)):
+                    out = memory[batch.starts[i] : batch.starts[i + 1]]
+                    extents.read(batch.ids[i : i + 1], out, tally.of(batch.epoch))
+                yield Batch(batch.ids, self._buffer[: batch.bytes], batch.starts)
+
+        try:
+            yield batches()
+        finally:
+            extents.close()

@@ -1,0 +1,33 @@
+"""The failures a user can act on. Each message is one paragraph: the thing, its value, the fix.
+
+The command line prints the message (never a traceback) and exits with the status:
+2 usage, 4 launch or environment failure, 5 data verification failed. (1, limit missed,
+and 3, INVALID, are verdicts on a finished run and not errors.)
+"""
+
+
+class BenchError(Exception):
+    """Base of every failure that is reported by message and exit status alone."""
+
+    status = 4
+
+
+class UsageError(BenchError):
+    """The command line, or a file the user wrote, asks for something that cannot be."""
+
+    status = 2
+
+
+class EnvironmentFailure(BenchError):
+    """The machine, the launcher, the file system or a rank failed."""
+
+    status = 4
+
+
+class DataError(BenchError):
+    """A dataset's bytes are not what its manifest says."""
+
+    status = 5
+
+
+ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}

@@ -1,0 +1,1 @@
+"""One run: sized, launched, timed, checked, and written down."""

@@ -1,0 +1,98 @@
+"""What was looked at before a result is believed: each check with what was expected and what was found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.run.job import Job
+from dlio_bench.units import format_seconds
+
+MOST_RESIDENT = 0.01  # of a dataset, for a trial to count as cold
+MOST_OVERRUN = 0.05  # of emulated compute: beyond it the CPU was so busy that the emulated device is not credible
+JUDGED_STEP = 0.005  # seconds: waits shorter than a scheduler's slice overrun on any busy machine, and prove nothing
+MOST_CLOCK_DRIFT = 0.01  # of a trial by which wall and monotonic clock may disagree: beyond it the clock was stepped
+
+
+def checks(job: Job, shape: Shape, trials: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[dict[str, Any]]:
+    timed = [trial for trial in trials if not trial["warmup"]]
+    results = [
+        # a rank that differs has ended the run before this point (run.rank)
+        _check(
+            "same everywhere",
+            True,
+            f"{job.ranks} ranks, one code, one dataset",
+            f"{job.ranks} ranks, one code, one dataset",
+        ),
+        _bytes_check(trials),
+        _clock_check(timed),
+    ]
+    if verified := own["verified"]:
+        once, epochs = verified["epochs_once"], verified["epochs"]
+        each = f"each of {shape.samples - shape.dropped} planned samples once in {epochs} epochs"
+        results.append(
+            _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
+        )
+        bad, fields = verified["damaged_fields"], verified["fields"]
+        found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
+        results.append(_check("content", not bad, f"CRC32C of {fields} stored fields as generated", found))
+        altered, deliveries = verified["altered_deliveries"], verified["deliveries"]
+        found = "all equal" if not altered else f"{altered} differ"
+        results.append(
+            _check("delivered bytes", not altered, f"64 bytes of {deliveries} timed deliveries as verified", found)
+        )
+    if job.cache.startswith("cold"):
+        results.append(_cold_check(timed))
+    if job.cache == "warm":
+        results.append(_warm_check(timed))
+    if job.step_seconds > 0:
+        results.append(_overrun_check(timed, job.step_seconds))
+    return results
+
+
+def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:
+    return {"name": name, "ok": ok, "expected": expected, "found": found}
+
+
+def _bytes_check(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    planned = sum(epoch["bytes_planned"] for trial in trials for epoch in trial["epochs"])
+    requested = sum(epoch["bytes_requested"] for trial in trials for epoch in trial["epochs"])
+    return _check("bytes as planned", planned == requested, f"{planned} bytes read from files", f"{requested} bytes")
+
+
+def _clock_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    worst = max(abs(trial["clock_drift_seconds"]) / trial["elapsed_seconds"] for trial in timed)
+    expected = f"wall and monotonic clock within {MOST_CLOCK_DRIFT:.0%} in a trial"
+    return _check("steady clock", worst <= MOST_CLOCK_DRIFT, expected, f"within {worst:.2%}")
+
+
+def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    hosts = [host for trial in timed for host in trial["cache"]["hosts"].values()]
+    expected = f"at most {MOST_RESIDENT:.0%} of the dataset in the page cache before a trial"
+    if any(host["memory_backed"] for host in hosts):
+        return _check(
+            "cold cache",
+            False,
+            expected,
+            "the dataset lies in memory (tmpfs): it cannot be cold; use --cache warm or a disk",
+        )
+    if not all(host["attestable"] for host in hosts):
+        notes = " ".join(sorted({host["note"] for host in hosts if host["note"]}))
+        return _check("cold cache", True, expected, f"not attestable: dropped, but not proven cold. {notes}".strip())
+    worst = max(host["resident_share"] for host in hosts)
+    return _check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {worst:.2%}")
+
+
+def _warm_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    least = min(host["resident_share"] for trial in timed for host in trial["cache"]["hosts"].values())
+    return _check(
+        "warm cache", least >= 1 - MOST_RESIDENT, f"at least {1 - MOST_RESIDENT:.0%} in the page cache", f"{least:.2%}"
+    )
+
+
+def _overrun_check(timed: Sequence[Mapping[str, Any]], step_seconds: float) -> dict[str, Any]:
+    worst = max(trial["compute_actual_seconds"] / trial["compute_asked_seconds"] - 1 for trial in timed)
+    expected = f"emulated compute at most {MOST_OVERRUN:.0%} longer than asked"
+    if step_seconds < JUDGED_STEP:
+        found = f"{worst:+.1%}, not judged: steps of {format_seconds(step_seconds)} are too short for it"
+        return _check("emulated compute", True, expected, found)
+    return _check("emulated compute", worst <= MOST_OVERRUN, expected, f"{worst:+.1%} in the worst trial")

@@ -1,0 +1,230 @@
+"""From what the ranks brought home to the draft of a result: facts and checks, no judgement."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.run.checks import checks
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.sizing import STEPS
+from dlio_bench.harness.timeline import PHASES
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the command knows of a run and its ranks need not."""
+
+    workload: Workload
+    dataset: Dataset
+    made_here: bool
+    step_time: StepTime | None
+    notes: tuple[str, ...]
+    launcher: str
+    argv: tuple[str, ...]
+    startup_seconds: float
+    node_memory_bytes: int
+
+
+Steps = Mapping[str, npt.NDArray[Any]]
+
+
+def draft(
+    reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
+) -> dict[str, Any]:
+    """One reader's draft result: `measured` is the job's measured.json, `own` and `steps` the reader's json and npz."""
+    shape = Shape(setting.dataset.samples, job.ranks, job.batch)
+    trials = [
+        _trial(
+            job,
+            shape,
+            [facts[number] for facts in own["ranks"]],
+            measured,
+            _epoch_seconds(steps, number),
+            own["options"],
+        )
+        for number in range(job.warmup_trials + job.trials)
+    ]
+    manifest, policy = setting.dataset.manifest, find(reader)
+    return {
+        "schema": "dlio-bench/result/1",
+        "kind": "run",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": ["dlio-bench", *sys.argv[1:]],
+        "version": __version__,
+        "workload": {"name": setting.workload.name, "title": setting.workload.title},
+        "dataset": {
+            "digest": setting.dataset.digest,
+            "folder": str(setting.dataset.folder),
+            "variant": manifest.variant,
+            "fill": manifest.fill,
+            "seed": manifest.seed,
+            "files": len(manifest.files),
+            "samples": setting.dataset.samples,
+            "stored_bytes": sum(file.bytes for file in manifest.files),
+            "view": list(job.view),
+            "view_bytes": trials[0]["bytes_useful"] / trials[0]["samples"],
+            "owner": "made" if setting.made_here else "given",
+        },
+        "policy": {
+            "alias": reader,
+            "name": policy.name,
+            "order": policy.order,
+            "placement": policy.placement,
+            "delivery": policy.delivery,
+            "source": policy.source,
+            "options": own["options"],
+        },
+        "plan": {
+            "nodes": job.nodes,
+            "ranks_per_node": job.ranks_per_node,
+            "ranks": job.ranks,
+            "batch": job.batch,
+            "published_batch": setting.workload.batch,
+            "epochs": job.epochs,
+            "steps_per_epoch": shape.steps,
+            "steps": shape.steps * job.epochs,
+            "samples_per_epoch": shape.samples - shape.dropped,
+            "dropped_samples": shape.dropped,
+            "seed": job.seed,
+            "sync": job.sync,
+            "trials": job.trials,
+            "warmup_trials": job.warmup_trials,
+            "cache": job.cache,
+            "view_bytes_per_epoch": trials[0]["epochs"][0]["bytes_useful"],
+            "node_memory_bytes": setting.node_memory_bytes,
+            "comparable": shape.steps * job.epochs >= STEPS,
+            "notes": list(setting.notes),
+        },
+        "compute": _compute(job, setting.step_time),
+        "marks": _marks(job, setting, trials),
+        "checks": checks(job, shape, trials, own),
+        "trials": trials,
+        "environment": {
+            "hosts": measured["hosts"],
+            "rank_hosts": measured["rank_hosts"],
+            "rank_memory_bytes": measured["rank_memory_bytes"],
+            "tier_folders": list(job.tier_folders),
+            "launcher": {"name": setting.launcher, "argv": list(setting.argv)},
+            "mpi": measured["mpi"],
+            "startup_seconds": setting.startup_seconds,
+            "code_digest": job.code_digest,
+        },
+    }
+
+
+def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
+    """Seconds of each epoch: first step's start to last step's end, on the slowest rank."""
+    starts = steps["start"][trial]  # [ranks, steps]
+    ends = starts + sum(steps[phase][trial] for phase in PHASES)
+    epochs = steps["epoch"]
+    return [
+        float((ends[:, epochs == e].max(axis=1) - starts[:, epochs == e].min(axis=1)).max()) for e in np.unique(epochs)
+    ]
+
+
+def _trial(
+    job: Job,
+    shape: Shape,
+    ranks: Sequence[Mapping[str, Any]],
+    measured: Mapping[str, Any],
+    seconds: Sequence[float],
+    options: Mapping[str, int],
+) -> dict[str, Any]:
+    """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments."""
+    elapsed = sum(min(parts) for parts in zip(*(rank["enclosing_seconds"] for rank in ranks), strict=True))
+    epochs = [
+        {
+            "epoch": epoch,
+            "seconds": seconds[epoch],
+            "bytes_useful": sum(rank["useful"][epoch] for rank in ranks),
+            "bytes_requested": sum(rank["requested"][epoch] for rank in ranks),
+            "bytes_planned": sum(rank["stored"][epoch] for rank in ranks),
+            "bytes_device": _sum_known([rank["device"][epoch] for rank in ranks]),
+        }
+        for epoch in range(job.epochs)
+    ]
+    busy = [rank["host_cpu"] for rank in ranks if rank["host_cpu"] is not None]
+    return {
+        "trial": ranks[0]["trial"],
+        "warmup": ranks[0]["trial"] < job.warmup_trials,
+        "seed": ranks[0]["seed"],
+        "elapsed_seconds": elapsed,
+        "steps": shape.steps * job.epochs,
+        "samples": shape.steps * job.epochs * job.batch * job.ranks,
+        "cache": {"asked": job.cache, "hosts": _residency(ranks, measured["rank_hosts"])},
+        "epochs": epochs,
+        "bytes_useful": sum(epoch["bytes_useful"] for epoch in epochs),
+        "bytes_requested": sum(epoch["bytes_requested"] for epoch in epochs),
+        "bytes_device": _sum_known([epoch["bytes_device"] for epoch in epochs]),
+        "read_seconds": sum(rank["read_seconds"] for rank in ranks),
+        "decode_seconds": sum(rank["decode_seconds"] for rank in ranks),
+        "compute_asked_seconds": job.step_seconds * shape.steps * job.epochs * job.ranks,
+        "compute_actual_seconds": sum(rank["compute_seconds"] for rank in ranks),
+        "cpu_seconds": sum(rank["cpu_seconds"] for rank in ranks),
+        "host_cpu_busy_share": max((host["busy"] for host in busy), default=None),
+        "host_iowait_share": max((host["iowait"] for host in busy), default=None),
+        "cores": sum(host["cores"] for host in measured["hosts"].values()),
+        "clock_drift_seconds": max((rank["clock_drift"] for rank in ranks), key=abs),
+        # a reader without threads of its own reads in the trainer's
+        "reader_threads": job.ranks * max(options["threads"], 1),
+        "rank_bytes": [sum(rank["useful"]) for rank in ranks],
+    }
+
+
+def _residency(ranks: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict[str, Any]:
+    """Per host: the share of the dataset found in its page cache before the clock started, the worst segment."""
+    found: dict[str, Any] = {}
+    for host in sorted(set(hosts)):
+        shares = [rank["residency"] for rank, its_host in zip(ranks, hosts, strict=True) if its_host == host]
+        segments = list(zip(*shares, strict=True))
+        total = sum(share["bytes"] for share in segments[0])
+        notes = sorted({share["note"] for segment in segments for share in segment if share["note"]})
+        found[host] = {
+            "resident_share": max(sum(s["resident_bytes"] for s in segment) for segment in segments) / max(total, 1),
+            "attestable": all(share["attestable"] for segment in segments for share in segment),
+            "memory_backed": any(share["memory_backed"] for segment in segments for share in segment),
+            "bytes": total,
+            "note": " ".join(notes),
+        }
+    return found
+
+
+def _compute(job: Job, step_time: StepTime | None) -> dict[str, Any]:
+    if step_time is None:
+        return {"mode": "none", "device": None, "asked_step_seconds": 0.0, "kind": None, "source": None}
+    return {
+        "mode": "emulate",
+        "device": step_time.device,
+        "asked_step_seconds": job.step_seconds,
+        "kind": step_time.kind,
+        "source": f"{step_time.seconds:g} s for a batch of {step_time.batch}: {step_time.source}",
+    }
+
+
+def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    hosts = [host for trial in trials for host in trial["cache"]["hosts"].values()]
+    marks = {
+        "TINY": setting.dataset.manifest.tiny,
+        "VIRTUAL NODES": job.virtual,
+        "EMULATED COMPUTE": setting.step_time is not None,
+        "ESTIMATED STEP TIME": setting.step_time is not None and setting.step_time.kind == ESTIMATE,
+        "REDUCED BATCH": job.batch < setting.workload.batch,
+        "CACHE NOT ATTESTED": job.cache.startswith("cold") and not all(host["attestable"] for host in hosts),
+        "CONTENT NOT VERIFIED": not job.verify,
+    }
+    return [mark for mark, holds in marks.items() if holds]
+
+
+def _sum_known(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,52 @@
+"""What every rank of a run is told: one JSON file in the run's work folder."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+JOB_FILE = "job.json"
+CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
+SYNC_MODES = ("step", "epoch", "none")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The measurement that was asked for. Sizes in bytes, times in seconds; all readers share one plan and dataset."""
+
+    workload: str
+    readers: tuple[str, ...]
+    nodes: int
+    ranks_per_node: int
+    virtual: bool
+    dataset: str  # folder
+    dataset_digest: str
+    code_digest: str
+    view: tuple[str, ...]
+    batch: int
+    epochs: int
+    trials: int
+    warmup_trials: int
+    seed: int
+    cache: str
+    sync: str
+    step_seconds: float  # asked of the emulated compute, 0 for none
+    threads: int
+    staging_bytes: int
+    verify: bool
+    tier_folders: tuple[str, ...]  # node -> its local-tier folder
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in the whole job."""
+        return self.nodes * self.ranks_per_node
+
+    def save(self, folder: Path) -> None:
+        """Write the job where its ranks look for it."""
+        (folder / JOB_FILE).write_text(json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Job":
+        """Read the job of a work folder."""
+        values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

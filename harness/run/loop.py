@@ -1,0 +1,65 @@
+"""The timed loop: get -> check -> compute -> exchange, step by step. It fits one screen."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy.typing as npt
+import numpy as np
+
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.readers.session import Batch
+from dlio_bench.harness.run.consumer import marks, require_planned
+from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.compute import wait
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """Seconds of this rank's loop, and of its own interval around both barriers, which encloses everybody's work."""
+
+    loop: float
+    enclosing: float
+    started: float
+
+
+def run(  # noqa: PLR0913 - the parts of a step, each named
+    comm: Comm,
+    batches: Iterator[Batch],
+    steps: Sequence[npt.NDArray[np.int64]],
+    epoch_starts: Sequence[bool],
+    log: StepLog,
+    *,
+    step_seconds: float,
+    sync: str,
+    at_epoch: Callable[[], None],
+) -> Elapsed:
+    """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
+
+    t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
+    (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
+    """
+    clock, rows, samples = time.perf_counter, log.clock, log.samples
+    t0 = clock()
+    comm.barrier()
+    started = clock()
+    for step, ids in enumerate(steps):
+        if epoch_starts[step]:
+            at_epoch()
+            if sync == "epoch":
+                comm.barrier()
+        row = rows[step]
+        row[0] = clock()
+        batch = next(batches)
+        row[1] = clock()
+        require_planned(batch, ids)
+        samples[step] = marks(batch)
+        row[2] = clock()
+        wait(step_seconds)
+        row[3] = clock()
+        if sync == "step":
+            comm.barrier()
+        row[4] = clock()
+    ended = clock()
+    comm.barrier()
+    return Elapsed(ended - started, clock() - t0, started)

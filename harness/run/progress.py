@@ -1,0 +1,62 @@
+"""One line of progress on a terminal; a line every ten seconds elsewhere; nothing in the timed loop but one print an epoch."""
+
+import sys
+import time
+from typing import Any, TextIO
+
+from dlio_bench.units import format_bytes, format_seconds
+
+QUIET_SECONDS = 10.0  # between two lines where output is not a terminal
+
+
+class Progress:
+    """Shows what a run is doing on stderr."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._started = time.monotonic()
+        self._last = -QUIET_SECONDS
+        self._what: dict[str, Any] = {}
+        self.heading = ""
+        self.trials = 0
+
+    def bytes_written(self, done: int, total: int) -> None:
+        """Generation: `done` of `total` bytes are on disk."""
+        if done == 0:
+            self._started = time.monotonic()
+        seconds = time.monotonic() - self._started
+        rate = done / seconds if seconds > 0 and done else 0.0
+        left = f"  eta {format_seconds((total - done) / rate)}" if rate else ""
+        speed = f"  {format_bytes(rate)}/s" if rate else ""
+        self._show(f"making the dataset  {format_bytes(done)} of {format_bytes(total)}{speed}{left}")
+
+    def event(self, event: dict[str, Any]) -> None:
+        """What rank 0 says of a running job (see run.rank)."""
+        kind = event["event"]
+        self._what |= event
+        if kind == "ready":
+            self._show(f"{self.heading}  ranks are up")
+        elif kind == "verify":
+            self._show(f"{self.heading}  {event['reader']}  verifying content")
+        elif "reader" in self._what:
+            trial = self._what["trial"] + 1
+            epoch = f"  epoch {event['epoch'] + 1}" if kind == "epoch" else ""
+            self._show(f"{self.heading}  {self._what['reader']}  trial {trial}/{self.trials}{epoch}")
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._terminal:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _show(self, line: str) -> None:
+        now = time.monotonic()
+        if self._terminal:
+            self._stream.write(f"\r\x1b[K{line}")
+        elif now - self._last >= QUIET_SECONDS:
+            self._stream.write(line + "\n")
+        else:
+            return
+        self._last = now
+        self._stream.flush()

@@ -1,0 +1,144 @@
+"""What one rank does: check that everybody runs the same thing, run the trials, verify, and hand the times to rank 0."""
+
+import contextlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.errors import BenchError, EnvironmentFailure
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm, connect, mpi_version
+from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.process import EVENT, die_with_parent
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.trial import Trial, TrialTimes
+from dlio_bench.harness.run.verification import Verified, verify
+from dlio_bench.harness.training.compute import fine_timers
+
+MEASURED = "measured.json"
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
+    """Run the whole job on this rank; rank 0 leaves `measured.json` and a json and npz for each reader in `folder`.
+
+    `tell` is called on rank 0 with what is being done, for a progress line.
+    """
+    if comm.rank != 0:
+        tell = _silent
+    fine_timers()
+    dataset = _same_everywhere(job, comm)
+    idle = resident_bytes()
+    comm.barrier()
+    tell({"event": "ready"})
+    hosts = comm.allgather(host_name())
+    described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
+    memory = comm.gather(idle)
+
+    readers = {
+        name: open_reader(find(name), dataset, job.view, threads=job.threads, staging_bytes=job.staging_bytes)
+        for name in job.readers
+    }
+    shape = Shape(dataset.samples, job.ranks, job.batch)
+    times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
+    for number in range(job.warmup_trials + job.trials):
+        # readers take turns within a trial, so that a drift of the machine meets all of them alike
+        for name, reader in readers.items():
+            tell({"event": "trial", "reader": name, "trial": number})
+            trial = Trial(job, dataset, shape, find(name).order, number, hosts)
+            times[name].append(trial.run(reader, comm, lambda epoch: tell({"event": "epoch", "epoch": epoch})))
+    verified: dict[str, Verified | None] = {}
+    for name, reader in readers.items():
+        tell({"event": "verify", "reader": name})
+        verified[name] = verify(reader, job, dataset, shape, times[name], comm) if job.verify else None
+
+    for name, reader in readers.items():
+        gathered = comm.gather([trial.arrays() for trial in times[name]])
+        facts = comm.gather([trial.facts() for trial in times[name]])
+        if gathered is not None and facts is not None:
+            np.savez(folder / f"{name}.npz", **_stack(gathered))  # type: ignore[arg-type]  # NumPy's stub wants allow_pickle here
+            result = verified[name]
+            (folder / f"{name}.json").write_text(
+                json.dumps({"options": reader.options, "ranks": facts, "verified": result and result.to_json()})
+            )
+    if comm.rank == 0:
+        names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
+        summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
+        (folder / MEASURED).write_text(json.dumps(summary))
+    comm.barrier()
+
+
+def _same_everywhere(job: Job, comm: Comm) -> Dataset:
+    """Open the dataset; refuse to go on when a rank runs other code or sees other data than was asked for."""
+    dataset = open_dataset(Path(job.dataset))
+    mine = (code_digest(), dataset.digest)
+    for rank, found in enumerate(comm.allgather(mine)):
+        for what, asked, here in zip(("code", "dataset"), (job.code_digest, job.dataset_digest), found, strict=True):
+            if asked != here:
+                raise EnvironmentFailure(
+                    f"Rank {rank} on its node has another {what} (digest {here[:19]}...) than the command that launched "
+                    f"it ({asked[:19]}...). Make the same {'installation' if what == 'code' else 'folder ' + job.dataset} "
+                    "visible on every node."
+                )
+    return dataset
+
+
+def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, npt.NDArray[Any]]:
+    """[rank][trial]{name: array} -> {name: array of [trial, rank, ...]}."""
+    return {name: np.stack([[trial[name] for trial in trials] for trials in ranks], axis=1) for name in ranks[0][0]}
+
+
+def _silent(event: dict[str, Any]) -> None:
+    """Ranks other than 0 say nothing."""
+
+
+def _say(event: dict[str, Any]) -> None:
+    print(EVENT + json.dumps(event), flush=True)
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.run.rank FOLDER`."""
+    die_with_parent()
+    folder = Path(sys.argv[1])
+    comm: Comm | None = None
+    try:
+        job = Job.load(folder)
+        comm = connect(job.ranks)
+        measure(job, folder, comm, _say)
+    except Exception as error:
+        report = _report(error)
+        where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
+        with contextlib.suppress(OSError):  # a full disk: then the launcher's status must speak
+            (folder / f"error-{where}.part").write_text(json.dumps(report))
+            (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
+        if comm is not None:
+            comm.abort(report["status"])
+        return int(report["status"])
+    return 0
+
+
+def _report(error: Exception) -> dict[str, Any]:
+    """What the launching command is told: a message for its user, or the trace of a defect of ours."""
+    if isinstance(error, OSError):
+        error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
+    if isinstance(error, BenchError):
+        return {"status": error.status, "message": str(error), "expected": True}
+    trace = "".join(traceback.format_exception(error))
+    return {"status": EnvironmentFailure.status, "message": trace, "expected": False}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,96 @@
+"""From names to things: the workload, layout, readers, step time and data that the options mean, or a clear refusal."""
+
+from dataclasses import dataclass
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.workload import StepTime, Workload
+from dlio_bench.datagen.layout import Layout
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan import policies
+from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
+from dlio_bench.harness.training.compute import step_time
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options with every name looked up."""
+
+    options: Options
+    workload: Workload
+    layout: Layout
+    step_time: StepTime | None
+    sample_seconds: float  # of compute, scaled down where samples are tiny
+
+    @property
+    def most_ranks(self) -> int:
+        """Ranks of the largest node count: it decides batch and data for all of them (strong scaling)."""
+        return max(self.options.nodes) * self.options.ranks_per_node
+
+    def files(self) -> int:
+        """Files to be made for this run. UsageError when the ranks are too many for them."""
+        options, layout = self.options, self.layout
+        return files_needed(
+            file_bytes=layout.file_bytes,
+            samples_per_file=layout.samples_per_file,
+            most_bytes=MOST_BYTES if options.max_data is None else options.max_data,
+            ranks=self.most_ranks,
+            published_batch=self.workload.batch,
+            batch=options.batch,
+            epochs=options.epochs,
+        )
+
+    def cut(self, samples: int) -> Cut:
+        """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
+        options = self.options
+        return cut(
+            samples,
+            ranks=self.most_ranks,
+            published_batch=self.workload.batch,
+            batch=options.batch,
+            epochs=options.epochs,
+        )
+
+
+def look_up(options: Options) -> Request:
+    """UsageError for what does not exist, is out of range or does not fit together."""
+    workload = registry.find(options.workload)
+    for name in options.readers:
+        policies.find(name)
+    for flag, value, known in (("--cache", options.cache, CACHE_MODES), ("--sync", options.sync, SYNC_MODES)):
+        if value not in known:
+            raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
+    _require_counts(options)
+    variant = options.variant or workload.default_variant
+    if variant not in workload.variants:
+        raise UsageError(f"{workload.name} has no variant '{variant}'. Its variants: {', '.join(workload.variants)}.")
+    layout = workload.variants[variant](options.tiny)
+    step = step_time(workload, options.compute)
+    seconds = 0.0 if step is None else step.seconds / step.batch
+    if options.tiny:
+        seconds *= layout.sample_bytes / workload.variants[variant](False).sample_bytes
+    return Request(options, workload, layout, step, seconds)
+
+
+def _require_counts(options: Options) -> None:
+    least = {
+        "--nodes": (min(options.nodes), 1),
+        "--ranks-per-node": (options.ranks_per_node, 1),
+        "--batch": (options.batch, 1),
+        "--epochs": (options.epochs, 1),
+        "--trials": (options.trials, 1),
+        "--warmup-trials": (options.warmup_trials, 0),
+        "--threads": (options.threads, 1),
+        "--seed": (options.seed, 0),
+        "--max-data": (options.max_data, 1),
+        "--staging": (options.staging, 1),
+        "--memory-per-node": (options.memory_per_node, 1),
+    }
+    for flag, (value, lowest) in least.items():
+        if value is not None and value < lowest:
+            raise UsageError(f"{flag} {value} is too small: it must be at least {lowest}.")
+    if options.data is not None and options.max_data is not None:
+        raise UsageError(
+            "--max-data limits a dataset that is made here; with --data there is none. Give one of the two."
+        )

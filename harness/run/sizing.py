@@ -1,0 +1,72 @@
+"""How much data a run needs, and how the batch shrinks where the published one would need more. Pure arithmetic."""
+
+from dataclasses import dataclass
+
+from dlio_bench.errors import UsageError
+from dlio_bench.units import format_bytes
+
+STEPS = 16  # a rank and trial; with fewer, readers are not compared
+MOST_BYTES = 5_000_000_000  # of a dataset made without being asked for
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Local batch and epochs of a trial; `notes` say what was changed from the published run, for the result."""
+
+    batch: int
+    epochs: int
+    notes: tuple[str, ...]
+
+
+def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = None, epochs: int | None = None) -> Cut:
+    """Choose batch and epochs for a dataset of `samples`: the published batch, halved until STEPS steps fit.
+
+    Where even a batch of one leaves fewer, a trial takes several epochs. What was asked for by hand stays as it is.
+    UsageError when there is less than one batch for every rank.
+    """
+    notes = []
+    chosen = batch or published_batch
+    if batch is None:
+        while chosen > 1 and samples // (ranks * chosen) * (epochs or 1) < STEPS:
+            chosen //= 2
+        if chosen != published_batch:
+            notes.append(
+                f"the batch is {chosen} a rank instead of the published {published_batch}, so that {samples} samples "
+                f"give {ranks} ranks at least {STEPS} steps"
+            )
+    steps = samples // (ranks * chosen)
+    if steps == 0:
+        raise UsageError(
+            f"{ranks} ranks with a batch of {chosen} need {ranks * chosen} samples a step, but the dataset has {samples}. "
+            "Use fewer nodes or ranks, a smaller --batch, or a larger dataset (--data, or --max-data for one made here)."
+        )
+    if epochs is None:
+        epochs = -(-STEPS // steps)
+        if epochs > 1:
+            notes.append(f"an epoch has {steps} steps, so a trial takes {epochs} epochs to have at least {STEPS}")
+    return Cut(chosen, epochs, tuple(notes))
+
+
+def files_needed(
+    *,
+    file_bytes: int,
+    samples_per_file: int,
+    most_bytes: int,
+    ranks: int,
+    published_batch: int,
+    batch: int | None = None,
+    epochs: int | None = None,
+) -> int:
+    """Files of a dataset to be made, so that `cut` finds STEPS steps a trial in it: at most `most_bytes` stored."""
+    most_files = most_bytes // file_bytes
+    most_samples = most_files * samples_per_file
+    if most_samples < ranks * (batch or 1):
+        files = -(-ranks * (batch or 1) // samples_per_file)
+        raise UsageError(
+            f"{ranks} ranks need at least {ranks * (batch or 1)} samples, but {format_bytes(most_bytes)} hold only "
+            f"{most_samples} (a file of {samples_per_file} weighs {format_bytes(file_bytes)}). Ask for fewer ranks, or "
+            f"allow more data with --max-data {files * file_bytes // 10**9 + 1}GB."
+        )
+    chosen = cut(most_samples, ranks=ranks, published_batch=published_batch, batch=batch, epochs=epochs)
+    steps = -(-STEPS // chosen.epochs)
+    return min(most_files, -(-ranks * chosen.batch * steps // samples_per_file))

@@ -1,0 +1,165 @@
+"""One trial of one reader on one rank: cache prepared, plan made, the loop timed, costs collected."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape
+from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.run import loop
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.counters import cpu_shares, device_bytes, host_cpu
+from dlio_bench.harness.timeline import StepLog
+
+
+@dataclass
+class TrialTimes:
+    """What one rank brings home from a trial."""
+
+    number: int
+    seed: int
+    plan: list[Ids]  # by epoch, int64 [steps, batch]
+    log: StepLog
+    starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
+    loop_seconds: float = 0.0
+    enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
+    tally: Tally = field(default_factory=Tally)
+    useful: list[int] = field(default_factory=list)  # delivered bytes by epoch
+    stored: list[int] = field(default_factory=list)  # bytes the plan's reads must ask for, by epoch
+    device: list[int | None] = field(default_factory=list)  # bytes from the device by epoch; None: not readable
+    cpu_seconds: float = 0.0
+    host_cpu: dict[str, float] | None = None  # shares, from the first rank of each host
+    residency: list[dict[str, Any]] = field(default_factory=list)  # this rank's share of the files, one a segment
+    clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The per-step times of `reports` (see its input contract)."""
+        epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
+        return {
+            **self.log.phases(),
+            "start": self.starts,
+            "loop": np.array(self.loop_seconds),
+            "epoch": epoch,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Everything else, as JSON."""
+        costs = [self.tally.of(epoch) for epoch in range(len(self.plan))]
+        return {
+            "trial": self.number,
+            "seed": self.seed,
+            "enclosing_seconds": self.enclosing_seconds,
+            "requested": [cost.requested for cost in costs],
+            "read_seconds": sum(cost.read_seconds for cost in costs),
+            "decode_seconds": sum(cost.decode_seconds for cost in costs),
+            "compute_seconds": float(self.log.phases()["compute"].sum()),
+            "useful": self.useful,
+            "stored": self.stored,
+            "device": self.device,
+            "cpu_seconds": self.cpu_seconds,
+            "host_cpu": self.host_cpu,
+            "residency": self.residency,
+            "clock_drift": self.clock_drift,
+        }
+
+
+class Trial:
+    """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
+
+    def __init__(self, job: Job, dataset: Dataset, shape: Shape, order: str, number: int, hosts: Sequence[str]) -> None:
+        self._job, self._dataset, self._shape, self._order = job, dataset, shape, order
+        self._number, self._hosts = number, hosts
+
+    def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
+        """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
+        job, seed = self._job, self._job.seed + self._number
+        plan = [ORDERS[self._order](self._shape, comm.rank, epoch, seed) for epoch in range(job.epochs)]
+        times = TrialTimes(self._number, seed, plan, StepLog.empty(job.epochs * self._shape.steps, job.batch))
+        for epoch in plan:
+            _, _, stored, delivered = self._dataset.locate(epoch.ravel(), job.view)
+            times.stored.append(int(stored.sum()))
+            times.useful.append(int(delivered.sum()))
+        # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
+        segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
+        starts = []
+        for segment in segments:
+            times.residency.append(self._prepare_cache(comm))
+            starts.append(self._run_segment(segment, reader, comm, times, at_epoch))
+        times.starts = np.concatenate(starts)
+        return times
+
+    def _prepare_cache(self, comm: Comm) -> dict[str, Any]:
+        """Each rank of a host drops (or fills) and attests its share of the files, with no reader at work."""
+        files = [self._dataset.path(number) for number in range(len(self._dataset.manifest.files))]
+        share = files[comm.host_rank :: comm.host_size]
+        comm.barrier()
+        if self._job.cache.startswith("cold"):
+            cache.drop(share)
+        elif self._job.cache == "warm":
+            for path in share:
+                _read_through(path)
+        comm.barrier()
+        found = cache.residency(share)
+        return {
+            "bytes": found.bytes,
+            "resident_bytes": found.resident_bytes,
+            "attestable": found.attestable,
+            "memory_backed": found.memory_backed,
+            "note": found.note,
+        }
+
+    def _run_segment(
+        self, epochs: list[int], reader: Reader, comm: Comm, times: TrialTimes, at_epoch: Callable[[int], None]
+    ) -> npt.NDArray[np.float64]:
+        job, per_epoch = self._job, self._shape.steps
+        ids = [step for epoch in epochs for step in times.plan[epoch]]
+        first = epochs[0] * per_epoch
+        log = StepLog(times.log.clock[first : first + len(ids)], times.log.samples[first : first + len(ids)])
+        remaining = iter(epochs)
+        device: list[int | None] = []
+
+        def new_epoch() -> None:
+            device.append(device_bytes())
+            at_epoch(next(remaining))
+
+        plan = planned(self._dataset, job.view, [(epoch, times.plan[epoch]) for epoch in epochs])
+        before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
+        with reader.session(plan, times.tally) as batches:
+            elapsed = loop.run(
+                comm,
+                batches,
+                ids,
+                [step % per_epoch == 0 for step in range(len(ids))],
+                log,
+                step_seconds=job.step_seconds,
+                sync=job.sync,
+                at_epoch=new_epoch,
+            )
+        device.append(device_bytes())
+        times.cpu_seconds += time.process_time() - cpu
+        times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
+        times.device += [None if a is None or b is None else b - a for a, b in zip(device, device[1:], strict=False)]
+        if comm.host_rank == 0:
+            times.host_cpu = cpu_shares(before, host_cpu())
+        times.enclosing_seconds.append(elapsed.enclosing)
+        starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
+        times.loop_seconds += elapsed.loop
+        return starts
+
+
+def _read_through(path: Path) -> None:
+    """Read a file once, so that it lies in the page cache."""
+    buffer = bytearray(8 << 20)
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while file.readinto(buffer):
+            pass

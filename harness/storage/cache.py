@@ -1,0 +1,171 @@
+"""The page cache without root: throw files out of it, and look whether they are in it.
+
+Dropping is posix_fadvise(POSIX_FADV_DONTNEED), which reads nothing and takes some 3 ms a GiB; looking is mincore(2) on
+a mapping whose pages are never touched. A measurement that says "cold" does both: drop, and then look.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.storage import mounts
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+_CHUNK = 1 << 30  # bytes mapped at a time: a vector of 256 KiB with 4 KiB pages
+_CAP_FOWNER = 3  # linux/capability.h
+_PROT_READ, _MAP_SHARED = 1, 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How much of some files is in the page cache.
+
+    bytes, resident_bytes: over all files, as the kernel reports. attestable: whether that report proves anything (see
+    `may_attest`; a memory-backed file and one on a file system with further caches prove nothing about coldness).
+    memory_backed: any of them is on tmpfs or ramfs, and so can never be cold. note: the reason when not attestable.
+    """
+
+    bytes: int
+    resident_bytes: int
+    attestable: bool
+    memory_backed: bool = False
+    note: str | None = None
+
+    @property
+    def share(self) -> float:
+        """Resident part, 0 to 1; 0 for no bytes."""
+        return self.resident_bytes / self.bytes if self.bytes else 0.0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor for reading. Raises EnvironmentFailure naming the file and the fix."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"'{path}' is not there, so its page cache cannot be controlled. Check the dataset's folder, "
+            "or generate the dataset again."
+        ) from None
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"'{path}' cannot be opened for reading ({error.strerror}), so its page cache cannot be controlled. "
+            "Give this user read permission, or run as the user who made the dataset."
+        ) from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def drop(paths: Sequence[Path]) -> None:
+    """Ask the kernel to forget the files' pages; `residency` tells whether it did.
+
+    Dirty pages are written first (they would stay otherwise), for files that this user could have written. Does nothing
+    on tmpfs and ramfs, whose pages are the data. Raises EnvironmentFailure for a file that cannot be opened.
+    """
+    for path in paths:
+        with _opened(path) as fd:
+            if os.access(path, os.W_OK, effective_ids=True):
+                with suppress(OSError):  # a file system without it (EINVAL, EROFS): nothing of ours is dirty there
+                    os.fdatasync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def residency(paths: Sequence[Path]) -> Residency:
+    """How much of the files' bytes the page cache holds now. Touches no page.
+
+    Raises EnvironmentFailure for a file that cannot be opened.
+    """
+    total = resident = 0
+    hidden: list[Path] = []
+    devices: dict[int, tuple[bool, str | None]] = {}  # st_dev -> memory-backed, name of a file system with more caches
+    for path in paths:
+        with _opened(path) as fd:
+            status = os.fstat(fd)
+            if status.st_dev not in devices:
+                devices[status.st_dev] = (mounts.memory_backed(path), mounts.cache_beyond(path))
+            total += status.st_size
+            resident += _resident_bytes(fd, status.st_size, path)
+        if not may_attest(path):
+            hidden.append(path)
+    in_memory = any(memory for memory, _ in devices.values())
+    notes = [
+        f"{name} keeps data in caches beyond the page cache, which cannot be seen"
+        for name in sorted({name for _, name in devices.values() if name})
+    ]
+    if in_memory:
+        notes.append("data on tmpfs or ramfs are always in memory")
+    if hidden:
+        notes.append(
+            f"of {len(hidden)} files that this user neither owns nor may write, such as '{hidden[0]}', "
+            "the kernel reports every page as resident"
+        )
+    return Residency(total, resident, not notes, in_memory, "; ".join(notes) or None)
+
+
+def _resident_bytes(fd: int, size: int, path: Path) -> int:
+    """Bytes of the file's pages that are in the cache; the last page counts as far as the file goes."""
+    found = 0
+    vector = np.empty(-(-min(size, _CHUNK) // _PAGE), dtype=np.uint8)  # one byte a page, its lowest bit is the answer
+    for start in range(0, size, _CHUNK):
+        length = min(_CHUNK, size - start)
+        pages = -(-length // _PAGE)
+        address = _libc.mmap(None, length, _PROT_READ, _MAP_SHARED, fd, start)
+        if address == _MAP_FAILED:
+            raise _unseen(path, "mapped")
+        try:
+            if _libc.mincore(address, length, vector.ctypes.data):
+                raise _unseen(path, "looked up in the page cache")
+        finally:
+            _libc.munmap(address, length)
+        present = vector[:pages] & 1
+        found += int(present.sum()) * _PAGE
+        if present[-1]:
+            found -= pages * _PAGE - length
+    return found
+
+
+def _unseen(path: Path, what: str) -> EnvironmentFailure:
+    reason = os.strerror(ctypes.get_errno())
+    return EnvironmentFailure(
+        f"'{path}' cannot be {what} ({reason}), so nobody can tell whether it is cached. Keep the dataset on a file "
+        "system whose files can be mapped, such as ext4, xfs or Lustre, or measure without asking for a cold cache."
+    )
+
+
+def may_attest(path: Path) -> bool:
+    """Whether mincore tells this user the truth about `path`.
+
+    Since Linux 5.2 (mm/mincore.c, can_do_mincore) it reports every page as resident unless the caller owns the inode,
+    holds CAP_FOWNER, or may write the file. Raises EnvironmentFailure for a file that is not there.
+    """
+    try:
+        owner = path.stat().st_uid
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"'{path}' cannot be looked at ({error.strerror}). Check the dataset's folder and its permissions."
+        ) from None
+    return owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=True) or _holds_fowner()
+
+
+def _holds_fowner() -> bool:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    return bool(int(mask, 16) >> _CAP_FOWNER & 1)

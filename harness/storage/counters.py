@@ -1,0 +1,62 @@
+"""The kernel's counters around a measurement: bytes this process took from devices, and what the processors did."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class HostCpu:
+    """Jiffies of all processors since boot. total = busy + iowait + idle; take two and subtract."""
+
+    busy: int
+    iowait: int
+    total: int
+
+
+def parse_io(text: str) -> int | None:
+    """read_bytes of a /proc/PID/io (proc_pid_io(5)): bytes this process caused to be fetched from storage."""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "read_bytes":
+            return int(value)
+    return None
+
+
+def parse_stat(text: str) -> HostCpu:
+    """The first line of a /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal guest guest_nice.
+
+    guest times are part of user and nice already and are not added again. Raises ValueError for another text.
+    """
+    words = text.split("\n", 1)[0].split()
+    if not words or words[0] != "cpu":
+        raise ValueError(f"not a /proc/stat: it starts with '{text[:40]}'")
+    user, nice, system, idle, iowait, irq, softirq, steal = ([int(word) for word in words[1:9]] + [0] * 8)[:8]
+    busy = user + nice + system + irq + softirq + steal
+    return HostCpu(busy, iowait, busy + iowait + idle)
+
+
+def device_bytes() -> int | None:
+    """Bytes that this process (all its threads) has had read from devices so far; None where the kernel hides it.
+
+    Page-cache hits and tmpfs count nothing; read-ahead counts to whoever caused it.
+    """
+    try:
+        return parse_io(Path("/proc/self/io").read_text())
+    except OSError:
+        return None
+
+
+def host_cpu() -> HostCpu | None:
+    """The whole machine's processor time so far; None where the kernel hides it."""
+    try:
+        return parse_stat(Path("/proc/stat").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def cpu_shares(before: HostCpu | None, after: HostCpu | None) -> dict[str, float] | None:
+    """What the whole machine's processors did between two looks: shares 0 to 1; None where the kernel hides it."""
+    if before is None or after is None:
+        return None
+    total = max(after.total - before.total, 1)
+    return {"busy": (after.busy - before.busy) / total, "iowait": (after.iowait - before.iowait) / total}

@@ -1,0 +1,107 @@
+"""Which file system a path is on, and what that means for its cache."""
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure
+
+# statfs(2) f_type numbers, from linux/magic.h and the file systems' own sources.
+_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+_BEYOND = {
+    0x0BD00BD0: "lustre",
+    0x47504653: "gpfs",
+    0x6969: "nfs",
+    0x65735546: "fuse",
+    0x00C36400: "ceph",
+    0xFF534D42: "cifs",
+    0xFE534D42: "smb2",
+    0x01021997: "9p",
+    0x19830326: "beegfs",
+    0xAAD7AAEA: "panfs",
+    0x2FC12FC1: "zfs",
+}
+_SECRET = re.compile(r"secret|passw|token|credential|key", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mounted file system: where, of which type, from what, with which options (secrets left out)."""
+
+    point: str
+    type: str
+    source: str
+    options: tuple[str, ...]
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """The mounts of a /proc/PID/mountinfo (proc_pid_mountinfo(5)), in its order: a later one hides an earlier."""
+    found = []
+    for line in text.splitlines():
+        head, _, tail = line.partition(" - ")
+        fields, rest = head.split(), tail.split()
+        if len(fields) < 6 or len(rest) < 2:
+            continue
+        own, super_ = fields[5], rest[2] if len(rest) > 2 else ""
+        options = [word for word in dict.fromkeys(f"{own},{super_}".split(",")) if word and not _SECRET.search(word)]
+        source = re.sub(r"//[^/@]*@", "//", _unescape(rest[1]))  # no user:password of a web or ssh mount
+        found.append(Mount(_unescape(fields[4]), rest[0], source, tuple(options)))
+    return found
+
+
+def _unescape(word: str) -> str:
+    """Blanks, tabs, line ends and backslashes are written as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), word)
+
+
+def covering(mounts: list[Mount], path: str) -> Mount | None:
+    """The mount that holds the absolute `path`: the longest mount point that is a leading part of it."""
+    best = None
+    for mount in mounts:
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def mount_of(path: Path) -> Mount | None:
+    """The mount that holds `path` (links followed); None where the kernel does not say."""
+    try:
+        text = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return None
+    return covering(parse_mountinfo(text), str(path.resolve()))
+
+
+def existing(path: Path) -> Path:
+    """`path`, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+
+
+def filesystem_type(path: Path) -> int:
+    """statfs(2)'s f_type of `path`. Raises EnvironmentFailure where the path cannot be reached."""
+    buffer = (ctypes.c_long * 64)()  # struct statfs is 120 bytes and starts with f_type, a long on every 64-bit Linux
+    if _libc.statfs(os.fsencode(path), buffer):
+        reason = os.strerror(ctypes.get_errno())
+        raise EnvironmentFailure(f"The file system of '{path}' cannot be asked: {reason}. Check the path.")
+    return buffer[0] & 0xFFFFFFFF
+
+
+def memory_backed(path: Path) -> bool:
+    """Whether `path` is on tmpfs or ramfs: its bytes are always in memory, and reading them is never cold."""
+    return filesystem_type(path) in _MEMORY
+
+
+def cache_beyond(path: Path) -> str | None:
+    """The file system's name where it keeps data in caches that mincore does not see; None for a plain local one.
+
+    Lustre and GPFS have client caches of their own, network and FUSE file systems their servers', ZFS its ARC.
+    """
+    return _BEYOND.get(filesystem_type(path))

@@ -1,0 +1,30 @@
+"""Where a rank's time went: one row a step, one column a phase, in seconds of the monotonic clock."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+PHASES = ("stall", "check", "compute", "exchange")
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """The exclusive phases of a rank's trainer thread in one trial.
+
+    marks: float64 [steps, 5]: the clock before the batch is asked for, and after stall, check, compute and exchange.
+    samples: uint64 [steps, batch]: the marks of what was delivered. loop: start and end of the timed loop.
+    """
+
+    clock: npt.NDArray[np.float64]
+    samples: npt.NDArray[np.uint64]
+
+    @classmethod
+    def empty(cls, steps: int, batch: int) -> "StepLog":
+        """A log with room for every step, its pages touched."""
+        return cls(np.zeros((steps, len(PHASES) + 1)), np.zeros((steps, batch), dtype=np.uint64))
+
+    def phases(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Seconds of each phase, float64 [steps]."""
+        spent = np.diff(self.clock, axis=1)
+        return {name: spent[:, column] for column, name in enumerate(PHASES)}

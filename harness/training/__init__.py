@@ -1,0 +1,1 @@
+"""What a training step costs: compute, emulated so far, and later the exchange of gradients."""

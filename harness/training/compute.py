@@ -1,0 +1,40 @@
+"""Compute between two batches: none, or a published step time emulated by waiting, which leaves the CPU free."""
+
+import ctypes
+import time
+from difflib import get_close_matches
+
+from dlio_bench.benchmarks.workload import StepTime, Workload
+from dlio_bench.errors import UsageError
+
+PR_SET_TIMERSLACK = 29
+DEFAULT_DEVICE = "v100"
+
+
+def step_time(workload: Workload, asked: str) -> StepTime | None:
+    """The step time that `--compute asked` means: None for 'none', the workload's for 'emulate[:device]'. UsageError."""
+    mode, _, device = asked.partition(":")
+    known = {entry.device: entry for entry in workload.step_times}
+    if mode == "none" and not device:
+        return None
+    if mode != "emulate":
+        close = get_close_matches(mode, ["none", "emulate"], n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"--compute '{asked}' is not known.{hint} Use none, emulate, or emulate:DEVICE.")
+    entry = known.get((device or DEFAULT_DEVICE).lower())
+    if entry is None:
+        raise UsageError(
+            f"No step time of {workload.name} is known for device '{device}'. Known: {', '.join(sorted(known))}."
+        )
+    return entry
+
+
+def fine_timers() -> None:
+    """Let this thread's sleeps end on time: the kernel otherwise adds up to 50 us to each (prctl(2), PR_SET_TIMERSLACK)."""
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def wait(seconds: float) -> None:
+    """Emulate `seconds` of computing on a device: this thread sleeps, the CPU is free for readers."""
+    if seconds > 0:
+        time.sleep(seconds)

@@ -1,0 +1,93 @@
+"""What a careful reader of the numbers would say next: doubts about them, and what would settle each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.reports import words
+from dlio_bench.reports.statistics import MIN_TRIALS_FOR_CI, Steps, measured, phase_shares
+
+WIDE_SPREAD = 0.10
+"""Trials further apart than this deserve a word: pyperf warns from a deviation of 10 %."""
+SLOW_RANK = 1.5
+"""A rank that waits this many times the mean is worth a look at the heat map."""
+LATE_COMPUTE = 0.05
+"""Emulated compute that overruns its wait by more than this was disturbed, most often by too few cores."""
+FASTER_LATER = 0.8
+"""Later epochs below this part of the first epoch's time were most likely served by a cache on the way."""
+WORTH_WAITING = 0.01
+"""Ranks that wait less than this have no slowest one worth naming."""
+
+
+def advice(result: Mapping[str, Any], steps: Steps | None = None) -> list[str]:
+    """Sentences, most important first; `steps` adds the slowest rank by name."""
+    found = [_invalid(result), _late_compute(result), _first_epoch(result), _spread(result), _few_trials(result)]
+    if steps is not None:
+        found.insert(2, _slow_rank(result, steps))
+    return [sentence for sentence in found if sentence]
+
+
+def slowest_rank(result: Mapping[str, Any], steps: Steps) -> tuple[int, str, float, float]:
+    """(rank, host, its stall share, mean stall share) of the rank that waits longest, by median over the trials."""
+    stalled = np.median(phase_shares(steps)[measured(result), :, 0], axis=0)
+    rank = int(stalled.argmax())
+    hosts = result["environment"]["rank_hosts"]
+    return rank, hosts[rank] if rank < len(hosts) else "?", float(stalled[rank]), float(stalled.mean())
+
+
+def _invalid(result: Mapping[str, Any]) -> str | None:
+    if result["class"] != "INVALID":
+        return None
+    return "the numbers are kept to find out what happened; do not quote them"
+
+
+def _late_compute(result: Mapping[str, Any]) -> str | None:
+    overrun = result["metrics"]["compute_overrun"]["value"]
+    if overrun is None or overrun <= LATE_COMPUTE:
+        return None
+    return (
+        f"compute ran {words.format_share(overrun)} longer than asked: too few cores for ranks and reader threads, so "
+        "some of the compute is waiting for a core; use fewer ranks per node"
+    )
+
+
+def _slow_rank(result: Mapping[str, Any], steps: Steps) -> str | None:
+    rank, host, worst, mean = slowest_rank(result, steps)
+    if worst < WORTH_WAITING or worst < SLOW_RANK * mean:
+        return None
+    return (
+        f"rank {rank} ({host}) waits {words.format_share(worst)} of its time, {words.format_ratio(worst / mean)} the "
+        "mean: see its row in the heat map"
+    )
+
+
+def _first_epoch(result: Mapping[str, Any]) -> str | None:
+    times = [[epoch["seconds"] for epoch in trial["epochs"]] for trial in words.trials(result)]
+    if len(times[0]) < 2:
+        return None
+    first = float(np.median([epochs[0] for epochs in times]))
+    later = float(np.median([second for epochs in times for second in epochs[1:]]))
+    if first <= 0 or later >= FASTER_LATER * first:
+        return None
+    return (
+        "later epochs were faster than the first, so a cache served part of them; --cache cold-epochs measures the "
+        "storage alone"
+    )
+
+
+def _spread(result: Mapping[str, Any]) -> str | None:
+    elapsed = [trial["elapsed_seconds"] for trial in words.trials(result)]
+    spread = (max(elapsed) - min(elapsed)) / float(np.median(elapsed))
+    if len(elapsed) < 2 or spread <= WIDE_SPREAD:
+        return None
+    return (
+        f"the trials lie more than {words.format_share(WIDE_SPREAD)} apart: repeat them, on a quieter machine if there "
+        "is one"
+    )
+
+
+def _few_trials(result: Mapping[str, Any]) -> str | None:
+    if len(words.trials(result)) >= MIN_TRIALS_FOR_CI:
+        return None
+    return f"--trials {MIN_TRIALS_FOR_CI} or more give confidence intervals"

@@ -1,0 +1,191 @@
+"""Was a run bound by storage, by CPU or by compute, and on what evidence?
+
+The rules ask in this order: did the trainer wait at all (compute), were the cores used up (CPU), and if neither,
+did reading fill the wait (storage). Where the evidence contradicts itself the answer is "not determined".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.reports import statistics, words
+from dlio_bench.reports.statistics import Steps
+from dlio_bench.reports.words import format_share, format_time, plural
+
+STORAGE, CPU, COMPUTE, UNKNOWN = "storage", "CPU", "compute", "not determined"
+
+STALL_IS_FREE = 0.10
+"""Below this share of waiting, perfect storage could shorten the run by a tenth at most: MLPerf Storage's 90 % AU."""
+HIDDEN_WAIT = 0.25
+"""With little mean stall, this much time outside the no-I/O bound means that ranks stalled in turns."""
+CORES_SATURATED = 0.85
+"""A host this busy has no core left for another reader thread; the rest is scheduling gaps and interrupts."""
+CORES_WORKING = 0.50
+"""Threads that decode rather than read must show as busy cores; on half-idle ones they waited for something else."""
+DECODE_DOMINATES = 1.0
+"""Decoding counts as dominant when it takes at least as much thread time as reading."""
+READING_EXPLAINS = 0.5
+"""Storage is named only when reading took at least half as long, summed over threads, as the trainers waited."""
+ALL_CACHED = 0.9
+"""A dataset this resident before the trial is read from memory, whatever the storage below."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at: medians over the measured trials, None where a trial could not measure it.
+
+    Shares are parts of one; seconds of read, decode and CPU are summed over threads, `stalled` over ranks; `cores`
+    is all cores of the job; `resident` the least resident share of the dataset on any host before a trial.
+    """
+
+    computes: bool
+    emulated: bool
+    ranks: int
+    elapsed: float
+    stall: float
+    worst_stall: float
+    exchange: float
+    over_bound: float | None
+    stalled: float
+    busy: float | None
+    iowait: float | None
+    cores: float | None
+    cpu: float | None
+    read: float | None
+    decode: float | None
+    resident: float | None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether decoding took the larger part of the reader's thread time."""
+        decode = self.decode or 0.0
+        return decode > 0 and decode >= DECODE_DOMINATES * (self.read or 0.0)
+
+
+def determine(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> dict[str, Any]:
+    """{"by": "storage" | "CPU" | "compute" | "not determined", "evidence": [sentences with numbers]}.
+
+    The evidence starts with how long the trainer waited and the rule that decided; the other figures follow.
+    """
+    facts = gather(draft, metrics, steps)
+    by, why = decide(facts)
+    evidence = [_waiting(facts), why, *_usage(facts)]
+    if facts.emulated:
+        evidence.append(
+            "compute was emulated by waiting, which leaves the CPU free: a real trainer would leave the reader fewer "
+            "cycles"
+        )
+    return {"by": by, "evidence": evidence}
+
+
+def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> Facts:
+    """The facts of one result."""
+    trials, mode = words.trials(draft), draft["compute"]["mode"]
+    return Facts(
+        computes=mode != "none",
+        emulated=mode == "emulate",
+        ranks=draft["plan"]["ranks"],
+        elapsed=metrics["elapsed_seconds"]["value"],
+        stall=metrics["stall_share"]["value"],
+        worst_stall=metrics["stall_share_worst_rank"]["value"],
+        exchange=metrics["share_exchange"]["value"],
+        over_bound=metrics["over_bound"]["value"],
+        stalled=float(np.median(steps["stall"][statistics.measured(draft)].sum(axis=(1, 2)))),
+        busy=_median(trials, "host_cpu_busy_share"),
+        iowait=_median(trials, "host_iowait_share"),
+        cores=_median(trials, "cores"),
+        cpu=_median(trials, "cpu_seconds"),
+        read=_median(trials, "read_seconds"),
+        decode=_median(trials, "decode_seconds"),
+        resident=_least_resident(trials),
+    )
+
+
+def decide(facts: Facts) -> tuple[str, str]:
+    """The bound, and the sentence that gives the rule which decided it."""
+    if facts.computes and facts.stall < STALL_IS_FREE:
+        return _little_waiting(facts)
+    if facts.busy is not None and facts.decodes and facts.busy < CORES_WORKING:
+        return UNKNOWN, (
+            "decoding took more thread time than reading, yet the cores were half idle: the threads waited for one "
+            "another, or for something that was not measured"
+        )
+    if facts.busy is not None and facts.busy >= CORES_SATURATED:
+        return _busy_cores(facts, facts.busy)
+    if facts.busy is not None and facts.decodes:
+        return CPU, "decoding, not reading, filled the reader's threads while the cores worked"
+    return _free_cores(facts)
+
+
+def _little_waiting(facts: Facts) -> tuple[str, str]:
+    hidden = 0.0 if facts.over_bound is None else 1.0 - 1.0 / facts.over_bound
+    if hidden >= HIDDEN_WAIT:
+        return UNKNOWN, (
+            f"few waits on average, yet {format_share(hidden)} of the elapsed time lies outside the no-I/O bound "
+            f"({format_share(facts.exchange)} in the exchange): ranks may stall in turns, each holding up the others"
+        )
+    return COMPUTE, f"below {format_share(STALL_IS_FREE)} of waiting, faster reading could save next to nothing"
+
+
+def _busy_cores(facts: Facts, busy: float) -> tuple[str, str]:
+    """Busy cores mean CPU, unless MPI's busy waiting in the exchange may be what kept them busy."""
+    spinning = min(busy, facts.exchange * facts.ranks / facts.cores) if facts.cores else 0.0
+    if busy - spinning < CORES_SATURATED and not facts.decodes:
+        return UNKNOWN, (
+            f"the cores were busy, but ranks spent {format_share(facts.exchange)} of the time in the exchange, where "
+            f"MPI may spin: up to {format_share(spinning)} of the cores were only waiting"
+        )
+    return CPU, f"from {format_share(CORES_SATURATED)} on, no core is left for the reader"
+
+
+def _free_cores(facts: Facts) -> tuple[str, str]:
+    if facts.resident is not None and facts.resident >= ALL_CACHED:
+        return UNKNOWN, (
+            f"{format_share(facts.resident)} of the dataset was in memory before the trials, so the storage was "
+            "hardly asked, and the cores were not used up either"
+        )
+    if facts.read is not None and facts.read < READING_EXPLAINS * facts.stalled:
+        return UNKNOWN, (
+            f"reading took {format_time(facts.read)} of thread time, too little to explain "
+            f"{format_time(facts.stalled)} of waiting, and the cores were not used up"
+        )
+    cores = "how busy the cores were is not known" if facts.busy is None else "cores were free meanwhile"
+    return STORAGE, f"reading accounts for the waiting, and {cores}"
+
+
+def _waiting(facts: Facts) -> str:
+    share, worst = format_share(facts.stall), format_share(facts.worst_stall)
+    if not facts.computes:
+        return f"without compute the trainer only waits ({share} of the time): this weighs storage against CPU alone"
+    return f"the trainer waited for data {share} of the time, on the slowest rank {worst}"
+
+
+def _usage(facts: Facts) -> list[str]:
+    """The figures that are there, as sentences."""
+    sentences = []
+    if facts.busy is not None:
+        iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"
+        sentences.append(f"the hosts' cores were {format_share(facts.busy)} busy{iowait}")
+    if facts.cpu is not None and facts.cores:
+        own = format_share(facts.cpu / (facts.cores * facts.elapsed))
+        sentences.append(f"this run itself used {own} of {plural(round(facts.cores), 'core')}")
+    if facts.read is not None and facts.decode is not None:
+        sentences.append(
+            f"summed over threads, reading took {format_time(facts.read)} and decoding "
+            f"{format_time(facts.decode)}; summed over ranks, waiting took {format_time(facts.stalled)}"
+        )
+    return sentences
+
+
+def _median(trials: list[Mapping[str, Any]], name: str) -> float | None:
+    values = [trial[name] for trial in trials if trial[name] is not None]
+    return float(np.median(values)) if values else None
+
+
+def _least_resident(trials: list[Mapping[str, Any]]) -> float | None:
+    """The smallest share of the dataset found in any host's page cache before a trial; None where not attestable."""
+    hosts = [host for trial in trials for host in trial["cache"]["hosts"].values()]
+    shares = [host["resident_share"] for host in hosts if host["attestable"] and host["resident_share"] is not None]
+    return float(min(shares)) if shares and len(shares) == len(hosts) else None

@@ -1,0 +1,156 @@
+"""Readers side by side: when they may be compared, how far apart they are, and which axis of the policy made it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from dlio_bench.reports import words
+
+Result = Mapping[str, Any]
+
+AXES = ("order", "placement", "delivery")
+MIN_STEPS = 16
+
+SAME: dict[str, Callable[[Result], Any]] = {
+    "workload": lambda result: result["workload"]["name"],
+    "dataset": lambda result: result["dataset"]["digest"],
+    "view": lambda result: tuple(result["dataset"]["view"]),
+    "nodes": lambda result: result["plan"]["nodes"],
+    "ranks per node": lambda result: result["plan"]["ranks_per_node"],
+    "batch": lambda result: result["plan"]["batch"],
+    "steps": lambda result: result["plan"]["steps"],
+    "synchronisation": lambda result: result["plan"]["sync"],
+    "cache regime": lambda result: result["plan"]["cache"],
+    "compute": lambda result: tuple(result["compute"][key] for key in ("mode", "device", "asked_step_seconds")),
+}
+"""What must be equal before two readers' times may be put side by side."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reader: elapsed and epoch in seconds, bandwidth in B/s, `ratio` = elapsed / the first reader's elapsed."""
+
+    reader: str
+    elapsed: float
+    epoch: float
+    bandwidth: float
+    stall: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Readers of one node count. `refused` says why they are not compared; then there are no rows."""
+
+    nodes: int
+    refused: str | None
+    rows: tuple[Row, ...]
+    sentences: tuple[str, ...]
+
+
+def comparisons(results: Sequence[Result]) -> list[Comparison]:
+    """One comparison for each node count at which several results were measured, in rising node count."""
+    by_nodes: dict[int, list[Result]] = {}
+    for result in results:
+        by_nodes.setdefault(result["plan"]["nodes"], []).append(result)
+    return [compare(by_nodes[nodes]) for nodes in sorted(by_nodes) if len(by_nodes[nodes]) > 1]
+
+
+def compare(results: Sequence[Result]) -> Comparison:
+    """Compare results of one node count, in the order given; the first is the reference of the ratios."""
+    nodes = results[0]["plan"]["nodes"]
+    if why := refusal(results):
+        return Comparison(nodes, why, (), ())
+    first = _value(results[0], "elapsed_seconds")
+    rows = tuple(
+        Row(
+            words.reader(result),
+            _value(result, "elapsed_seconds"),
+            _value(result, "epoch_seconds"),
+            _value(result, "read_bandwidth"),
+            _value(result, "stall_share"),
+            _value(result, "elapsed_seconds") / first,
+        )
+        for result in results
+    )
+    return Comparison(nodes, None, rows, tuple(_sentence(*pair) for pair in _pairs(results)))
+
+
+def refusals(results: Sequence[Result]) -> list[str]:
+    """Every reason why results of one report may not stand side by side; empty when they may."""
+    found = [unfit(results) if len(results) > 1 else None, *(group.refused for group in comparisons(results))]
+    return list(dict.fromkeys(why for why in found if why))
+
+
+def refusal(results: Sequence[Result]) -> str | None:
+    """Why these results, of one node count, may not be compared, or None."""
+    if len(results) < 2:
+        return "one reader was measured, so there is nothing to compare it with"
+    if why := unfit(results):
+        return why
+    for what, key in SAME.items():
+        values = list(dict.fromkeys(key(result) for result in results))
+        if len(values) > 1:
+            return f"no comparison: the results differ in {what} ({' and '.join(map(_shown, values))})"
+    return None
+
+
+def unfit(results: Sequence[Result]) -> str | None:
+    """Why one of these results may not stand beside any other, or None."""
+    invalid = [words.reader(result) for result in results if result["class"] == "INVALID"]
+    if invalid:
+        names = list(dict.fromkeys(invalid))
+        return f"no comparison: {words.listed(names)} {'is' if len(names) == 1 else 'are'} INVALID"
+    if any("TINY" in result["marks"] for result in results):
+        return "no comparison: TINY shrinks the samples, so the times are not those of the workload"
+    if short := [result for result in results if not result["plan"]["comparable"]]:
+        return f"no comparison: {short[0]['plan']['steps']} steps a trial are too few, at least {MIN_STEPS} are needed"
+    return None
+
+
+def axes_changed(before: Result, after: Result) -> list[str]:
+    """The axes of the policy, of order, placement and delivery, in which two results differ."""
+    return [axis for axis in AXES if before["policy"][axis] != after["policy"][axis]]
+
+
+def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
+    """Each reader with the latest earlier one that differs in a single axis, or else with the one before it."""
+    pairs = []
+    for position, (before, after) in enumerate(pairwise(results)):
+        single = [earlier for earlier in results[: position + 1] if len(axes_changed(earlier, after)) == 1]
+        pairs.append((single[-1] if single else before, after))
+    return pairs
+
+
+def _sentence(before: Result, after: Result) -> str:
+    ratio = _value(after, "elapsed_seconds") / _value(before, "elapsed_seconds")
+    step = f"{words.reader(before)} -> {words.reader(after)}: {words.format_ratio(ratio)} the time"
+    if min(len(words.trials(result)) for result in (before, after)) == 1:
+        step += " (a single trial: it may be chance)"
+    elif _overlap(before, after):
+        step += " (the trials overlap: no difference shown)"
+    changed = axes_changed(before, after)
+    if not changed:
+        return f"{step}; the same order, placement and delivery"
+    if len(changed) == 1:
+        axis = changed[0]
+        return f"{step}; {axis} alone differs ({before['policy'][axis]} -> {after['policy'][axis]})"
+    both = "both" if len(changed) == 2 else "all"
+    return f"{step}; {words.listed(changed)} {both} differ, so no one of them can be credited"
+
+
+def _overlap(before: Result, after: Result) -> bool:
+    """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
+    ranges = [[float(trial["elapsed_seconds"]) for trial in words.trials(result)] for result in (before, after)]
+    return max(map(min, ranges)) <= min(map(max, ranges))
+
+
+def _value(result: Result, name: str) -> float:
+    return float(result["metrics"][name]["value"])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(str(part) for part in value)
+    return str(value)

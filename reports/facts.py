@@ -1,0 +1,89 @@
+"""Facts about results as text, folded: what all have in common is said once, what differs stands side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlio_bench.reports import tables, words
+from dlio_bench.units import format_bytes
+
+Result = Mapping[str, Any]
+Facts = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Facts of several owners (hosts, results): name -> value where all agree, name -> {owner: value} elsewhere."""
+
+    owners: tuple[str, ...]
+    common: Facts
+    differing: dict[str, Facts]
+
+
+def fold(facts: Mapping[str, Facts]) -> Folded:
+    """Fold {owner: {name: value}}; a fact that an owner lacks reads '-'."""
+    names = dict.fromkeys(name for found in facts.values() for name in found)
+    values = {name: {owner: found.get(name, words.NOTHING) for owner, found in facts.items()} for name in names}
+    alike = {name for name, by_owner in values.items() if len(set(by_owner.values())) == 1}
+    common = {name: next(iter(by_owner.values())) for name, by_owner in values.items() if name in alike}
+    return Folded(tuple(facts), common, {name: values[name] for name in names if name not in alike})
+
+
+def plans(results: Sequence[Result]) -> dict[str, Folded]:
+    """Plan, dataset and step time of the results, folded over results."""
+    labels = tables.labels(results)
+    parts: dict[str, list[Facts]] = {
+        "Plan": [flat({key: value for key, value in result["plan"].items() if key != "notes"}) for result in results],
+        "Dataset": [flat(result["dataset"]) for result in results],
+        "Step time": [{"step": words.step_time(result)} | _sources(result) for result in results],
+    }
+    return {part: fold(dict(zip(labels, facts, strict=True))) for part, facts in parts.items()}
+
+
+def environment(results: Sequence[Result]) -> Folded:
+    """The hosts of all results, folded; a host that changed between two results is named once for each state."""
+    hosts: dict[str, Facts] = {}
+    for label, result in zip(tables.labels(results), results, strict=True):
+        job = _job(result["environment"])
+        for host, found in result["environment"]["hosts"].items():
+            facts = flat(found) | job
+            if hosts.get(host, facts) != facts:
+                hosts[f"{host} ({label})"] = facts
+            else:
+                hosts[host] = facts
+    return fold(hosts)
+
+
+def flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
+    """Nested facts as text by a spelled-out name: {'mount': {'type': 'ext4'}} -> {'mount type': 'ext4'}."""
+    facts: Facts = {}
+    for name, value in found.items():
+        title = f"{prefix}{name}".replace("_", " ")
+        facts |= flat(value, f"{title} ") if isinstance(value, Mapping) else {title: _shown(name, value)}
+    return facts
+
+
+def _job(environment: Mapping[str, Any]) -> Facts:
+    """Facts of the job rather than of a host; left out are measurements and long lists, shown elsewhere."""
+    apart = ("hosts", "rank_hosts", "startup_seconds", "launcher")
+    facts = flat({name: value for name, value in environment.items() if name not in apart})
+    launcher = environment.get("launcher")
+    return facts | ({"launcher": str(launcher.get("name"))} if isinstance(launcher, Mapping) else {})
+
+
+def _sources(result: Result) -> Facts:
+    compute = result["compute"]
+    return {"kind": compute["kind"] or words.NOTHING, "source": compute["source"] or words.NOTHING}
+
+
+def _shown(name: str, value: Any) -> str:
+    """One fact as text, in units where its name tells them."""
+    if value is None:
+        return words.NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if "bytes" in name and isinstance(value, int | float):
+        return f"{format_bytes(value)} ({value:,.0f} bytes)"
+    if isinstance(value, list):
+        return ", ".join(str(entry) for entry in value) or words.NOTHING
+    return str(value)

@@ -1,0 +1,188 @@
+"""A result on disk: `result.json` and the `steps.npz` beside it, complete, checked and digested."""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.reports import bound, judge, statistics
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.statistics import PHASES, Steps
+
+SCHEMA = "dlio-bench/result/1"
+RESULT_NAME = "result.json"
+STEPS_NAME = "steps.npz"
+
+
+def complete(draft: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+    """The result of a run, from the harness's draft and its steps: class, verdict, metrics, bound and digests added.
+
+    steps: `stall`, `check`, `compute`, `exchange`, `start` float64 [trials, ranks, steps] seconds, `loop` float64
+    [trials, ranks] seconds, `epoch` int64 [steps]; trials in the order of draft["trials"], warm-up ones included.
+    Raises ValueError when draft or steps break this contract: a defect of the caller, not of the user.
+    """
+    result = _plain(draft)
+    _check_shapes(result, steps)
+    result["class"] = judge.classify(result["checks"], result["marks"])
+    result["verdict"] = judge.NO_LIMITS
+    result["metrics"] = statistics.metrics(result, steps)
+    result["bound"] = bound.determine(result, result["metrics"], steps)
+    result["steps_file"] = {"name": STEPS_NAME, "sha256": hashlib.sha256(_pack(steps)).hexdigest()}
+    result["digest"] = digest(result)
+    if fault := _fault(result):
+        raise ValueError(f"the result does not follow {SCHEMA}: {fault}")
+    return result
+
+
+def digest(result: Mapping[str, Any]) -> str:
+    """sha256 of the canonical JSON (sorted keys, no spaces, ASCII) of everything but `digest` itself.
+
+    Evidence of accident, not security: whoever edits a result can also remake its digest.
+    """
+    return "sha256:" + hashlib.sha256(_canonical({k: v for k, v in result.items() if k != "digest"})).hexdigest()
+
+
+def save(result: Mapping[str, Any], steps: Steps, folder: Path) -> Path:
+    """Write steps.npz, then result.json, into `folder`; returns the path of result.json.
+
+    Each is written aside and renamed, result.json last, so that a result that is there is whole.
+    Raises EnvironmentFailure (disk full, no permission), ValueError when `steps` are not the result's own.
+    """
+    packed = _pack(steps)
+    if hashlib.sha256(packed).hexdigest() != result["steps_file"]["sha256"]:
+        raise ValueError("these steps are not the ones that the result was completed with")
+    write_whole(folder / STEPS_NAME, packed)
+    path = folder / RESULT_NAME
+    write_whole(path, (json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    return path
+
+
+def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(result, steps) from a result's folder or its JSON file.
+
+    Raises UsageError when there is no such file, EnvironmentFailure when it cannot be read, DataError when it is not
+    whole: broken JSON, unknown schema, a digest that does not match, steps missing or altered.
+    """
+    file = path / RESULT_NAME if path.is_dir() else path
+    result = _parse(file, _read(file))
+    found = digest(result)
+    if result.get("digest") != found:
+        raise DataError(
+            f"'{file}' was altered after it was written: it says digest {result.get('digest')}, its content gives "
+            f"{found}. Use the original file, or run the benchmark again."
+        )
+    if fault := _fault(result):
+        raise DataError(f"'{file}' does not follow {SCHEMA}: {fault}. Run the benchmark again.")
+    return result, _load_steps(file, result)
+
+
+def _parse(file: Path, content: bytes) -> dict[str, Any]:
+    try:
+        result = json.loads(content, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise DataError(
+            f"'{file}' is not JSON ({error}): it was cut short or edited. Use the original file, or run the benchmark "
+            "again."
+        ) from error
+    named = result.get("schema") if isinstance(result, dict) else None
+    if named != SCHEMA:
+        raise DataError(
+            f"'{file}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a result.json written by dlio-bench "
+            "run, or use the version of dlio-bench that wrote this one."
+        )
+    return dict(result)
+
+
+def _load_steps(file: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    steps_path = file.with_name(result["steps_file"]["name"])
+    if not steps_path.is_file():
+        raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy the two files together.")
+    packed = _read(steps_path)
+    if hashlib.sha256(packed).hexdigest() != result["steps_file"]["sha256"]:
+        raise DataError(
+            f"'{steps_path}' is not the file that '{file}' was written with: its sha256 differs. Copy the two files "
+            "together, or run the benchmark again."
+        )
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            steps = {name: arrays[name] for name in arrays.files}
+        _check_shapes(result, steps)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"'{steps_path}' does not hold the steps of its result: {error}. Run it again.") from error
+    return steps
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"'{file}' does not exist. Name a result's folder, or the {RESULT_NAME} inside it.") from error
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"'{file}' could not be read: {error.strerror}. Check its owner and permissions."
+        ) from error
+
+
+def _pack(steps: Steps) -> bytes:
+    """The bytes of steps.npz: the same steps always give the same bytes (NumPy dates every member 1980-01-01)."""
+    buffer = io.BytesIO()
+    arrays = {name: np.ascontiguousarray(steps[name]) for name in sorted(steps)}
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
+    trials, ranks = len(result["trials"]), result["plan"]["ranks"]
+    count = len(steps["epoch"])
+    wanted = dict.fromkeys((*PHASES, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
+    for name, shape in wanted.items():
+        if steps[name].shape != shape:
+            raise ValueError(f"steps['{name}'] has shape {steps[name].shape}, wanted {shape}")
+        if not np.isfinite(steps[name]).all():
+            raise ValueError(f"steps['{name}'] holds a value that is not finite")
+    if count == 0 or not (steps["loop"] > 0).all():
+        raise ValueError("a result needs at least one step, and a loop time above 0 of every rank")
+    if any(trial["elapsed_seconds"] <= 0 for trial in result["trials"]):
+        raise ValueError("a trial's elapsed_seconds must be above 0")
+
+
+def _plain(draft: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy in JSON's own types, so that what is digested is what will be read back."""
+    return dict(json.loads(json.dumps(draft, default=_scalar, allow_nan=False)))
+
+
+def _scalar(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} {value!r} has no place in a result")
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+@cache
+def _validator() -> Any:
+    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/result-1.json").read_text("utf-8"))
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _fault(result: Mapping[str, Any]) -> str | None:
+    """Where and how a result breaks the schema, or None."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(result))
+    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

@@ -1,0 +1,160 @@
+"""Metrics of one result: pure functions from (draft, steps) to named values with units.
+
+Each metric has one value per trial, which is what the confidence interval resamples: steps and epochs of one trial
+share a cache and a placement and are not independent. Warm-up trials are left out. Times in seconds, sizes in bytes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Steps = Mapping[str, npt.NDArray[Any]]
+
+PHASES = ("stall", "check", "compute", "exchange")
+SHARES = tuple(f"share_{phase}" for phase in (*PHASES, "other"))
+
+UNITS: dict[str, str] = {
+    "elapsed_seconds": "s",
+    "epoch_seconds": "s",
+    "samples_per_second": "samples/s",
+    "read_bandwidth": "B/s",
+    "delivered_bandwidth": "B/s",
+    "stall_share": "share",
+    "stall_share_worst_rank": "share",
+    "au": "share",
+    "step_p50": "s",
+    "step_p95": "s",
+    "step_p99": "s",
+    "no_io_seconds": "s",
+    "over_bound": "ratio",
+    "pfs_bytes": "B",
+    "compute_overrun": "share",
+    **dict.fromkeys(SHARES, "share"),
+}
+
+MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range
+RESAMPLES = 4000
+CI_SEED = 0x646C696F
+
+
+def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]:
+    """Every metric of a result: {name: {"value", "unit", "ci"}}.
+
+    The value is the median over the measured trials; for the five `share_*` it is the mean, because medians of parts
+    need not sum to one. `ci` is the 95 % percentile-bootstrap interval [low, high] of that same statistic, or None
+    with fewer than 5 trials. Value and ci are None where the metric has no meaning (`au` without compute).
+    """
+    table = per_trial(draft, steps)
+    resamples = _resamples(len(measured(draft)))
+    found: dict[str, dict[str, Any]] = {}
+    for name, unit in UNITS.items():
+        values = table[name]
+        mean = name in SHARES
+        value = None if values is None else _centre(values, mean=mean)
+        interval = None if values is None or resamples is None else _interval(values[resamples], mean=mean)
+        found[name] = {"value": value, "unit": unit, "ci": interval}
+    return found
+
+
+def measured(draft: Mapping[str, Any]) -> list[int]:
+    """Positions in draft["trials"] of the trials that count. Raises ValueError when all are warm-up."""
+    positions = [position for position, trial in enumerate(draft["trials"]) if not trial["warmup"]]
+    if not positions:
+        raise ValueError("a result needs at least one trial that is not a warm-up")
+    return positions
+
+
+def median_trial(draft: Mapping[str, Any]) -> int:
+    """Position of the measured trial whose elapsed time is the median (the lower one of two)."""
+    positions = sorted(measured(draft), key=lambda position: float(draft["trials"][position]["elapsed_seconds"]))
+    return positions[(len(positions) - 1) // 2]
+
+
+def step_cost(steps: Steps) -> Floats:
+    """What a step costs the job, [trials, steps]: its slowest rank's stall + check + compute.
+
+    The exchange is left out, as it is mostly the wait for that slowest rank.
+    """
+    return np.asarray((steps["stall"] + steps["check"] + steps["compute"]).max(axis=1), dtype=np.float64)
+
+
+def phase_shares(steps: Steps) -> Floats:
+    """Share of the loop's wall time by phase, [trials, ranks, phases], phases as in PHASES."""
+    return np.stack([steps[phase].sum(axis=2) / steps["loop"] for phase in PHASES], axis=2)
+
+
+def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None]:
+    """Each metric's values, float64 [measured trials], or None where it has no meaning."""
+    rows = measured(draft)
+    trials = [draft["trials"][row] for row in rows]
+    elapsed = _column(trials, "elapsed_seconds")
+    requested = _column(trials, "bytes_requested")
+    epochs = [np.median([epoch["seconds"] for epoch in trial["epochs"]]) for trial in trials]
+    computes = draft["compute"]["mode"] != "none"
+
+    stall, compute = steps["stall"][rows], steps["compute"][rows]
+    shares = phase_shares(steps)[rows]
+    stalled = shares[:, :, PHASES.index("stall")]
+    cost = step_cost(steps)[rows]
+    no_io = (compute + steps["check"][rows]).max(axis=1).sum(axis=1)
+    by_phase = shares.mean(axis=1)
+
+    found: dict[str, Floats | None] = {
+        "elapsed_seconds": elapsed,
+        "epoch_seconds": np.asarray(epochs, dtype=np.float64),
+        "samples_per_second": _column(trials, "samples") / elapsed,
+        "read_bandwidth": requested / elapsed,
+        "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
+        "stall_share": stalled.mean(axis=1),
+        "stall_share_worst_rank": stalled.max(axis=1),
+        "au": _utilisation(compute, stall) if computes else None,
+        "no_io_seconds": no_io,
+        "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
+        "pfs_bytes": requested,
+        "compute_overrun": _overrun(trials) if computes else None,
+        "share_other": 1.0 - by_phase.sum(axis=1),
+    }
+    for percent in (50, 95, 99):
+        found[f"step_p{percent}"] = np.percentile(cost, percent, axis=1)
+    for position, phase in enumerate(PHASES):
+        found[f"share_{phase}"] = by_phase[:, position]
+    return found
+
+
+def _column(trials: list[dict[str, Any]], name: str) -> Floats:
+    return np.asarray([trial[name] for trial in trials], dtype=np.float64)
+
+
+def _utilisation(compute: Floats, stall: Floats) -> Floats | None:
+    """The field's AU, compute / (compute + stall), of each rank's whole trial and then their mean."""
+    worked, waited = compute.sum(axis=2), stall.sum(axis=2)
+    if not (worked > 0).all():
+        return None
+    return np.asarray((worked / (worked + waited)).mean(axis=1), dtype=np.float64)
+
+
+def _overrun(trials: list[dict[str, Any]]) -> Floats | None:
+    """How far the compute phase ran past what was asked, as a share of it (0.02 = 2 % late)."""
+    asked = _column(trials, "compute_asked_seconds")
+    return _column(trials, "compute_actual_seconds") / asked - 1.0 if (asked > 0).all() else None
+
+
+def _centre(values: Floats, *, mean: bool) -> float:
+    return float(values.mean() if mean else np.median(values))
+
+
+def _resamples(trials: int) -> npt.NDArray[np.int64] | None:
+    """Trial positions drawn with replacement, [RESAMPLES, trials]; the same on every machine (raw Philox words)."""
+    if trials < MIN_TRIALS_FOR_CI:
+        return None
+    words = np.random.Philox(key=CI_SEED).random_raw(RESAMPLES * trials)
+    return (words % np.uint64(trials)).astype(np.int64).reshape(RESAMPLES, trials)
+
+
+def _interval(drawn: Floats, *, mean: bool) -> list[float]:
+    centres = drawn.mean(axis=1) if mean else np.median(drawn, axis=1)
+    low, high = np.percentile(centres, [2.5, 97.5])
+    return [float(low), float(high)]

@@ -1,0 +1,83 @@
+"""Tables of results: trials x epochs (also `trials.csv`), and readers x nodes. Text, HTML and CSV share them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dlio_bench.reports import words
+from dlio_bench.reports.files import write_whole
+
+Result = Mapping[str, Any]
+
+CSV_NAME = "trials.csv"
+
+
+def labels(results: Sequence[Result]) -> list[str]:
+    """A name for each result, unique and short: the reader, its node count where that varies, a number if need be."""
+    several = len({result["plan"]["nodes"] for result in results}) > 1
+    names = [
+        str(result["policy"]["alias"] or result["policy"]["name"])
+        + (f", {words.plural(result['plan']['nodes'], 'node')}" if several else "")
+        for result in results
+    ]
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return unique
+
+
+def trials(results: Sequence[Result]) -> pd.DataFrame:
+    """One row per result, trial and epoch, warm-up trials included; times in seconds, sizes in bytes."""
+    rows = [
+        {
+            "result": label,
+            "workload": result["workload"]["name"],
+            "reader": result["policy"]["alias"] or result["policy"]["name"],
+            "order": result["policy"]["order"],
+            "placement": result["policy"]["placement"],
+            "delivery": result["policy"]["delivery"],
+            "nodes": result["plan"]["nodes"],
+            "ranks": result["plan"]["ranks"],
+            "class": result["class"],
+            "marks": "; ".join(result["marks"]),
+            "trial": trial["trial"],
+            "warmup": trial["warmup"],
+            "trial_seconds": trial["elapsed_seconds"],
+            "epoch": epoch["epoch"],
+            "epoch_seconds": epoch["seconds"],
+            "bytes_useful": epoch["bytes_useful"],
+            "bytes_requested": epoch["bytes_requested"],
+            "bytes_device": epoch["bytes_device"],
+        }
+        for label, result in zip(labels(results), results, strict=True)
+        for trial in result["trials"]
+        for epoch in trial["epochs"]
+    ]
+    return pd.DataFrame(rows).astype({"bytes_device": "float64"})  # a missing figure is NaN, not an object
+
+
+def epochs(results: Sequence[Result]) -> pd.DataFrame:
+    """Medians over the measured trials, one row per (result, epoch): epoch_seconds and the three counts of bytes."""
+    table = trials(results)
+    columns = ["epoch_seconds", "bytes_useful", "bytes_requested", "bytes_device"]
+    return table[~table["warmup"]].groupby(["result", "epoch"], sort=False)[columns].median().reset_index()
+
+
+def readers(results: Sequence[Result]) -> pd.DataFrame:
+    """One row per result with its main metrics as floats (None becomes NaN), in the order given."""
+    names = ("elapsed_seconds", "epoch_seconds", "read_bandwidth", "samples_per_second", "stall_share", "step_p99")
+    rows = [
+        {"result": label, "reader": words.reader(result), "nodes": result["plan"]["nodes"], "class": result["class"]}
+        | {name: result["metrics"][name]["value"] for name in names}
+        for label, result in zip(labels(results), results, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def write_csv(results: Sequence[Result], path: Path) -> None:
+    """Write `trials` as CSV (RFC 4180, UTF-8, a header line). Raises EnvironmentFailure."""
+    write_whole(path, trials(results).to_csv(index=False, lineterminator="\n").encode())

@@ -1,0 +1,197 @@
+"""Results as text for a terminal, at most 80 columns: verdict first, reason next, numbers third, advice last."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dlio_bench.reports import judge, tables, words
+from dlio_bench.reports.advice import advice
+from dlio_bench.reports.comparison import Comparison, comparisons, refusals
+from dlio_bench.reports.statistics import SHARES
+from dlio_bench.reports.words import number
+from dlio_bench.units import format_bytes
+
+Result = Mapping[str, Any]
+
+WIDTH = 80
+HEAD = 11  # columns of "ACCEPTANCE "
+LABEL = 19  # columns of "  step p50/p95/p99 "
+VALUE = 10
+NAME = 18
+MOST_ADVICE = 6
+
+
+def render(results: Sequence[Result]) -> str:
+    """The text of one or several results of one run, ending in a newline; no line is longer than 80 columns.
+
+    Several results share one table of readers x nodes. Where results may not be compared they get a block each
+    instead, and the reason.
+    """
+    lines = _single(results[0]) if len(results) == 1 else _several(results)
+    return "\n".join(lines) + "\n"
+
+
+def _single(result: Result) -> Iterator[str]:
+    title = f"{result['workload']['name']} · {words.reader(result)} · {words.scale(result)} · {_size(result)}"
+    yield from _wrapped(f"{judge.headline(result):<{HEAD}}", title)
+    yield from _marks([result])
+    yield from _block(result)
+    yield from _notes([result])
+    yield from _list("advice", advice(result))
+
+
+def _several(results: Sequence[Result]) -> Iterator[str]:
+    results = sorted(results, key=lambda result: int(result["plan"]["nodes"]))
+    labels, refused = tables.labels(results), refusals(results)
+    yield from _wrapped(f"{judge.gravest_headline(results):<{HEAD}}", _title(results))
+    yield from _marks(results)
+    if refused:
+        yield from (line for why in refused for line in _wrapped(" " * HEAD, why))
+        for result in results:
+            yield ""
+            yield from _wrapped(f"{judge.headline(result):<{HEAD}}", f"{words.reader(result)} · {words.scale(result)}")
+            yield from _block(result)
+    else:
+        yield from _wrapped(" " * HEAD, judge.reason(results[0]))
+        yield ""
+        yield from _side_by_side(results, labels)
+    yield from _notes(results)
+    said = words.shared(labels, [advice(result) for result in results])
+    more = [f"and {len(said) - MOST_ADVICE} more in the report"] if len(said) > MOST_ADVICE else []
+    yield from _list("advice", said[:MOST_ADVICE] + more)
+
+
+def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    compared = comparisons(results)
+    yield from _table(results, compared)
+    yield ""
+    yield from _shares(results, labels)
+    yield ""
+    for comparison in compared:
+        yield from _list(f"at {words.plural(comparison.nodes, 'node')}", comparison.sentences)
+    bounds = [f"{result['bound']['by']}: {'; '.join(result['bound']['evidence'][:2])}" for result in results]
+    yield from _list("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
+    yield from _list("checked", words.shared(labels, [[_held(result)] for result in results]))
+
+
+def _title(results: Sequence[Result]) -> str:
+    workloads = " + ".join(_unique(result["workload"]["name"] for result in results))
+    readers = ", ".join(_unique(result["policy"]["alias"] or result["policy"]["name"] for result in results))
+    nodes = _unique(str(result["plan"]["nodes"]) for result in results)
+    scale = words.scale(results[0]) if len(nodes) == 1 else f"{', '.join(nodes)} nodes"
+    return f"{workloads} · {readers} · {scale} · {_size(results[0])}"
+
+
+def _size(result: Result) -> str:
+    count = words.plural(len(words.trials(result)), "trial")
+    return f"{count} of {format_bytes(result['metrics']['pfs_bytes']['value'])}"
+
+
+def _marks(results: Sequence[Result]) -> Iterator[str]:
+    if marks := _unique(mark for result in results for mark in result["marks"]):
+        yield from _wrapped(" " * HEAD, "  ".join(f"[{mark}]" for mark in marks))
+
+
+def _block(result: Result) -> Iterator[str]:
+    """Reason, numbers, bound and checks of one result."""
+    yield from _wrapped(" " * HEAD, judge.reason(result))
+    yield ""
+    for check in judge.failed(result):
+        yield from _entry("FAILED", f"{check['name']}: expected {check['expected']}; found {check['found']}")
+    yield from _numbers(result)
+    yield from _entry("bound by", f"{result['bound']['by']}: {'; '.join(result['bound']['evidence'])}")
+    yield from _entry("checked", _held(result))
+
+
+def _numbers(result: Result) -> Iterator[str]:
+    """The metrics, one a line; how sure they are stands beside the first."""
+    metrics, plan = result["metrics"], result["plan"]
+    certainty = words.certainty(result)
+    steps = f"{words.plural(plan['epochs'], 'epoch')} of {words.plural(plan['steps_per_epoch'], 'step')}"
+    batch = f"batch {plan['batch']} a rank"
+    if plan["published_batch"] not in (None, plan["batch"]):
+        batch += f" (published: {plan['published_batch']})"
+    yield from _metric("elapsed", metrics["elapsed_seconds"], certainty.split(",")[0], certainty)
+    yield from _metric("epoch", metrics["epoch_seconds"], f"{steps}, {batch}")
+    yield from _metric("samples/s", metrics["samples_per_second"])
+    yield from _metric(
+        "read bandwidth", metrics["read_bandwidth"], f"delivered {number(metrics['delivered_bandwidth'])}"
+    )
+    yield from _metric("stall", metrics["stall_share"], f"slowest rank {number(metrics['stall_share_worst_rank'])}")
+    if metrics["au"]["value"] is not None:
+        yield from _metric("AU", metrics["au"], "compute / (compute + stall)")
+    percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
+    yield from _entry("step p50/p95/p99", percentiles)
+    if metrics["over_bound"]["value"] is not None:
+        yield from _metric("over the bound", metrics["over_bound"], f"no-I/O bound {number(metrics['no_io_seconds'])}")
+    yield from _entry("step time", words.step_time(result))
+    shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in SHARES)
+    yield from _entry("time goes (mean)", shares)
+
+
+def _held(result: Result) -> str:
+    held = [f"{check['name']}: {check['found']}" for check in result["checks"] if check["ok"]]
+    return "; ".join(held) or "nothing held"
+
+
+def _notes(results: Sequence[Result]) -> Iterator[str]:
+    yield from _list("notes", _unique(note for result in results for note in result["plan"]["notes"]))
+
+
+def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
+    """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
+    rows = {group.nodes: iter(group.rows) for group in compared}
+    yield f"  {'reader':<{NAME}}{'nodes':>6}{'elapsed':>9}{'epoch':>9}{'read':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    for result in results:
+        metrics, nodes = result["metrics"], result["plan"]["nodes"]
+        row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
+        yield (
+            f"  {_short(result['policy']['alias'] or result['policy']['name'])}{nodes:>6}"
+            f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
+            f"{number(metrics['read_bandwidth']):>11}{number(metrics['stall_share']):>8}"
+            f"{number(metrics['step_p99']):>9}{words.NOTHING if row is None else f'{row.ratio:.2f}':>8}"
+        )
+    yield f"  {words.certainty(results[0])}"
+
+
+def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    heads = "".join(f"{name.removeprefix('share_'):>10}" for name in SHARES)
+    yield f"  {'time goes (mean)':<{NAME}}{heads}"
+    for label, result in zip(labels, results, strict=True):
+        yield f"  {_short(label)}" + "".join(f"{number(result['metrics'][name]):>10}" for name in SHARES)
+
+
+def _short(name: str) -> str:
+    return f"{name if len(name) < NAME else name[: NAME - 2] + '…':<{NAME}}"
+
+
+def _unique(found: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(str(entry) for entry in found))
+
+
+def _metric(label: str, metric: Mapping[str, Any], remark: str = "", without_ci: str | None = None) -> Iterator[str]:
+    """A metric's line: value, then its interval and a remark, or `without_ci` where there is no interval."""
+    if metric["ci"] is None:
+        beside = remark if without_ci is None else without_ci
+    else:
+        beside = ", ".join(part for part in (f"95 % CI {words.interval(metric)}", remark) if part)
+    yield from _entry(label, f"{number(metric):<{VALUE}}{beside}".rstrip(), VALUE)
+
+
+def _entry(label: str, content: str, indent: int = 0) -> Iterator[str]:
+    yield from _wrapped(f"  {label:<{LABEL - 2}}", content, indent)
+
+
+def _list(label: str, entries: Sequence[str]) -> Iterator[str]:
+    for position, entry in enumerate(entries):
+        yield from _entry("" if position else label, entry)
+
+
+def _wrapped(head: str, content: str, indent: int = 0) -> Iterator[str]:
+    """`content` after `head`, later lines indented to where it began (+ indent); a number keeps its unit."""
+    glued = re.sub(r"(?<=\d) (?=\S)", "\x1f", content)
+    lines = textwrap.wrap(
+        glued, WIDTH, initial_indent=head, subsequent_indent=" " * (len(head) + indent), break_on_hyphens=False
+    )
+    yield from (line.replace("\x1f", " ") for line in lines or [head.rstrip()])

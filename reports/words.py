@@ -1,0 +1,110 @@
+"""Numbers and lists as people read them; every output uses these, so that the same metric reads the same everywhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dlio_bench.units import format_bytes, format_seconds
+
+NOTHING = "-"
+
+
+def format_share(value: float) -> str:
+    """0.4123 -> '41 %', 0.0613 -> '6.1 %'."""
+    percent = 100 * value
+    return f"{percent:.0f} %" if abs(percent) >= 9.95 else f"{percent:.1f} %"
+
+
+def format_ratio(value: float) -> str:
+    """1.527 -> '1.53x'."""
+    return f"{value:.3g}×"
+
+
+def format_time(seconds: float) -> str:
+    """A duration; `format_seconds`, but 0 is '0 s' and 0.9997 is '1 s'."""
+    return "0 s" if seconds == 0 else format_seconds(1.0 if 0.9995 <= seconds < 1 else seconds)
+
+
+FORMATS: dict[str, Callable[[float], str]] = {
+    "s": format_time,
+    "B": format_bytes,
+    "B/s": lambda value: f"{format_bytes(value)}/s",
+    "samples/s": lambda value: f"{value:.0f}" if value >= 1000 else f"{value:.3g}",
+    "share": format_share,
+    "ratio": format_ratio,
+}
+
+
+def number(metric: Mapping[str, Any]) -> str:
+    """A metric's value with its unit, or '-' where it has none."""
+    return NOTHING if metric["value"] is None else FORMATS[metric["unit"]](metric["value"])
+
+
+def interval(metric: Mapping[str, Any]) -> str:
+    """A metric's confidence interval, '440 MB/s … 460 MB/s', or '-' where it has none."""
+    if metric["ci"] is None:
+        return NOTHING
+    low, high = (FORMATS[metric["unit"]](bound) for bound in metric["ci"])
+    return f"{low} … {high}"
+
+
+def plural(count: int, noun: str) -> str:
+    """'1 node', '8 nodes'."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """'order', 'order and delivery', 'order, placement and delivery'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def shared(labels: Sequence[str], said: Sequence[Sequence[str]]) -> list[str]:
+    """Each sentence once, headed by the results that say it, unless all do."""
+    speakers: dict[str, list[str]] = {}
+    for label, sentences in zip(labels, said, strict=True):
+        for sentence in sentences:
+            speakers.setdefault(sentence, []).append(label)
+    everyone = len(labels)
+    return [
+        sentence if len(names) == everyone else f"{'; '.join(names)}: {sentence}"
+        for sentence, names in speakers.items()
+    ]
+
+
+def reader(result: Mapping[str, Any]) -> str:
+    """What the user called the reader, and the policy's own name where the two differ: 'prefetch (double-buffer)'."""
+    alias, name = result["policy"]["alias"], result["policy"]["name"]
+    return str(name) if alias in (None, name) else f"{alias} ({name})"
+
+
+def scale(result: Mapping[str, Any]) -> str:
+    """'8 nodes × 1 rank'."""
+    plan = result["plan"]
+    return f"{plural(plan['nodes'], 'node')} × {plural(plan['ranks_per_node'], 'rank')}"
+
+
+def trials(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The trials that count: all but the warm-up ones."""
+    return [trial for trial in result["trials"] if not trial["warmup"]]
+
+
+def certainty(result: Mapping[str, Any]) -> str:
+    """How the numbers were made: 'median of 3 trials, no confidence interval'."""
+    count = len(trials(result))
+    known = "95 % confidence interval" if has_interval(result) else "no confidence interval"
+    return f"median of {plural(count, 'trial')}, {known}"
+
+
+def has_interval(result: Mapping[str, Any]) -> bool:
+    """Whether the trials were many enough for confidence intervals."""
+    return result["metrics"]["elapsed_seconds"]["ci"] is not None
+
+
+def step_time(result: Mapping[str, Any]) -> str:
+    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'."""
+    compute = result["compute"]
+    if compute["mode"] == "none":
+        return "no compute: the trainer only reads"
+    asked = "" if compute["asked_step_seconds"] is None else f"{format_time(compute['asked_step_seconds'])} a step, "
+    mode = {"emulate": "emulated", "train": "trained on"}[compute["mode"]]
+    device = f" {compute['device']}" if compute["device"] else ""
+    return f"{asked}{mode}{device}" + (f" ({compute['kind']})" if compute["kind"] else "")

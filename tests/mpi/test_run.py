@@ -1,0 +1,251 @@
+"""`dlio-bench run` for real: mpirun, ranks, files; and every way it can go wrong for a user."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dlio_bench.reports.result import load
+
+DLIO = [sys.executable, "-m", "dlio_bench"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*DLIO, *arguments],
+        cwd=cwd,
+        env=os.environ | {"DLIO_BENCH_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
+    process = start(cache, cwd, *arguments)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def complaint(done: "subprocess.CompletedProcess[str]") -> str:
+    """The one paragraph that ends a failed run."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("dlio-bench: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+def test_every_workload_ends_with_verdict_table_json_and_page(workload: str, cache: Path, tmp_path: Path) -> None:
+    done = dlio(cache, tmp_path, "run", workload, "--tiny", "--nodes", "4", "--reader", "naive,prefetch", "--out", "out")
+    assert "EXPLORE" in done.stdout
+    assert "VIRTUAL NODES" in done.stdout
+    for reader in ("naive", "prefetch"):
+        result, steps = load(tmp_path / "out" / f"{reader}-4x1")
+        assert result["plan"]["steps"] >= 16
+        assert {check["name"] for check in result["checks"]} >= {"exactly once", "content", "delivered bytes", "cold cache"}
+        assert all(check["ok"] for check in result["checks"]), result["checks"]
+        assert steps["stall"].shape == (2, 4, result["plan"]["steps"])
+        assert np.all(steps["compute"] >= result["compute"]["asked_step_seconds"])
+        for trial in result["trials"]:
+            assert sum(trial["rank_bytes"]) == trial["bytes_useful"]
+            assert trial["elapsed_seconds"] >= steps["loop"][trial["trial"]].max() - 1e-3
+    assert (tmp_path / "out" / "report.html").stat().st_size > 100_000
+
+
+def test_a_dataset_that_is_intact_is_never_made_again(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "one")
+    made = {path: path.stat().st_mtime_ns for path in (cache / "datasets").rglob("*.h5")}
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "two")
+    assert {path: path.stat().st_mtime_ns for path in (cache / "datasets").rglob("*.h5")} == made
+
+
+def test_node_counts_and_ranks_per_node_give_one_result_each(cache: Path, tmp_path: Path) -> None:
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "1,2", "--ranks-per-node", "2", "--out", "out", "--json")
+    results = json.loads(done.stdout)
+    assert [(r["plan"]["nodes"], r["plan"]["ranks"]) for r in results] == [(1, 2), (2, 4)]
+    assert len({r["dataset"]["digest"] for r in results}) == 1
+    assert [("VIRTUAL NODES" in r["marks"]) for r in results] == [False, True]
+
+
+@pytest.mark.parametrize("mode", ["cold-epochs", "warm", "as-is"])
+def test_cache_modes_say_what_they_found(mode: str, cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "3", "--cache", mode, "--out", "out")
+    result, _ = load(tmp_path / "out" / "prefetch-2x1")
+    shares = [host["resident_share"] for trial in result["trials"] for host in trial["cache"]["hosts"].values()]
+    if mode == "cold-epochs":
+        assert max(shares) <= 0.01
+        assert all(epoch["bytes_device"] > 0 for trial in result["trials"] for epoch in trial["epochs"])
+    if mode == "warm":
+        assert min(shares) >= 0.99
+
+
+def test_a_dataset_with_one_wrong_byte_is_found_and_named(cache: Path, tmp_path: Path) -> None:
+    data = own_dataset(cache, tmp_path)
+    victim = sorted(data.glob("data-*.h5"))[3]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 8] ^= 1
+    victim.write_bytes(content)
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--data", str(data), "--out", "out", status=5)
+    assert "INVALID" in done.stdout
+    assert victim.name in done.stdout
+    result, _ = load(tmp_path / "out" / "prefetch-2x1")
+    assert result["class"] == "INVALID"
+
+
+@pytest.mark.parametrize(("harm", "status"), [("gone", 5), ("short", 5), ("manifest", 5)])
+def test_a_dataset_that_is_not_whole_is_refused_before_launch(harm: str, status: int, cache: Path, tmp_path: Path) -> None:
+    data = own_dataset(cache, tmp_path)
+    victim = sorted(data.glob("data-*.h5"))[3]
+    if harm == "gone":
+        victim.unlink()
+    elif harm == "short":
+        os.truncate(victim, 1000)
+    else:
+        (data / "manifest.json").write_text("{")
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--data", str(data), "--out", "out", status=status)
+    assert ("manifest" if harm == "manifest" else victim.name) in complaint(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cached_dataset_that_lost_a_file_is_mended(cache: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "cache"
+    dlio(mine, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "one")
+    victim = sorted(mine.rglob("data-*.h5"))[2]
+    content = victim.read_bytes()
+    victim.unlink()
+    dlio(mine, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "two")
+    assert victim.read_bytes() == content
+
+
+def test_a_folder_in_place_of_a_file_is_an_unreadable_file(cache: Path, tmp_path: Path) -> None:
+    data = own_dataset(cache, tmp_path)
+    victim = sorted(data.glob("data-*.h5"))[3]
+    size = victim.stat().st_size
+    victim.unlink()
+    victim.symlink_to("/proc/self/mem")  # opens, and fails to read
+    done = subprocess.run([*DLIO, "run", "cdb", "--tiny", "--nodes", "2", "--data", str(data)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode in (4, 5)
+    assert victim.name in complaint(done)
+    assert size
+
+
+def test_more_ranks_than_samples(cache: Path, tmp_path: Path) -> None:
+    data = own_dataset(cache, tmp_path)
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "500", "--data", str(data), status=2)
+    assert "500 ranks" in complaint(done)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_no_process_and_no_result(number: signal.Signals, cache: Path, tmp_path: Path) -> None:
+    with running(cache, tmp_path) as (process, ranks):
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        gone(ranks)
+    if number is not signal.SIGKILL:
+        assert process.returncode == 4
+        assert "Interrupted" in err
+        assert "Traceback" not in err
+        assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.rglob("result.json"))
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) -> None:
+    with running(cache, tmp_path) as (process, ranks):
+        os.kill(ranks[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        gone(ranks)
+    assert process.returncode == 4
+    assert re.search(r"Rank \d was? ?.*ended by SIGKILL|Rank \d \(process \d+ on \S+\) was ended by SIGKILL", err), err
+    assert "Traceback" not in err
+
+
+def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:
+    done = dlio(small_disk, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", status=4)
+    assert str(small_disk) in complaint(done)
+    assert not list(small_disk.rglob("manifest.json"))
+    assert not list(small_disk.rglob("*.part"))
+
+
+def test_a_full_output_folder_is_named(cache: Path, tmp_path: Path, small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(bytes(950_000))
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", str(small_disk / "out"), status=4)
+    assert "out" in complaint(done)
+    assert not list(small_disk.rglob("report.html"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte (mounting needs root, as in CI)."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def own_dataset(cache: Path, tmp_path: Path) -> Path:
+    """A copy of a cached dataset, to be harmed."""
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "first")
+    result, _ = load(tmp_path / "first" / "prefetch-2x1")
+    subprocess.run(["cp", "-r", result["dataset"]["folder"], tmp_path / "data"], check=True)
+    return tmp_path / "data"
+
+
+class running:  # noqa: N801 - reads as the context it is
+    """A run of two ranks that lasts long enough to be harmed; gives its process and the ranks' process ids."""
+
+    def __init__(self, cache: Path, cwd: Path) -> None:
+        self.cache, self.cwd = cache, cwd
+
+    def __enter__(self) -> tuple["subprocess.Popen[str]", list[int]]:
+        self.process = start(self.cache, self.cwd, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out")
+        deadline = time.monotonic() + 60
+        work = self.cwd / "out" / "work"
+        ranks: list[int] = []
+        while len(ranks) < 2:
+            assert time.monotonic() < deadline, "the ranks did not start"
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.05)
+            ranks = pids_of(f"dlio_bench.harness.run.rank {work.resolve()}")
+        time.sleep(1.0)  # into the timed loop
+        return self.process, ranks
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def pids_of(command: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if command in line and "mpirun" not in line and "prterun" not in line:
+            found.append(int(entry.parent.name))
+    return sorted(found)
+
+
+def gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids):
+        assert time.monotonic() < deadline, f"orphans: {pids}"
+        time.sleep(0.05)

@@ -1,0 +1,99 @@
+"""What is installed is what is on disk, and the README's commands are the ones that exist."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("benchmarks", "datagen", "harness", "reports")
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
+COMMANDS = ("./scripts/quickstart", "./scripts/test")
+
+
+def installed_name(folder: Path) -> str:
+    """benchmarks/cdb -> dlio_bench.benchmarks.cdb; harness/root -> dlio_bench."""
+    parts = folder.relative_to(ROOT).parts
+    return "dlio_bench" if parts == ("harness", "root") else ".".join(("dlio_bench", *parts))
+
+
+def packages_on_disk() -> list[str]:
+    """Import names of all folders with an __init__.py."""
+    return sorted(installed_name(path.parent) for room in ROOMS for path in (ROOT / room).rglob("__init__.py"))
+
+
+def test_the_package_list_is_what_is_on_disk() -> None:
+    assert sorted(CONFIG["tool"]["setuptools"]["packages"]) == packages_on_disk()
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    folders = {installed_name(path.parent) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    assert folders <= set(packages_on_disk())
+
+
+def test_no_module_has_a_second_name() -> None:
+    assert not set(ROOMS) & {name.split(".")[0] for name in sys.modules}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The file names in a wheel built from a copy: a dirty build/lib would put removed modules into it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "copy"
+    unwanted = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, copy, ignore=unwanted)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = folder.glob("*.whl")
+    return ZipFile(path).namelist()
+
+
+def test_the_wheel_holds_every_file_of_the_rooms(wheel: list[str]) -> None:
+    wanted = []
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix == ".py" or path.name == "py.typed":
+                wanted.append(f"{installed_name(path.parent).replace('.', '/')}/{path.name}")
+            elif path.is_file() and path.parent.name in ("templates", "schema"):
+                package = installed_name(path.parents[1]).replace(".", "/")
+                wanted.append(f"{package}/{path.parent.name}/{path.name}")
+    assert sorted(wanted) == sorted(name for name in wheel if ".dist-info/" not in name)
+    for kind in ("templates", "schema"):
+        assert any(f"reports/{kind}/" in name for name in wheel), f"no {kind}"
+
+
+def test_the_wheel_holds_the_licence(wheel: list[str]) -> None:
+    assert [name for name in wheel if name.endswith("licenses/LICENSE")]
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:40]
+    told = [line.strip() for line in first_screen if line.startswith("./scripts/")]
+    assert [line.split()[0] for line in told] == list(COMMANDS)
+    for command in COMMANDS:
+        assert os.access(ROOT / command, os.X_OK)
+    assert re.search(rf"^{re.escape(COMMANDS[1])}\b", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+
+
+def test_the_quickstart_runs_the_main_job() -> None:
+    main_job = "run cdb --nodes 8 --reader prefetch"
+    assert f"dlio-bench {main_job}" in (ROOT / "README.md").read_text()
+    assert f"set -- {main_job}\n" in (ROOT / "scripts/quickstart").read_text()
+
+
+def test_every_dependency_is_pinned_and_told() -> None:
+    project = CONFIG["project"]
+    asked = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
+    pins = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    readme = (ROOT / "README.md").read_text()
+    for requirement in asked:
+        name = re.split(r"[\[<>=!~; ]", requirement)[0]
+        assert name in pins, f"{name} has no line in constraints.txt"
+        assert f"`{name}`" in readme, f"{name} has no line in the README's table"

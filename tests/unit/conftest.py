@@ -1,0 +1,90 @@
+"""Fixtures that several unit tests share."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+POLICIES = {
+    "naive": ("naive", "sequential", "on demand", 0.30),
+    "shuffled": ("shuffled", "global-shuffle", "on demand", 0.20),
+    "prefetch": ("double-buffer", "global-shuffle", "ahead", 0.10),
+}
+EPOCH_BYTES = 1_132_462_080
+
+
+def _draft(reader: str, nodes: int, trials: int) -> dict[str, Any]:
+    name, order, delivery, _ = POLICIES[reader]
+    host = {
+        "cpu": "AMD EPYC",
+        "cores": 2,
+        "memory_bytes": 25_000_000_000,
+        "mount": {"type": "ext4", "source": "/dev/vda"},
+    }
+    return {
+        "schema": "dlio-bench/result/1", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
+        "command": ["dlio-bench", "run", "cdb", "--nodes", str(nodes), "--reader", reader], "version": "0.1.0",
+        "workload": {"name": "cdb", "title": "Climate Data Benchmark"},
+        "dataset": {"digest": "sha256:5d0c", "folder": "/data/cdb", "variant": "cori", "fill": "random", "seed": 1,
+                    "files": 64, "samples": 64, "stored_bytes": 3_850_994_304, "view": ["data[0]", "labels"],
+                    "view_bytes": 17_694_720.0, "owner": "made"},
+        "policy": {"alias": reader, "name": name, "order": order, "placement": "none", "delivery": delivery,
+                   "source": "a paper", "options": {"threads": 2}},
+        "plan": {"nodes": nodes, "ranks_per_node": 1, "ranks": nodes, "batch": 1, "published_batch": 1, "epochs": 2,
+                 "steps_per_epoch": 8, "steps": 16, "samples_per_epoch": 64, "dropped_samples": 0, "seed": 1234567,
+                 "sync": "step", "trials": trials, "warmup_trials": 1, "cache": "cold",
+                 "view_bytes_per_epoch": EPOCH_BYTES, "node_memory_bytes": 3_000_000_000, "comparable": True,
+                 "notes": ["8 steps an epoch: a trial is 2 epochs, so that it has at least 16 steps"]},
+        "compute": {"mode": "emulate", "device": "v100", "asked_step_seconds": 0.2,
+                    "kind": "derived from published figures", "source": "a table"},
+        "marks": ["VIRTUAL NODES"],
+        "checks": [
+            {"name": "exactly once", "ok": True, "expected": "64 samples once an epoch", "found": "64 samples once an epoch"},
+            {"name": "content", "ok": True, "expected": "CRC32C of 320 fields as generated", "found": "all equal"},
+        ],
+        "environment": {"hosts": {"node01": host}, "launcher": {"name": "mpirun", "argv": ["mpirun", "-n", str(nodes)]},
+                        "mpi": "Open MPI v5.0.11", "startup_seconds": 1.4, "code_digest": "sha256:77",
+                        "rank_hosts": ["node01"] * nodes},
+    }  # fmt: skip
+
+
+def _trial(position: int, elapsed: float, ranks: int) -> dict[str, Any]:
+    device = {0: 1_140_000_000, 1: 0}
+    epochs = [
+        {"epoch": epoch, "seconds": share * elapsed, "bytes_useful": EPOCH_BYTES, "bytes_requested": EPOCH_BYTES,
+         "bytes_device": device[epoch]} for epoch, share in ((0, 0.52), (1, 0.48))
+    ]  # fmt: skip
+    return {
+        "trial": position, "warmup": position == 0, "seed": 99 + position, "elapsed_seconds": elapsed, "steps": 16,
+        "samples": 128, "cache": {"asked": "cold", "hosts": {"node01": {"resident_share": 0.0, "attestable": True}}},
+        "epochs": epochs, "bytes_useful": 2 * EPOCH_BYTES, "bytes_requested": 2 * EPOCH_BYTES,
+        "bytes_device": device[0], "read_seconds": 4.0 * ranks, "decode_seconds": 0.0, "cpu_seconds": 3.2,
+        "host_cpu_busy_share": 0.44, "host_iowait_share": 0.1, "cores": 2, "reader_threads": 2 * ranks,
+        "compute_asked_seconds": 3.2 * ranks, "compute_actual_seconds": 3.25 * ranks,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def draft_and_steps() -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    """(reader, nodes, trials) -> a harness's draft of `trials` measured trials and a warm-up one, and its steps.
+
+    No randomness: rank r waits r hundredths longer a step, trial t as many thousandths, the first step half a second.
+    """
+
+    def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
+        draft, shape = _draft(reader, nodes, trials), (trials + 1, nodes, 16)
+        trial, rank, step = np.indices(shape)
+        stall = POLICIES[reader][3] + 0.01 * rank + 0.001 * trial + 0.5 * (step == 0)
+        check, compute = np.full(shape, 0.004), np.full(shape, 3.25 / 16)
+        cost = stall + check + compute
+        exchange = cost.max(axis=1, keepdims=True) - cost + 0.002
+        whole = cost + exchange + 0.001
+        start = np.cumsum(whole, axis=2) - whole
+        loop = whole.sum(axis=2) + 0.01
+        draft["trials"] = [_trial(t, float(loop[t].max()) + 0.003, nodes) for t in range(trials + 1)]
+        steps = {"stall": stall, "check": check, "compute": compute, "exchange": exchange, "start": start, "loop": loop}
+        return copy.deepcopy(draft), steps | {"epoch": np.repeat(np.arange(2, dtype=np.int64), 8)}
+
+    return make

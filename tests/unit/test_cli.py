@@ -1,0 +1,110 @@
+"""The command line as a user meets it: a real process, its status, one paragraph, no traceback."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "dlio_bench", *arguments]
+    return subprocess.run(command, cwd=cwd, env=os.environ | env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "cbd"], "Did you mean 'cdb'"),
+        (["run", "cdb", "--reader", "prefetsh"], "Did you mean 'prefetch'"),
+        (["run", "cdb", "--reader", "staged"], "cannot run it yet"),
+        (["run", "cdb", "--reader", "naive,naive"], "names a reader twice"),
+        (["run", "cdb", "--nodes", "0"], "--nodes '0'"),
+        (["run", "cdb", "--nodes", "two"], "--nodes 'two'"),
+        (["run", "cdb", "--nodes", "4096"], "--max-data"),
+        (["run", "cdb", "--batch", "-1"], "--batch -1"),
+        (["run", "cdb", "--compute", "emulate:v200"], "Known:"),
+        (["run", "cdb", "--compute", "emulat"], "Did you mean 'emulate'"),
+        (["run", "cdb", "--cache", "cool"], "cold, cold-epochs, warm, as-is"),
+        (["run", "cdb", "--sync", "never"], "step, epoch, none"),
+        (["run", "cdb", "--variant", "xl"], "Its variants: cori"),
+        (["run", "cdb", "--staging", "lots"], "'lots' is not a size"),
+        (["run", "cdb", "--launcher", "telnet", "--dry-run"], "telnet"),
+        (["run", "cdb", "--tiny", "--launcher", "local", "--nodes", "2"], "local"),
+        (["run"], "WORKLOAD"),
+        (["bench"], "invalid choice"),
+    ],
+)
+def test_a_wrong_word_is_answered_in_one_paragraph_with_status_2(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    done = dlio(*arguments, cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []  # nothing was made
+
+
+def test_help_comes_at_once_and_tells_the_exit_statuses(tmp_path: Path) -> None:
+    done = dlio("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "exit status" in done.stdout
+    imported = dlio("-c", cwd=tmp_path)  # no command of that name: the parser alone is at work
+    assert imported.returncode == 2
+
+
+def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
+    found = json.loads(dlio("list", "--json", cwd=tmp_path).stdout)
+    assert [workload["name"] for workload in found["workloads"]] == ["hepcnnb", "cdb", "cosmoflow", "imagenet"]
+    shown = dlio("list", cwd=tmp_path).stdout
+    for workload in found["workloads"]:
+        assert any(step["device"] == "v100" for step in workload["step_times"])
+        assert workload["name"] in shown
+    estimates = [s for w in found["workloads"] for s in w["step_times"] if s["kind"] == "estimate"]
+    assert shown.count("(estimate;") == len(estimates) > 0
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
+    done = dlio("run", "cdb", "--nodes", "8", "--dry-run", cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    for part in ("64 samples", "8 virtual nodes", "mpirun", "INVALID", "3.85 GB", "2 epochs of 8"):
+        assert part in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = dlio(
+        "run",
+        "cdb",
+        "--tiny",
+        "--reader",
+        "naive,prefetch",
+        "--out",
+        "out",
+        cwd=tmp_path,
+        DLIO_BENCH_CACHE=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    assert "TINY" in done.stdout
+    for reader in ("naive", "prefetch"):
+        found = json.loads((tmp_path / "out" / f"{reader}-1x1" / "result.json").read_text())
+        assert found["class"] == "EXPLORE"
+        assert all(check["ok"] for check in found["checks"])
+        assert found["environment"]["launcher"]["name"] == "local"
+        assert (tmp_path / "out" / f"{reader}-1x1" / "steps.npz").exists()
+    assert (tmp_path / "out" / "report.html").stat().st_size > 0
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("dear")
+    done = dlio("run", "cdb", "--tiny", "--out", ".", cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert (tmp_path / "mine.txt").read_text() == "dear"

@@ -1,0 +1,31 @@
+"""Step times: found by device, refused by name, and waited for without burning the CPU."""
+
+import time
+
+import pytest
+from dlio_bench.benchmarks.registry import WORKLOADS, find
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.training.compute import step_time, wait
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
+    found = step_time(find(name), "emulate")
+    assert found is not None
+    assert found == step_time(find(name), "emulate:V100")
+    assert found.device == "v100"
+    assert step_time(find(name), "none") is None
+
+
+@pytest.mark.parametrize(("asked", "says"), [("emulate:v9", "Known: "), ("trian", "Use none, emulate"), ("none:v100", "not known")])
+def test_unknown_compute_is_refused(asked: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        step_time(find("cdb"), asked)
+
+
+def test_waiting_takes_the_time_and_leaves_the_cpu_free() -> None:
+    clock, busy = time.perf_counter(), time.process_time()
+    wait(0.2)
+    assert time.perf_counter() - clock >= 0.2
+    assert time.process_time() - busy < 0.1
+    wait(0.0)

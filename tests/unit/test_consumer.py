@@ -1,0 +1,51 @@
+"""The consumer's marks: they bind bytes to a sample's id, and a changed or missing sample changes them."""
+
+import numpy as np
+import pytest
+from dlio_bench.errors import DataError
+from dlio_bench.harness.readers.session import Batch
+from dlio_bench.harness.run.consumer import PROBES, marks, require_planned
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def batch(ids: list[int], samples: list[bytes]) -> Batch:
+    starts = np.concatenate(([0], np.cumsum([len(sample) for sample in samples]))).astype(np.int64)
+    return Batch(np.array(ids, dtype=np.int64), np.frombuffer(b"".join(samples), dtype=np.uint8), starts)
+
+
+@given(
+    samples=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=5), first=st.integers(0, 10**9), data=st.data()
+)
+def test_a_mark_depends_on_its_own_sample_alone(samples: list[bytes], first: int, data: st.DataObject) -> None:
+    ids = list(range(first, first + len(samples)))
+    together = marks(batch(ids, samples))
+    which = data.draw(st.integers(0, len(samples) - 1))
+    assert marks(batch([ids[which]], [samples[which]]))[0] == together[which] != 0
+
+
+def test_another_sample_in_its_place_is_noticed() -> None:
+    random = np.random.Generator(np.random.SFC64(1))
+    samples = [random.bytes(10_000) for _ in range(50)]
+    right = marks(batch(list(range(50)), samples))
+    swapped = marks(batch(list(range(50)), samples[1:] + samples[:1]))
+    assert not np.any(right == swapped)
+    blank = marks(batch(list(range(50)), [bytes(10_000)] * 50))
+    assert not np.any(right == blank)
+
+
+def test_probes_reach_the_whole_sample() -> None:
+    # flip every byte in turn of a sample of 100: with 64 probes most flips change the mark, at both ends too
+    plain = bytes(100)
+    noticed = [
+        marks(batch([7], [plain]))[0] != marks(batch([7], [plain[:i] + b"\1" + plain[i + 1 :]]))[0] for i in range(100)
+    ]
+    expected = 100 * (1 - (1 - 1 / 100) ** PROBES)
+    assert abs(sum(noticed) - expected) < 20
+    assert any(noticed[:10])
+    assert any(noticed[-10:])
+
+
+def test_samples_that_were_not_planned_are_refused() -> None:
+    with pytest.raises(DataError, match="the plan says"):
+        require_planned(batch([1, 2], [b"a", b"b"]), np.array([1, 3]))

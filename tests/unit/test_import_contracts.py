@@ -1,0 +1,151 @@
+"""Imports point one way, heavy libraries load late, and each has its one place."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAY_IMPORT = {
+    "harness": {"harness", "benchmarks", "datagen", "reports"},
+    "benchmarks": {"benchmarks", "datagen"},
+    "datagen": {"datagen"},
+    "reports": {"reports"},
+}
+# What a run needs and a reader of results does not.
+MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
+# Slow to import: 0.1 to 3 s each.
+SLOW = {"numpy", "h5py", "pandas", "jinja2", "jsonschema", "plotly", "mpi4py", "tensorflow", "horovod"}
+FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def names(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every module that the file imports, with whether it loads as soon as the file does."""
+    yield from _names(ast.parse(path.read_text()), early=True)
+
+
+def _names(node: ast.AST, *, early: bool) -> Iterator[tuple[str, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, early) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            # `from dlio_bench import harness` imports dlio_bench.harness
+            yield from ((f"{'.' * child.level}{child.module or ''}.{alias.name}", early) for alias in child.names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue  # only type checkers see these
+        else:
+            is_late = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _names(child, early=early and not is_late)
+
+
+def room_of(path: Path) -> str:
+    """The room a file installs into; harness/root is the package itself."""
+    parts = path.relative_to(ROOT).parts
+    return "" if parts[:2] == ("harness", "root") else parts[0]
+
+
+def library(name: str) -> str:
+    """'mpi4py.MPI' -> 'mpi4py'."""
+    return name.split(".")[0]
+
+
+def importers(of: str) -> set[str]:
+    """The files that import a library, early or late."""
+    return {str(path.relative_to(ROOT)) for path in FILES if any(library(name) == of for name, _ in names(path))}
+
+
+def loaded(code: str) -> set[str]:
+    """The libraries that a fresh interpreter holds after the code."""
+    script = f"import sys\n{code}\nprint('loaded', *sorted({{name.split('.')[0] for name in sys.modules}}))"
+    run = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.rpartition("loaded ")[2].split())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
+    room = room_of(path)
+    for name, _ in names(path):
+        first, _, rest = name.partition(".")
+        assert first not in MAY_IMPORT, f"{name}: the folder's import name is dlio_bench.{name}"
+        assert first, f"{name}: imports are absolute"
+        target = rest.split(".")[0]
+        if first == "dlio_bench" and target in MAY_IMPORT and room:
+            assert target in MAY_IMPORT[room], f"{room} must not import {name}"
+
+
+def test_the_root_package_imports_no_room() -> None:
+    # __main__ alone starts the command line
+    bases = [path for path in FILES if not room_of(path) and path.name != "__main__.py"]
+    assert bases
+    rooms = {f"dlio_bench.{room}" for room in MAY_IMPORT}
+    assert not [name for path in bases for name, _ in names(path) if ".".join(name.split(".")[:2]) in rooms]
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_import_the_installed_names(path: Path) -> None:
+    assert not [name for name, _ in names(path) if library(name) in MAY_IMPORT]
+
+
+def test_mpi4py_has_one_file() -> None:
+    assert importers("mpi4py") == {"harness/cluster/comm.py"}
+
+
+def test_horovod_has_at_most_one_file() -> None:
+    assert len(importers("horovod")) <= 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_mpi_and_tensorflow_load_only_when_asked_for(path: Path) -> None:
+    early = {library(name) for name, is_early in names(path) if is_early}
+    assert not early & {"mpi4py", "horovod", "tensorflow"}
+
+
+def test_results_render_without_what_measuring_needs() -> None:
+    reports = [path for path in FILES if room_of(path) == "reports"]
+    assert not {library(name) for path in reports for name, _ in names(path)} & MEASURING
+    modules = ["dlio_bench.reports"] + [f"dlio_bench.reports.{path.stem}" for path in reports if path.stem != "__init__"]
+    assert not loaded(f"import {', '.join(modules)}") & MEASURING
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+def test_help_imports_nothing_slow(words: list[str]) -> None:
+    code = f"from dlio_bench.harness.cli import main\ntry:\n    main({words})\nexcept SystemExit:\n    pass"
+    assert not loaded(code) & SLOW
+
+
+def test_a_rank_carries_no_report_and_no_tensorflow() -> None:
+    # each would cost every rank memory and start-up time
+    assert not loaded("import dlio_bench.harness.run.rank") & {"pandas", "jinja2", "plotly", "tensorflow", "horovod"}
+
+
+def test_the_walk_sees_early_and_late_imports(tmp_path: Path) -> None:
+    source = """
+import a.b
+from dlio_bench import harness
+if TYPE_CHECKING:
+    import never
+try:
+    import c
+except ImportError:
+    pass
+class K:
+    import d
+def f():
+    import e
+    if True:
+        from .g import h
+"""
+    path = tmp_path / "sample.py"
+    path.write_text(source)
+    assert list(names(path)) == [
+        ("a.b", True),
+        ("dlio_bench.harness", True),
+        ("c", True),
+        ("d", True),
+        ("e", False),
+        (".g.h", False),
+    ]

@@ -1,0 +1,96 @@
+"""Launching for real: events come through, failures are explained, and nothing survives an interrupted run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.cluster.process import EVENT, launch
+
+
+def script(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_events_are_heard_and_other_output_is_kept(tmp_path: Path) -> None:
+    heard: list[dict[str, object]] = []
+    launch(script(f"print({EVENT!r} + '{{\"event\": \"ready\"}}'); print('noise')"), os.environ, tmp_path, heard.append)
+    assert heard == [{"event": "ready"}]
+    assert (tmp_path / "launcher.log").read_text() == "noise\n"
+
+
+def test_a_ranks_own_message_is_raised_with_its_status(tmp_path: Path) -> None:
+    (tmp_path / "error-a-0.json").write_text(json.dumps({"status": 5, "message": "file x is bad", "expected": True}))
+    with pytest.raises(DataError, match="file x is bad"):
+        launch(script("raise SystemExit(3)"), os.environ, tmp_path, print)
+
+
+def test_a_defect_is_named_but_shows_no_traceback(tmp_path: Path) -> None:
+    report = {
+        "status": 4,
+        "message": "Traceback (most recent call last):\n ...\nZeroDivisionError: x",
+        "expected": False,
+    }
+    (tmp_path / "error-a-0.json").write_text(json.dumps(report))
+    with pytest.raises(EnvironmentFailure, match="ZeroDivisionError: x") as failure:
+        launch(script("raise SystemExit(1)"), os.environ, tmp_path, print)
+    assert "Traceback" not in str(failure.value)
+    assert "Traceback" in (tmp_path / "defect.txt").read_text()
+
+
+def test_a_killed_rank_is_named(tmp_path: Path) -> None:
+    said = "mpirun noticed that process rank 3 with PID 77 on node n01 exited on signal 9 (Killed)."
+    with pytest.raises(EnvironmentFailure, match=r"Rank 3 \(process 77 on n01\) was ended by SIGKILL"):
+        launch(script(f"import sys; sys.stderr.write({said!r}); raise SystemExit(137)"), os.environ, tmp_path, print)
+
+
+def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="no such partition"):
+        launch(script("import sys; sys.exit('no such partition')"), os.environ, tmp_path, print)
+    with pytest.raises(EnvironmentFailure, match="cannot be started"):
+        launch(["/nowhere/mpirun"], os.environ, tmp_path, print)
+
+
+NEST = """
+import os, pathlib, subprocess, sys, time
+from dlio_bench.harness.cluster.process import launch
+child = "import os, pathlib, subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); " \\
+        "pathlib.Path(sys.argv[1]).write_text(f'{os.getpid()} {p.pid}'); time.sleep(60)"
+launch([sys.executable, "-c", child, sys.argv[1]], os.environ, pathlib.Path(sys.argv[1]).parent, print)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_survives_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        NEST
+        if number is not signal.SIGTERM
+        else f"import signal; signal.signal(signal.SIGTERM, signal.default_int_handler)\n{NEST}"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code, str(pids)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not (pids.exists() and len(pids.read_text().split()) == 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    launcher, grandchild = map(int, pids.read_text().split())
+    command.send_signal(number)
+    command.wait(20)
+    expected = [launcher] if number is signal.SIGKILL else [launcher, grandchild]  # ranks ask for their own end
+    while any(map(alive, expected)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if alive(grandchild):
+        os.kill(grandchild, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

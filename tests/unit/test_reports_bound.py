@@ -1,0 +1,57 @@
+"""What bound a run: each rule, and each contradiction that leaves it undetermined."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dlio_bench.reports import bound, statistics
+
+STORAGE = bound.Facts(
+    computes=True, emulated=True, ranks=8, elapsed=10.0, stall=0.4, worst_stall=0.5, exchange=0.05, over_bound=2.0,
+    stalled=30.0, busy=0.3, iowait=0.2, cores=16.0, cpu=40.0, read=40.0, decode=0.0, resident=0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        ("storage", {}),
+        ("storage", {"busy": None, "iowait": None, "resident": None}),
+        ("compute", {"stall": 0.09, "over_bound": 1.1}),
+        ("storage", {"stall": 0.09, "computes": False, "over_bound": None}),  # nothing to be bound by but reading
+        ("not determined", {"stall": 0.09, "over_bound": 1.5}),  # ranks stall in turns
+        ("CPU", {"busy": 0.86}),
+        ("CPU", {"busy": 0.6, "decode": 41.0}),
+        ("storage", {"busy": 0.6, "decode": 39.0}),
+        ("not determined", {"busy": 0.4, "decode": 41.0}),  # decoding on idle cores
+        ("not determined", {"busy": 0.95, "exchange": 0.5}),  # 8 ranks spin half of the time on 16 cores
+        ("CPU", {"busy": 0.95, "exchange": 0.5, "decode": 41.0}),
+        ("not determined", {"resident": 0.95}),
+        ("not determined", {"read": 14.0}),  # less than half of what was waited
+    ],
+)
+def test_rule(expected: str, changes: dict[str, Any]) -> None:
+    by, why = bound.decide(replace(STORAGE, **changes))
+    assert by == expected
+    assert why
+
+
+def test_evidence_gives_the_numbers_and_the_caveat_of_emulation(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps()
+    found = bound.determine(draft, statistics.metrics(draft, steps), steps)
+    text = "; ".join(found["evidence"])
+    assert found["by"] == "storage"
+    assert "44 % busy" in text
+    assert "reading took 16 s" in text
+    assert "leaves the CPU free" in text
+
+
+def test_what_could_not_be_measured_is_left_out(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps()
+    for trial in draft["trials"]:
+        trial.update(host_cpu_busy_share=None, host_iowait_share=None, cpu_seconds=None, decode_seconds=None)
+        trial["cache"]["hosts"]["node01"].update(attestable=False, resident_share=None)
+    found = bound.determine(draft, statistics.metrics(draft, steps), steps)
+    assert found["by"] == "storage"
+    assert "busy" not in "; ".join(found["evidence"]).replace("how busy the cores were is not known", "")

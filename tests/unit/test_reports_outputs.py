@@ -1,0 +1,273 @@
+"""Text, CSV and HTML of results, and when results are put side by side."""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dlio_bench.reports import comparison, html, result, tables, text
+
+Made = tuple[dict[str, Any], dict[str, Any]]
+Complete = Callable[..., Made]
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture
+def made(draft_and_steps: Callable[..., Made]) -> Complete:
+    """(reader, nodes, trials, change) -> a result and its steps; `change` may alter the draft first."""
+
+    def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3, change: Any = None) -> Made:
+        draft, steps = draft_and_steps(reader, nodes, trials)
+        if change:
+            change(draft)
+        return result.complete(draft, steps), steps
+
+    return make
+
+
+def fail_content(draft: dict[str, Any]) -> None:
+    draft["checks"][1].update(ok=False, found="3 fields differ <script>alert('x')</script> & more")
+
+
+def tiny(draft: dict[str, Any]) -> None:
+    draft["marks"] = ["TINY", "VIRTUAL NODES"]
+
+
+CASES: dict[str, Callable[[Complete], list[dict[str, Any]]]] = {
+    "one": lambda made: [made()[0]],
+    "five-trials": lambda made: [made(trials=5)[0]],
+    "invalid": lambda made: [made(change=fail_content)[0]],
+    "readers": lambda made: [made(reader)[0] for reader in ("naive", "shuffled", "prefetch")],
+    "scaling": lambda made: [made(reader, nodes)[0] for reader in ("naive", "prefetch") for nodes in (1, 4)],
+    "tiny": lambda made: [made(reader, change=tiny)[0] for reader in ("naive", "prefetch")],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_text_is_the_golden_one(made: Complete, case: str) -> None:
+    """To accept a change of wording, write the new text into the golden file and read its difference."""
+    found = text.render(CASES[case](made))
+    assert found == (GOLDEN / f"report-{case}.txt").read_text()
+    assert max(map(len, found.splitlines())) <= text.WIDTH
+
+
+def test_long_names_still_fit(made: Complete) -> None:
+    def lengthen(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "a-reader-whose-name-goes-on-and-on"
+        draft["checks"][0]["found"] = "x" * 200
+
+    for results in ([made(change=lengthen)[0]], [made("naive")[0], made(change=lengthen)[0]]):
+        assert max(map(len, text.render(results).splitlines())) <= text.WIDTH
+
+
+UNITS = {"s": 1.0, "ms": 1e-3, "%": 0.01, "MB/s": 1e6, "GB/s": 1e9, "×": 1.0, "": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("elapsed", "elapsed_seconds"),
+        ("epoch", "epoch_seconds"),
+        ("samples/s", "samples_per_second"),
+        ("read bandwidth", "read_bandwidth"),
+        ("stall", "stall_share"),
+        ("AU", "au"),
+        ("step p50/p95/p99", "step_p50"),
+        ("over the bound", "over_bound"),
+        ("time goes (mean) stall", "share_stall"),
+    ],
+)
+def test_numbers_in_the_text_are_the_metrics(made: Complete, label: str, name: str) -> None:
+    found = made()[0]
+    line = re.search(
+        rf"^  {re.escape(label)} +([\d.]+) ?(s|ms|%|[MG]B/s|×|)(?=[ ,]|$)", text.render([found]), re.MULTILINE
+    )
+    assert line
+    assert float(line[1]) * UNITS[line[2]] == pytest.approx(found["metrics"][name]["value"], rel=0.03)
+
+
+def test_an_invalid_result_says_what_was_expected_and_found(made: Complete) -> None:
+    said = " ".join(text.render([made(change=fail_content)[0]]).split())
+    assert said.startswith("INVALID")
+    assert "content: expected CRC32C of 320 fields as generated; found 3 fields differ" in said
+
+
+def test_attribution_names_the_axis(made: Complete) -> None:
+    naive, shuffled, prefetch = (made(reader)[0] for reader in ("naive", "shuffled", "prefetch"))
+    first, second = comparison.compare([naive, shuffled, prefetch]).sentences
+    assert "order alone differs (sequential -> global-shuffle)" in first
+    assert "delivery alone differs (on demand -> ahead)" in second
+    assert "order and delivery both differ" in comparison.compare([naive, prefetch]).sentences[0]
+    assert "shuffled -> prefetch" in comparison.compare([shuffled, naive, prefetch]).sentences[1]
+
+
+def test_ratio_is_to_the_first_reader(made: Complete) -> None:
+    rows = comparison.compare([made("naive")[0], made("prefetch")[0]]).rows
+    assert rows[0].ratio == 1.0
+    assert rows[1].ratio == pytest.approx(rows[1].elapsed / rows[0].elapsed)
+    assert rows[1].ratio < 0.9
+
+
+def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
+    twice = [made("naive")[0], made("naive")[0]]
+    assert "no difference shown" in comparison.compare(twice).sentences[0]
+    assert "no difference shown" not in comparison.compare([made("naive")[0], made("prefetch")[0]]).sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda draft: draft["plan"].update(comparable=False, steps=8), "8 steps a trial are too few"),
+        (tiny, "TINY"),
+        (fail_content, "INVALID"),
+        (lambda draft: draft["dataset"].update(digest="sha256:other"), "differ in dataset"),
+        (lambda draft: draft["plan"].update(batch=2), "differ in batch (1 and 2)"),
+        (lambda draft: draft["plan"].update(steps=32), "differ in steps"),
+        (lambda draft: draft["compute"].update(asked_step_seconds=0.3), "differ in compute"),
+        (lambda draft: draft["plan"].update(cache="warm"), "differ in cache regime"),
+    ],
+)
+def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
+    pairs = [made("naive"), made("prefetch", change=change)]
+    refused = comparison.compare([found for found, _ in pairs])
+    assert says in str(refused.refused)
+    assert not refused.rows
+    said = text.render([found for found, _ in pairs])
+    assert "no comparison" in said
+    assert "× first" not in said
+    page = html.page(pairs)
+    assert "No comparison" in page
+    assert "times" not in figures(page)
+
+
+def test_one_reader_has_nothing_to_be_compared_with(made: Complete) -> None:
+    assert comparison.comparisons([made()[0]]) == []
+    assert "nothing to compare" in str(comparison.refusal([made()[0]]))
+
+
+def test_csv_has_a_row_for_each_trial_and_epoch(made: Complete, tmp_path: Path) -> None:
+    results = [made(reader)[0] for reader in ("naive", "prefetch")]
+    tables.write_csv(results, tmp_path / tables.CSV_NAME)
+    with (tmp_path / tables.CSV_NAME).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 4 * 2
+    last = results[1]["trials"][-1]
+    assert (rows[-1]["reader"], rows[-1]["trial"], rows[-1]["epoch"], rows[-1]["warmup"]) == (
+        "prefetch",
+        "3",
+        "1",
+        "False",
+    )
+    assert float(rows[-1]["epoch_seconds"]) == last["epochs"][1]["seconds"]
+    assert float(rows[-1]["trial_seconds"]) == last["elapsed_seconds"]
+
+
+class Page(HTMLParser):
+    """Collects what a page would fetch, its scripts, and its text outside scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag if tag in ("script", "style") else ""
+        self.fetched += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "action", "data")]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = "" if tag == self._inside else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.text += data
+
+
+def figures(page: str) -> dict[str, Any]:
+    return dict(json.loads(Page(page).scripts[0]))
+
+
+def test_page_fetches_nothing_and_holds_plotly_once(made: Complete) -> None:
+    page = html.page([made()])
+    parsed = Page(page)
+    assert parsed.fetched == []
+    assert "@import" not in page[: page.index("</style>")]
+    assert "url(" not in page[: page.index("</style>")]
+    assert "default-src 'none'" in page
+    assert len(parsed.scripts) == 3
+    assert page.count("plotly.js v") == 1
+
+
+def test_text_of_a_result_cannot_become_markup(made: Complete) -> None:
+    def attack(draft: dict[str, Any]) -> None:
+        fail_content(draft)
+        draft["policy"]["alias"] = "</script><script>alert('y')</script>"
+
+    page = html.page([made(change=attack)])
+    assert "<script>alert" not in page
+    assert len(Page(page).scripts) == 3
+    assert "3 fields differ <script>alert('x')</script> & more" in Page(page).text
+    assert "</script><script>alert('y')</script>" in json.dumps(figures(page))
+
+
+def test_every_metric_stands_in_the_page_as_in_the_words(made: Complete) -> None:
+    found = made(trials=5)
+    said = Page(html.page([found])).text
+    for name, metric in found[0]["metrics"].items():
+        if not name.startswith("share_"):
+            assert re.search(rf"{name}\s*{re.escape(html.words.number(metric))}", said), name
+
+
+def test_figures_of_a_comparison_and_of_scaling(made: Complete) -> None:
+    drawn = figures(html.page([made(reader, nodes) for reader in ("naive", "prefetch") for nodes in (1, 4)]))
+    assert list(drawn) == ["times", "phases", "map0", "map1", "map2", "map3", "steps", "scaling", "bytes"]
+    stacked = [sum(trace["x"][row] for trace in drawn["phases"]["data"]) for row in range(4)]
+    assert stacked == pytest.approx([100.0] * 4, abs=1e-3)
+
+
+def test_heat_map_is_the_stall_of_the_median_trial(made: Complete) -> None:
+    found, steps = made()
+    drawn = figures(html.page([(found, steps)]))["map0"]["data"][0]
+    assert drawn["z"] == [[float(f"{cell:.6g}") for cell in row] for row in steps["stall"][2].tolist()]
+
+
+@pytest.mark.parametrize(("change", "word"), [(tiny, "TINY"), (fail_content, "INVALID")])
+def test_every_figure_of_no_measurement_is_watermarked(made: Complete, change: Any, word: str) -> None:
+    page = html.page([made(change=change)])
+    assert all(word in figure["layout"]["annotations"][0]["text"] for figure in figures(page).values())
+    assert word in Page(page).text
+    assert all("annotations" not in figure["layout"] for figure in figures(html.page([made()])).values())
+
+
+def test_large_runs_are_thinned_and_keep_their_worst_stall() -> None:
+    grid = html.figures.np.zeros((700, 900))
+    grid[613, 777] = 9.0
+    cells, by_rank, by_step = html.figures._shrink(grid)
+    assert cells.size <= html.figures.MAX_POINTS
+    assert cells[613 // by_rank, 777 // by_step] == 9.0
+    assert cells.sum() == 9.0
+
+
+def test_page_is_written_whole(made: Complete, tmp_path: Path) -> None:
+    html.write([made()], tmp_path / "out" / "report.html")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
+    assert (tmp_path / "out" / "report.html").read_text().rstrip().endswith("</html>")
+
+
+def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
+    def second_host(draft: dict[str, Any]) -> None:
+        draft["environment"]["hosts"]["node02"] = draft["environment"]["hosts"]["node01"] | {"cores": 4}
+
+    found = html.facts.environment([made(change=second_host)[0]])
+    assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
+    assert found.common["mount type"] == "ext4"

@@ -1,0 +1,193 @@
+"""A result: completed from a draft, saved, loaded, and refused when it is not whole; its class and exit status."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.reports import judge, result
+
+Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+@pytest.fixture
+def saved(draft_and_steps: Make, tmp_path: Path) -> Path:
+    draft, steps = draft_and_steps()
+    return result.save(result.complete(draft, steps), steps, tmp_path / "run" / "cdb")
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None], *, redigest: bool = False) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    if redigest:
+        content["digest"] = result.digest(content)
+    path.write_text(json.dumps(content))
+
+
+def test_complete_adds_only_what_is_promised(draft_and_steps: Make) -> None:
+    draft, steps = draft_and_steps()
+    found = result.complete(draft, steps)
+    added = {"class", "verdict", "metrics", "bound", "steps_file", "digest"}
+    assert set(found) - set(draft) == added
+    assert {name: found[name] for name in draft} == draft
+    assert (found["class"], found["verdict"]) == ("EXPLORE", "none")
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+def test_round_trip(draft_and_steps: Make, saved: Path, by_folder: bool) -> None:
+    draft, steps = draft_and_steps()
+    found, arrays = result.load(saved.parent if by_folder else saved)
+    assert found == result.complete(draft, steps)
+    assert set(arrays) == set(steps)
+    assert all(np.array_equal(arrays[name], steps[name]) for name in steps)
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["result.json", "steps.npz"]
+
+
+def test_numpy_numbers_of_the_harness_survive(draft_and_steps: Make, tmp_path: Path) -> None:
+    draft, steps = draft_and_steps()
+    draft["trials"][1]["samples"] = np.int64(128)
+    draft["trials"][1]["read_seconds"] = np.float32(0.1)
+    found = result.complete(draft, steps)
+    result.save(found, steps, tmp_path)
+    assert result.load(tmp_path)[0] == found
+
+
+def test_digest_is_the_sha256_of_the_canonical_json_without_it(saved: Path) -> None:
+    content = json.loads(saved.read_text())
+    said = content.pop("digest")
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert said == "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+    steps = (saved.parent / "steps.npz").read_bytes()
+    assert content["steps_file"]["sha256"] == hashlib.sha256(steps).hexdigest()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path: path.write_text(path.read_text()[:-20]), "not JSON"),
+        (lambda path: path.write_text(path.read_text().replace('"seed": 1,', '"seed": NaN,')), "NaN"),
+        (lambda path: path.write_text("[]"), "schema None"),
+        (
+            lambda path: edit(path, lambda r: r.update(schema="dlio-bench/result/9")),
+            "'dlio-bench/result/9'; this version",
+        ),
+        (lambda path: edit(path, lambda r: r["metrics"]["au"].update(value=0.99)), "was altered"),
+        (lambda path: edit(path, lambda r: r.pop("digest")), "was altered"),
+        (lambda path: edit(path, lambda r: r.update(surprise=1), redigest=True), "surprise"),
+        (lambda path: edit(path, lambda r: r.update({"class": "GREAT"}), redigest=True), r"\$\.class"),
+        (lambda path: (path.parent / "steps.npz").unlink(), "is missing"),
+        (lambda path: flip(path.parent / "steps.npz"), "sha256 differs"),
+    ],
+)
+def test_damage_is_found(saved: Path, damage: Callable[[Path], Any], says: str) -> None:
+    damage(saved)
+    with pytest.raises(DataError, match=says):
+        result.load(saved)
+
+
+def test_steps_of_another_shape_are_refused_even_when_their_digest_is_right(saved: Path) -> None:
+    steps = saved.parent / "steps.npz"
+    with np.load(io.BytesIO(steps.read_bytes())) as arrays:
+        shorter = {name: arrays[name] for name in arrays.files} | {"epoch": np.zeros(3, dtype=np.int64)}
+    np.savez(steps, **shorter)
+    sha = hashlib.sha256(steps.read_bytes()).hexdigest()
+    edit(saved, lambda r: r["steps_file"].update(sha256=sha), redigest=True)
+    with pytest.raises(DataError, match="shape"):
+        result.load(saved)
+
+
+def test_nothing_at_the_path_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        result.load(tmp_path)
+
+
+def test_full_disk_leaves_the_earlier_result_and_no_scrap(
+    draft_and_steps: Make, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    draft, steps = draft_and_steps()
+    with pytest.raises(EnvironmentFailure, match="No space left"):
+        result.save(result.complete(draft, steps), steps, saved.parent)
+    assert saved.read_bytes() == before
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["result.json", "steps.npz"]
+
+
+def test_folder_that_is_a_file_is_an_environment_failure(draft_and_steps: Make, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    draft, steps = draft_and_steps()
+    with pytest.raises(EnvironmentFailure, match="could not be written"):
+        result.save(result.complete(draft, steps), steps, tmp_path / "taken" / "run")
+
+
+def test_steps_that_are_not_the_results_own_are_not_saved(draft_and_steps: Make, tmp_path: Path) -> None:
+    draft, steps = draft_and_steps()
+    found = result.complete(draft, steps)
+    with pytest.raises(ValueError, match="not the ones"):
+        result.save(found, steps | {"stall": steps["stall"] + 1}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda draft, steps: steps.update(loop=steps["loop"][:, :1]), "loop"),
+        (lambda draft, steps: steps["stall"].fill(np.nan), "not finite"),
+        (lambda draft, steps: steps["loop"].fill(0.0), "loop time"),
+        (lambda draft, steps: draft["plan"].pop("batch"), "batch"),
+        (lambda draft, steps: draft.update(checks=[]), "checks"),
+    ],
+)
+def test_a_draft_that_breaks_the_contract_is_refused(
+    draft_and_steps: Make, spoil: Callable[..., Any], says: str
+) -> None:
+    draft, steps = draft_and_steps()
+    spoil(draft, steps)
+    with pytest.raises(ValueError, match=says):
+        result.complete(draft, steps)
+
+
+def judged(*failed: str, verdict: str = "none", marks: tuple[str, ...] = ()) -> dict[str, Any]:
+    checks = [{"name": name, "ok": name not in failed} for name in ("content", "exactly once", "cold cache")]
+    return {"checks": checks, "verdict": verdict, "class": judge.classify(checks, marks), "marks": list(marks)}
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [
+        ([judged()], 0),
+        ([judged(verdict="fail")], 1),
+        ([judged("content")], 5),
+        ([judged("cold cache")], 3),
+        ([judged("content", "cold cache")], 3),
+        ([judged("content"), judged(verdict="fail")], 5),
+        ([judged("content"), judged("exactly once"), judged()], 3),
+        ([], 4),
+    ],
+)
+def test_exit_status_is_the_gravest(results: list[dict[str, Any]], status: int) -> None:
+    assert judge.exit_status(results) == status
+
+
+def test_class_follows_the_checks_and_tiny_caps_it() -> None:
+    assert judged("content")["class"] == "INVALID"
+    assert judged(marks=("TINY",))["class"] == "EXPLORE"
+    assert judge.cap("ACCEPTANCE", ["TINY"]) == "EXPLORE"
+    assert judge.cap("ACCEPTANCE", ["VIRTUAL NODES"]) == "ACCEPTANCE"
+    assert judge.cap("INVALID", ["TINY"]) == "INVALID"

@@ -1,0 +1,136 @@
+"""Metrics against numbers worked out by hand, their shares, and their confidence intervals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dlio_bench.reports import statistics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+
+def trial(
+    elapsed: float, *, warmup: bool = False, epochs: tuple[float, ...] = (1.0,), actual: float = 8.0
+) -> dict[str, Any]:
+    return {
+        "warmup": warmup, "elapsed_seconds": elapsed, "samples": 120, "bytes_requested": 2400, "bytes_useful": 1200,
+        "epochs": [{"seconds": seconds} for seconds in epochs], "compute_asked_seconds": 8.0,
+        "compute_actual_seconds": actual,
+    }  # fmt: skip
+
+
+def steps_of(trials: int) -> dict[str, Any]:
+    """Two ranks of two steps; the warm-up trial, the first, is absurd so that counting it would show."""
+    one = {
+        "stall": [[1.0, 0.0], [0.0, 2.0]],
+        "check": [[0.5, 0.5], [0.5, 0.5]],
+        "compute": [[2.0, 2.0], [2.0, 2.0]],
+        "exchange": [[0.0, 2.0], [1.0, 0.0]],
+    }
+    steps: dict[str, Any] = {name: np.array([values] * trials) for name, values in one.items()}
+    for name in one:
+        steps[name][0] *= 1000
+    return steps | {"loop": np.full((trials, 2), 10.0)}
+
+
+def value(metrics: dict[str, Any], name: str) -> float:
+    return float(metrics[name]["value"])
+
+
+def by_hand(mode: str = "emulate") -> dict[str, Any]:
+    trials = [
+        trial(1e6, warmup=True),
+        trial(10.0, epochs=(6.0, 4.0), actual=8.4),
+        trial(12.0, epochs=(7.0, 4.0), actual=8.8),
+    ]
+    return statistics.metrics({"trials": trials, "compute": {"mode": mode}}, steps_of(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("elapsed_seconds", 11.0),
+        ("epoch_seconds", 5.25),  # medians 5 and 5.5 of the trials
+        ("samples_per_second", 11.0),  # 12 and 10
+        ("read_bandwidth", 220.0),  # 240 and 200
+        ("delivered_bandwidth", 110.0),
+        ("stall_share", 0.15),  # ranks 0.1 and 0.2
+        ("stall_share_worst_rank", 0.2),
+        ("au", (4 / 5 + 4 / 6) / 2),
+        ("step_p50", 4.0),  # the slowest rank's steps cost 3.5 and 4.5
+        ("step_p95", 4.45),
+        ("step_p99", 4.49),
+        ("no_io_seconds", 5.0),
+        ("over_bound", 2.2),  # 2.0 and 2.4
+        ("pfs_bytes", 2400.0),
+        ("compute_overrun", 0.075),  # 0.05 and 0.10
+        ("share_stall", 0.15),
+        ("share_check", 0.1),
+        ("share_compute", 0.4),
+        ("share_exchange", 0.15),
+        ("share_other", 0.2),
+    ],
+)
+def test_metric_is_what_the_hand_gives(name: str, expected: float) -> None:
+    assert value(by_hand(), name) == pytest.approx(expected)
+
+
+def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
+    assert {name: metric["unit"] for name, metric in by_hand().items()} == statistics.UNITS
+
+
+def test_without_compute_its_metrics_are_null() -> None:
+    metrics = by_hand("none")
+    assert [name for name, metric in metrics.items() if metric["value"] is None] == [
+        "au",
+        "over_bound",
+        "compute_overrun",
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    times=arrays(np.float64, (4, 3, 2, 5), elements=st.floats(0, 1e3)),
+    rest=arrays(np.float64, (3, 2), elements=st.floats(1e-3, 1e3)),
+)
+def test_shares_of_time_sum_to_one(times: Any, rest: Any) -> None:
+    steps = dict(zip(statistics.PHASES, times, strict=True))
+    steps["loop"] = times.sum(axis=(0, 3)) + rest
+    metrics = statistics.metrics({"trials": [trial(1.0)] * 3, "compute": {"mode": "none"}}, steps)
+    shares = [value(metrics, name) for name in statistics.SHARES]
+    assert sum(shares) == pytest.approx(1.0)
+    assert all(-1e-9 <= share <= 1 for share in shares)
+
+
+def ci_of(elapsed: list[float]) -> Any:
+    draft = {"trials": [trial(seconds) for seconds in elapsed], "compute": {"mode": "none"}}
+    return statistics.metrics(draft, steps_of(len(elapsed)))["elapsed_seconds"]["ci"]
+
+
+def test_fewer_than_five_trials_give_no_interval() -> None:
+    assert ci_of([1.0, 2.0, 3.0, 4.0]) is None
+
+
+def test_interval_encloses_the_median_and_is_the_same_every_time() -> None:
+    elapsed = [5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 8.0, 7.0, 6.0]
+    low, high = ci_of(elapsed)
+    assert 1.0 <= low < 5.0 < high <= 9.0
+    assert ci_of(elapsed) == [low, high]
+
+
+def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    """For 11 trials the binomial gives 1 - 2 P(B <= 1) >= 95 % between order statistics 3 and 9: no wider, no narrower."""
+    low, high = ci_of([float(n) for n in range(1, 12)])
+    assert 2.0 <= low <= 4.0
+    assert 8.0 <= high <= 10.0
+
+
+def test_median_trial_is_a_measured_one() -> None:
+    draft = {"trials": [trial(2.0, warmup=True), trial(9.0), trial(1.0), trial(3.0), trial(4.0)]}
+    assert statistics.median_trial(draft) == 3
+
+
+def test_a_result_of_warm_up_alone_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a warm-up"):
+        statistics.measured({"trials": [trial(1.0, warmup=True)]})
