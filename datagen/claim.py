@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Written
 from dlio_bench.datagen.manifest import NAME, FileEntry
-from dlio_bench.datagen.whole_files import part_of, publish, write_whole
+from dlio_bench.datagen.whole_files import part_of, write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
 PROGRESS, LOCK = ".progress", ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
@@ -29,12 +30,12 @@ class Progress:
     folder: Path  # of the dataset
 
     def keep(self, number: int, size: int, written: Written) -> None:
-        """Record that file `number` is whole. OSError."""
+        """Record that file `number` is whole. OSError. Not synced: what a crash takes from it is only made again."""
         path = self._path(number)
         part = part_of(path)
         with part.open("wb") as file:
             np.savez(file, size=np.int64(size), extents=written.extents, checksums=written.checksums)
-        publish(part, path)
+        part.rename(path)
 
     def finished(self, number: int, path: Path) -> tuple[int, Written] | None:
         """Size and extents of file `number` when it is recorded as whole and `path` still has that size."""
@@ -42,7 +43,7 @@ class Progress:
             with np.load(self._path(number)) as kept:
                 size, written = int(kept["size"]), Written(kept["extents"], kept["checksums"])
             return (size, written) if path.stat().st_size == size else None
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return None
 
     def forget(self) -> None:

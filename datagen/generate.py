@@ -266,8 +266,9 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _failure(folder: Path, error: OSError) -> EnvironmentFailure:
     fix = _FIXES.get(error.errno or 0, "Look at the file system and its logs")
+    reason = os.strerror(error.errno) if error.errno else error  # the error number alone: HDF5's own text is a page
     where = f" ({error.filename})" if error.filename else ""
     return EnvironmentFailure(
-        f"The dataset folder {folder} cannot be written: {error.strerror or error}{where}. {fix}; the files already "
+        f"The dataset folder {folder} cannot be written: {reason}{where}. {fix}; the files already "
         "finished are kept, and the same command goes on with them."
     )

@@ -196,31 +196,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        asked = parser().parse_args(argv)
-        if asked.version:
-            from dlio_bench import __version__
-
-            print(f"dlio-bench {__version__}")
-            return 0
-        if asked.command is None:
-            parser().print_help()
-            return UsageError.status
-        return COMMANDS[asked.command](asked)
+        return _command(argv)
     except BenchError as error:
         return _complain(str(error), error.status)
     except KeyboardInterrupt:
-        return _complain(
-            "Interrupted: the ranks were ended, and nothing unfinished was kept as a result.", EnvironmentFailure.status
-        )
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has left
+        message = "Interrupted: the ranks were ended, and nothing unfinished was kept as a result."
+        return _complain(message, EnvironmentFailure.status)
+    except BrokenPipeError:  # whoever read our output has left: nothing more can be said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _complain(
-            f"{where}{error.strerror or error}. Free space or permissions there, or choose another folder.",
-            EnvironmentFailure.status,
-        )
+        message = f"{where}{error.strerror or error}. Make room or give permission there, or choose another folder."
+        return _complain(message, EnvironmentFailure.status)
+
+
+def _command(argv: Sequence[str] | None) -> int:
+    asked = parser().parse_args(argv)
+    if asked.version:
+        from dlio_bench import __version__
+
+        print(f"dlio-bench {__version__}")
+        return 0
+    if asked.command is None:
+        parser().print_help(sys.stderr)
+        return UsageError.status
+    return COMMANDS[asked.command](asked)
 
 
 def _complain(message: str, status: int) -> int:

@@ -226,9 +226,15 @@ def _cache_control(folder: Path) -> Finding:
         return Finding(name, None, f"not tried: no file can be written in {folder} ({error.strerror})", fix)
     except BenchError as error:
         return Finding(name, False, str(error))
+    return _judge_cache(name, before, after)
+
+
+def _judge_cache(name: str, before: cache.Residency, after: cache.Residency) -> Finding:
     found = f"resident {before.share:.1f} after a read, {after.share:.1f} after a drop"
     if after.memory_backed:
         return Finding(name, None, f"{found}: the data are in memory", "Cold runs need a folder that is not tmpfs.")
+    if before.share == 0:
+        return Finding(name, None, f"{found}: reads are not cached here", "Warm runs need another file system.")
     if after.share > 0:
         fix = "Use another file system for cold runs, or ask for a warm cache."
         return Finding(name, False, f"{found}: the kernel keeps the pages", fix)
@@ -299,10 +305,11 @@ def render(findings: list[Finding]) -> str:
         if finding.fix:
             lines += _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ")
     bad = sum(finding.ok is False for finding in findings)
-    last = "ready" if bad == 0 else f"{bad} required thing{'s' if bad > 1 else ''} missing or broken"
+    last = "ready" if bad == 0 else f"{bad} missing or broken"
     return "\n".join([*lines, "", f"{last}   (ok good, -- worth knowing, !! must be fixed)"]) + "\n"
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    """Lines of at most 80 columns; a path longer than that is cut, as the JSON form has it whole."""
-    return textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    """Lines of at most 80 columns; a path longer than a line goes on in the next (the JSON form has it whole)."""
+    lines = textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]

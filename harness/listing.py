@@ -58,22 +58,26 @@ def render(found: dict[str, Any]) -> str:
     """The listing as text, at most 80 columns."""
     lines = ["Workloads"]
     for workload in found["workloads"]:
-        lines.append(f"  {workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
+        lines += _wrapped(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
-            lines.append(
-                f"    {name}{default}: {variant['container']}, {variant['full_files']} files of "
-                f"{format_bytes(variant['file_bytes'])}, {variant['samples_per_file']} sample"
-                f"{'s' if variant['samples_per_file'] > 1 else ''} each"
-            )
+            samples = f"{variant['samples_per_file']} sample{'s' if variant['samples_per_file'] > 1 else ''}"
+            size = format_bytes(variant["file_bytes"])
+            files = f"{variant['full_files']} files of {size}, {samples} each"
+            lines += _wrapped(4, f"{name}{default}: {variant['container']}, {files}")
         for step in workload["step_times"]:
-            head = f"    step on {step['device'].upper()}: {format_seconds(step['seconds'])} for a batch of {step['batch']}"
-            lines += textwrap.wrap(f"{head} ({step['kind']}; {step['source']})", WIDTH, subsequent_indent=" " * 6)
+            seconds = format_seconds(step["seconds"])
+            head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
+            lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
         later = "" if reader["runnable"] else "  [not in this version]"
         lines.append(f"  {names}{later}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
-        lines += textwrap.wrap(reader["source"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+        lines += _wrapped(4, reader["source"])
     return "\n".join(lines)
+
+
+def _wrapped(indent: int, words: str) -> list[str]:
+    return textwrap.wrap(words, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2))

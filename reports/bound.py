@@ -23,7 +23,7 @@ HIDDEN_WAIT = 0.25
 CORES_SATURATED = 0.85
 """A host this busy has no core left for another reader thread; the rest is scheduling gaps and interrupts."""
 CORES_WORKING = 0.50
-"""Threads that decode rather than read must show as busy cores; on half-idle ones they waited for something else."""
+"""Threads that work must show as busy cores: on half-idle ones they waited, for one another or something else."""
 DECODE_DOMINATES = 1.0
 """Decoding counts as dominant when it takes at least as much thread time as reading."""
 READING_EXPLAINS = 0.5
@@ -132,7 +132,7 @@ def _little_waiting(facts: Facts) -> tuple[str, str]:
 def _busy_cores(facts: Facts, busy: float) -> tuple[str, str]:
     """Busy cores mean CPU, unless MPI's busy waiting in the exchange may be what kept them busy."""
     spinning = min(busy, facts.exchange * facts.ranks / facts.cores) if facts.cores else 0.0
-    if busy - spinning < CORES_SATURATED and not facts.decodes:
+    if busy - spinning < CORES_WORKING and not facts.decodes:
         return UNKNOWN, (
             f"the cores were busy, but ranks spent {format_share(facts.exchange)} of the time in the exchange, where "
             f"MPI may spin: up to {format_share(spinning)} of the cores were only waiting"

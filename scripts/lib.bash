@@ -40,29 +40,29 @@ is_supported() {
 
 # Prints the command of the first Python that can make an environment: $PYTHON, or one found on PATH.
 find_python() {
-  local candidate version seen="" lacks_venv=""
-  for candidate in ${PYTHON:+"$PYTHON"} ${PYTHON:-python3.12 python3.11 python3}; do
+  local candidate version found="" lacks_venv="" candidates=(python3.12 python3.11 python3)
+  [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
+  for candidate in "${candidates[@]}"; do
     if ! version=$(python_version "$candidate"); then
-      seen+="${PYTHON:+ $PYTHON does not start;}"
       continue
-    fi
-    if ! is_supported "$version"; then
-      seen+=" $candidate is $version;"
+    elif ! is_supported "$version"; then
+      found+=", $candidate is $version"
     elif ! "$candidate" -I -c 'import ensurepip, venv' 2>/dev/null; then
       lacks_venv=${lacks_venv:-$version}
-      seen+=" $candidate is $version without venv;"
+      found+=", $candidate is $version without venv"
     else
       printf '%s\n' "$candidate"
       return
     fi
   done
-  local range="Python 3.$first_minor or 3.$last_minor with venv" found="Found:${seen:- no Python at all};"
+  local needed="Python 3.$first_minor or 3.$last_minor with venv is needed"
+  found=${found#, }
   if [[ -n $lacks_venv ]]; then
-    die "$range is needed. ${found%;}. Install the missing part with 'apt-get install python${lacks_venv%.*}-venv'."
+    die "$needed; found: $found. Install the missing part with 'apt-get install python${lacks_venv%.*}-venv'."
   elif [[ -n ${PYTHON:-} ]]; then
-    die "$range is needed, and PYTHON=$PYTHON is not one. ${found%;}. Unset PYTHON, or set it to the path of one."
+    die "$needed, and PYTHON=$PYTHON is not one (${found:-it does not start}). Unset PYTHON, or set it to the path of one."
   fi
-  die "$range is needed. ${found%;}. Install one with 'apt-get install python3.$first_minor-venv' (Debian 12) or" \
+  die "$needed; found: ${found:-none}. Install one with 'apt-get install python3.$first_minor-venv' (Debian 12) or" \
     "'apt-get install python3.$last_minor-venv' (Ubuntu 24.04), or set PYTHON to the path of one."
 }
 
@@ -86,19 +86,20 @@ is_whole() { # is_whole FOLDER EXTRAS
   [[ $(<"$1/$stamp") == "$(fingerprint "$1" "$2" "$version")" ]]
 }
 
-# Says what a failed pip run most likely lacked, from its log $1.
+# Ends with what a failed pip run most likely lacked, from its log $1.
 explain_pip_failure() {
-  say ""
-  grep -E '^ *(ERROR|error)\b' -- "$1" | tail -n 5 >&2 || tail -n 15 -- "$1" >&2
+  local whole="The whole log: $1"
   if grep -qiE 'no space left on device|disk quota exceeded' -- "$1"; then
-    die "the disk is full. Free some space and repeat the command. The whole log: $1"
+    die "the disk is full. Free some space and repeat the command. $whole"
   elif grep -qiE 'NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|name resolution|ProxyError|SSLError' -- "$1"; then
     die "pip did not reach its package index. Check the network; behind a proxy set HTTPS_PROXY, with an index of your own" \
-      "'pip config set global.index-url URL'. Then repeat the command. The whole log: $1"
-  elif grep -qiE "command '?[^ ]*(gcc|g\+\+|cc|c\+\+)'? failed|unable to find .*compiler|No CMAKE_CXX_COMPILER" -- "$1"; then
-    die "a package had to be compiled, which needs a C++ compiler: 'apt-get install g++'. The whole log: $1"
+      "'pip config set global.index-url URL'. Then repeat the command. $whole"
   fi
-  die "pip failed. The whole log: $1"
+  grep -E '^ *(ERROR|error)\b' -- "$1" | tail -n 5 >&2 || tail -n 15 -- "$1" >&2
+  if grep -qiE '(gcc|g\+\+|cc|c\+\+).? failed|unable to find .*compiler|No CMAKE_CXX_COMPILER' -- "$1"; then
+    die "a package had to be compiled, which needs a C++ compiler: 'apt-get install g++'. $whole"
+  fi
+  die "pip failed. $whole"
 }
 
 # make_venv NAME EXTRAS MEGABYTES: the environment in the clone's folder NAME, made if it is not whole.

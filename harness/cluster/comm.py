@@ -1,4 +1,4 @@
-"""What ranks say to each other: a few methods, with MPI behind them or with nobody (Solo). mpi4py is imported here alone."""
+"""What ranks say to each other: a few methods, with MPI behind them or nobody. mpi4py is imported here alone."""
 
 import os
 import time
@@ -74,7 +74,7 @@ class Solo:
 class Mpi:
     """Ranks of MPI_COMM_WORLD."""
 
-    def __init__(self, world: "MPI.Intracomm", host: "MPI.Intracomm") -> None:
+    def __init__(self, world: "MPI.Intracomm", host: "MPI.Comm") -> None:
         self._world = world
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
@@ -109,7 +109,7 @@ class Mpi:
 
 
 def connect(asked: int) -> Comm:
-    """The communicator of a job of `asked` ranks. EnvironmentFailure when MPI cannot start or the world has another size."""
+    """The communicator of a job of `asked` ranks. EnvironmentFailure when MPI cannot give it."""
     if asked == 1:
         return Solo()
     try:

@@ -44,6 +44,8 @@ _KEPT = frozenset(
     }
 )
 _KEPT_PREFIXES = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_", "MPICH_", "UCX_", "FI_", "HOROVOD_")
+# Set by Open MPI's mpirun for its ranks: nobody's choice
+_OF_MPIRUN = frozenset({"OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs"})
 _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
 
 
@@ -52,7 +54,7 @@ def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(env.items())
-        if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and not _SECRET.search(name)
+        if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and name not in _OF_MPIRUN and not _SECRET.search(name)
     }
 
 

@@ -18,6 +18,7 @@ from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
+MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
 
 def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
@@ -101,17 +102,12 @@ def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
             f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; its trace is in {path}."
         )
     said = (folder / "launcher.log").read_text(errors="replace")
-    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", said)
-    if killed:
+    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", said):
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name
-        why = (
-            " Signal 9 is mostly the kernel's answer to a lack of memory: see `dmesg`; fewer ranks or a smaller --staging need less."
-            if number == "9"
-            else ""
-        )
         return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the run with it: nothing was measured.{why}"
+            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the run with it: nothing was measured. "
+            f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip())[-600:]
     return EnvironmentFailure(

@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shape:
-    """How one epoch is cut: `samples` over `ranks` in local batches of `batch`; what does not fill a step is dropped."""
+    """How an epoch is cut: `samples` over `ranks` in local batches of `batch`; what does not fill a step is dropped."""
 
     samples: int
     ranks: int
@@ -45,7 +45,7 @@ def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:  # noqa: 
 
 
 def global_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """All samples permuted anew each epoch; step s of rank i is slice [i*b, (i+1)*b) of global batch s (NoPFS, SC'21)."""
+    """All samples permuted anew each epoch; step s of rank i is slice [i*b, (i+1)*b) of global batch s (NoPFS)."""
     used = shape.steps * shape.ranks * shape.batch
     order = permutation(shape.samples, epoch, seed)[:used]
     return order.reshape(shape.steps, shape.ranks, shape.batch)[:, rank, :]

@@ -19,7 +19,7 @@ DELIVERIES = ("on demand", "ahead")
 
 @dataclass(frozen=True)
 class Policy:
-    """One row. `exactly_once`: every planned sample once an epoch; `order_known`: delivered as a sequence, not a multiset."""
+    """One row. `exactly_once`: every planned sample once an epoch; `order_known`: a sequence, not a multiset."""
 
     name: str
     order: str

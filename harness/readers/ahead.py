@@ -1,5 +1,6 @@
 """Delivery ahead: threads read the plan into a bounded staging buffer while the trainer computes."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dlio_bench.units import format_bytes
 
 # A thread takes at least this much of a batch at a time, so that small samples do not cost a lock each.
 CHUNK_BYTES = 1 << 20
+READER_NICENESS = 10
 MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published prefetch(16)
 
 
@@ -54,7 +56,8 @@ class Ahead:
         if slots < 2:
             raise UsageError(
                 f"A staging buffer of {format_bytes(self._staging_bytes)} cannot hold two batches of "
-                f"{format_bytes(slot_bytes)}. Ask for --staging {-(-2 * slot_bytes // 1_000_000)}MB or a smaller --batch."
+                f"{format_bytes(slot_bytes)}. "
+                f"Ask for --staging {2 * slot_bytes // 1_000_000 + 1}MB or a smaller --batch."
             )
         if len(self._ring) != slots or len(self._ring[0]) < slot_bytes:
             self._ring = []  # give the old one back first
@@ -93,6 +96,8 @@ class _Work:
 
     def run(self, open_extents: OpenExtents, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""
+        # whoever reads ahead has time; the trainer, which shares the cores, has not
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICENESS)
         extents = open_extents()
         try:
             while (chunk := self._take()) is not None:

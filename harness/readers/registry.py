@@ -1,4 +1,4 @@
-"""Delivery -> the reader that executes it. On-demand and ahead rows share one extent path, so a gain is the policy's."""
+"""Delivery -> the reader that executes it. All share one extent path, so that a gain is the policy's."""
 
 from collections.abc import Callable, Sequence
 

@@ -22,11 +22,11 @@ def format_bytes(count: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """A duration for people: 0.0042 -> '4.2 ms', 75 -> '1m15s'."""
-    if seconds < 1e-3:
+    if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.3g} us"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,7 +1,8 @@
-"""The dataset of a run: the one that was given, or a small one of the true layout, made once and kept in a cache folder."""
+"""The dataset of a run: the one that was given, or a small one of the true layout, made once and kept."""
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
@@ -9,12 +10,28 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.run.request import Request
 
 SEED = 1  # of the bytes; the order has a seed of its own
-Progress = Callable[[int, int], None]
+NAMED = 3  # bad files in a message
 
 
-def cache_folder(asked: Path | None) -> Path:
+@dataclass(frozen=True)
+class Source:
+    """Where a run's data are or will be. `files` are to be made (if they are not there); None: the data were given."""
+
+    folder: Path
+    samples: int
+    stored_bytes: int
+    files: int | None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a dataset already."""
+        return (self.folder / "manifest.json").exists()
+
+
+def cache_folder(asked: Path | None = None) -> Path:
     """Where datasets are kept: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
     if asked is not None:
         return asked
@@ -23,15 +40,36 @@ def cache_folder(asked: Path | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
 
 
-def made_folder(layout: Layout, files: int, cache: Path) -> Path:
-    """The folder of a dataset that this tool makes: its name holds the digest of what it is made from."""
+def source(request: Request) -> Source:
+    """Which data a run will read; no byte is written. DataError, UsageError."""
+    options, layout = request.options, request.layout
+    if options.data is not None:
+        dataset = _given(options.data, layout)
+        stored = sum(file.bytes for file in dataset.manifest.files)
+        return Source(dataset.folder.resolve(), dataset.samples, stored, None)
+    files = request.files()
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if layout.tiny else ""
-    return cache / "datasets" / f"{layout.workload}-{layout.variant}{tiny}-{digest}"
+    folder = (
+        cache_folder(options.cache_dir).resolve() / "datasets" / f"{layout.workload}-{layout.variant}{tiny}-{digest}"
+    )
+    samples = sum(spec.samples for spec in layout.spec_files(files))
+    return Source(folder, samples, files * layout.file_bytes, files)
 
 
-def given(folder: Path, layout: Layout) -> Dataset:
-    """Open --data DIR and see that it belongs to the workload. DataError, UsageError."""
+def ready(source: Source, layout: Layout, progress: Callable[[int, int], None]) -> Dataset:
+    """The dataset, made when it is not there and mended when files are missing."""
+    if source.files is None:
+        return open_dataset(source.folder)
+    if source.exists:
+        dataset = open_dataset(source.folder)
+        if not missing_or_resized(dataset):
+            return dataset
+    return generate(layout, source.files, source.folder, SEED, progress=progress)
+
+
+def _given(folder: Path, layout: Layout) -> Dataset:
+    """Open --data DIR and see that it is whole and belongs to the workload."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
@@ -40,24 +78,10 @@ def given(folder: Path, layout: Layout) -> Dataset:
         raise UsageError(
             f"--data {folder} holds {found}, but the run is of {asked}. Give the folder of a dataset that fits."
         )
-    _refuse_damaged(dataset)
-    return dataset
-
-
-def made(layout: Layout, files: int, cache: Path, progress: Progress) -> Dataset:
-    """The cached dataset of this layout and size, made when it is not there, mended when files are missing."""
-    folder = made_folder(layout, files, cache)
-    if (folder / "manifest.json").exists():
-        dataset = open_dataset(folder)
-        if not missing_or_resized(dataset):
-            return dataset
-    return generate(layout, files, folder, SEED, progress=progress)
-
-
-def _refuse_damaged(dataset: Dataset) -> None:
-    bad = missing_or_resized(dataset)
-    if bad:
-        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""  # noqa: PLR2004 - three names are enough to look at
+    if bad := missing_or_resized(dataset):
+        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise DataError(
-            f"The dataset in {dataset.folder} is not whole: {'; '.join(bad[:3])}{more}. Restore the files or generate it anew."
+            f"The dataset in {folder} is not whole: {'; '.join(bad[:NAMED])}{more}. Restore the files, or generate the "
+            "dataset anew."
         )
+    return dataset

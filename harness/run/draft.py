@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import __version__
-from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
+from dlio_bench.benchmarks.workload import ESTIMATE, StepTime
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.run.checks import checks
 from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import STEPS
 from dlio_bench.harness.timeline import PHASES
 
@@ -24,14 +25,9 @@ from dlio_bench.harness.timeline import PHASES
 class Setting:
     """What the command knows of a run and its ranks need not."""
 
-    workload: Workload
+    request: Request
     dataset: Dataset
-    made_here: bool
-    step_time: StepTime | None
     notes: tuple[str, ...]
-    launcher: str
-    argv: tuple[str, ...]
-    startup_seconds: float
     node_memory_bytes: int
 
 
@@ -41,7 +37,7 @@ Steps = Mapping[str, npt.NDArray[Any]]
 def draft(
     reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
 ) -> dict[str, Any]:
-    """One reader's draft result: `measured` is the job's measured.json, `own` and `steps` the reader's json and npz."""
+    """One reader's draft result. `measured`: the job's json and launch; `own`, `steps`: the reader's json and npz."""
     shape = Shape(setting.dataset.samples, job.ranks, job.batch)
     trials = [
         _trial(
@@ -61,7 +57,7 @@ def draft(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": ["dlio-bench", *sys.argv[1:]],
         "version": __version__,
-        "workload": {"name": setting.workload.name, "title": setting.workload.title},
+        "workload": {"name": setting.request.workload.name, "title": setting.request.workload.title},
         "dataset": {
             "digest": setting.dataset.digest,
             "folder": str(setting.dataset.folder),
@@ -73,7 +69,7 @@ def draft(
             "stored_bytes": sum(file.bytes for file in manifest.files),
             "view": list(job.view),
             "view_bytes": trials[0]["bytes_useful"] / trials[0]["samples"],
-            "owner": "made" if setting.made_here else "given",
+            "owner": "given" if setting.request.options.data else "made",
         },
         "policy": {
             "alias": reader,
@@ -89,7 +85,7 @@ def draft(
             "ranks_per_node": job.ranks_per_node,
             "ranks": job.ranks,
             "batch": job.batch,
-            "published_batch": setting.workload.batch,
+            "published_batch": setting.request.workload.batch,
             "epochs": job.epochs,
             "steps_per_epoch": shape.steps,
             "steps": shape.steps * job.epochs,
@@ -105,7 +101,7 @@ def draft(
             "comparable": shape.steps * job.epochs >= STEPS,
             "notes": list(setting.notes),
         },
-        "compute": _compute(job, setting.step_time),
+        "compute": _compute(job, setting.request.step_time),
         "marks": _marks(job, setting, trials),
         "checks": checks(job, shape, trials, own),
         "trials": trials,
@@ -114,9 +110,9 @@ def draft(
             "rank_hosts": measured["rank_hosts"],
             "rank_memory_bytes": measured["rank_memory_bytes"],
             "tier_folders": list(job.tier_folders),
-            "launcher": {"name": setting.launcher, "argv": list(setting.argv)},
+            "launcher": measured["launcher"],
             "mpi": measured["mpi"],
-            "startup_seconds": setting.startup_seconds,
+            "startup_seconds": measured["startup_seconds"],
             "code_digest": job.code_digest,
         },
     }
@@ -170,6 +166,8 @@ def _trial(
         "decode_seconds": sum(rank["decode_seconds"] for rank in ranks),
         "compute_asked_seconds": job.step_seconds * shape.steps * job.epochs * job.ranks,
         "compute_actual_seconds": sum(rank["compute_seconds"] for rank in ranks),
+        "compute_late_seconds": max(rank["compute_seconds"] for rank in ranks)
+        - job.step_seconds * shape.steps * job.epochs,
         "cpu_seconds": sum(rank["cpu_seconds"] for rank in ranks),
         "host_cpu_busy_share": max((host["busy"] for host in busy), default=None),
         "host_iowait_share": max((host["iowait"] for host in busy), default=None),
@@ -216,9 +214,9 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
     marks = {
         "TINY": setting.dataset.manifest.tiny,
         "VIRTUAL NODES": job.virtual,
-        "EMULATED COMPUTE": setting.step_time is not None,
-        "ESTIMATED STEP TIME": setting.step_time is not None and setting.step_time.kind == ESTIMATE,
-        "REDUCED BATCH": job.batch < setting.workload.batch,
+        "EMULATED COMPUTE": setting.request.step_time is not None,
+        "ESTIMATED STEP TIME": setting.request.step_time is not None and setting.request.step_time.kind == ESTIMATE,
+        "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache.startswith("cold") and not all(host["attestable"] for host in hosts),
         "CONTENT NOT VERIFIED": not job.verify,
     }

@@ -49,4 +49,5 @@ class Job:
     def load(cls, folder: Path) -> "Job":
         """Read the job of a work folder."""
         values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**values)

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy.typing as npt
 import numpy as np
+import numpy.typing as npt
 
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.readers.session import Batch
@@ -23,7 +23,7 @@ class Elapsed:
     started: float
 
 
-def run(  # noqa: PLR0913 - the parts of a step, each named
+def run(
     comm: Comm,
     batches: Iterator[Batch],
     steps: Sequence[npt.NDArray[np.int64]],

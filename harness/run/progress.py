@@ -1,9 +1,10 @@
-"""One line of progress on a terminal; a line every ten seconds elsewhere; nothing in the timed loop but one print an epoch."""
+"""Progress on stderr: one line that changes on a terminal, a line every ten seconds elsewhere."""
 
 import sys
 import time
 from typing import Any, TextIO
 
+from dlio_bench.harness.run.job import Job
 from dlio_bench.units import format_bytes, format_seconds
 
 QUIET_SECONDS = 10.0  # between two lines where output is not a terminal
@@ -18,8 +19,14 @@ class Progress:
         self._started = time.monotonic()
         self._last = -QUIET_SECONDS
         self._what: dict[str, Any] = {}
-        self.heading = ""
-        self.trials = 0
+        self._heading = ""
+        self._trials = 0
+
+    def begin(self, job: Job) -> None:
+        """A job starts."""
+        self._heading = f"{job.workload}  {job.nodes}x{job.ranks_per_node} ranks"
+        self._trials = job.trials + job.warmup_trials
+        self.show(f"{self._heading}  starting")
 
     def bytes_written(self, done: int, total: int) -> None:
         """Generation: `done` of `total` bytes are on disk."""
@@ -29,20 +36,20 @@ class Progress:
         rate = done / seconds if seconds > 0 and done else 0.0
         left = f"  eta {format_seconds((total - done) / rate)}" if rate else ""
         speed = f"  {format_bytes(rate)}/s" if rate else ""
-        self._show(f"making the dataset  {format_bytes(done)} of {format_bytes(total)}{speed}{left}")
+        self.show(f"making the dataset  {format_bytes(done)} of {format_bytes(total)}{speed}{left}")
 
     def event(self, event: dict[str, Any]) -> None:
         """What rank 0 says of a running job (see run.rank)."""
         kind = event["event"]
         self._what |= event
         if kind == "ready":
-            self._show(f"{self.heading}  ranks are up")
+            self.show(f"{self._heading}  ranks are up")
         elif kind == "verify":
-            self._show(f"{self.heading}  {event['reader']}  verifying content")
+            self.show(f"{self._heading}  {event['reader']}  verifying content")
         elif "reader" in self._what:
             trial = self._what["trial"] + 1
             epoch = f"  epoch {event['epoch'] + 1}" if kind == "epoch" else ""
-            self._show(f"{self.heading}  {self._what['reader']}  trial {trial}/{self.trials}{epoch}")
+            self.show(f"{self._heading}  {self._what['reader']}  trial {trial}/{self._trials}{epoch}")
 
     def done(self) -> None:
         """Take the line away."""
@@ -50,7 +57,8 @@ class Progress:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
-    def _show(self, line: str) -> None:
+    def show(self, line: str) -> None:
+        """Show a line, in place of the last one on a terminal."""
         now = time.monotonic()
         if self._terminal:
             self._stream.write(f"\r\x1b[K{line}")

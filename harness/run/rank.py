@@ -1,4 +1,4 @@
-"""What one rank does: check that everybody runs the same thing, run the trials, verify, and hand the times to rank 0."""
+"""What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
 
 import contextlib
 import json
@@ -27,6 +27,8 @@ from dlio_bench.harness.run.verification import Verified, verify
 from dlio_bench.harness.training.compute import fine_timers
 
 MEASURED = "measured.json"
+# A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
+SWITCH_SECONDS = 1e-4
 
 
 Tell = Callable[[dict[str, Any]], None]
@@ -40,6 +42,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     if comm.rank != 0:
         tell = _silent
     fine_timers()
+    sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
     idle = resident_bytes()
     comm.barrier()
@@ -88,10 +91,10 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     for rank, found in enumerate(comm.allgather(mine)):
         for what, asked, here in zip(("code", "dataset"), (job.code_digest, job.dataset_digest), found, strict=True):
             if asked != here:
+                thing = "installation" if what == "code" else f"folder {job.dataset}"
                 raise EnvironmentFailure(
-                    f"Rank {rank} on its node has another {what} (digest {here[:19]}...) than the command that launched "
-                    f"it ({asked[:19]}...). Make the same {'installation' if what == 'code' else 'folder ' + job.dataset} "
-                    "visible on every node."
+                    f"Rank {rank} has another {what} (digest {here[:19]}...) than the command that launched it "
+                    f"({asked[:19]}...). Make the same {thing} visible on every node."
                 )
     return dataset
 
@@ -118,7 +121,7 @@ def main() -> int:
         job = Job.load(folder)
         comm = connect(job.ranks)
         measure(job, folder, comm, _say)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
         with contextlib.suppress(OSError):  # a full disk: then the launcher's status must speak

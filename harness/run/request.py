@@ -1,6 +1,9 @@
 """From names to things: the workload, layout, readers, step time and data that the options mean, or a clear refusal."""
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import StepTime, Workload
@@ -27,6 +30,14 @@ class Request:
     def most_ranks(self) -> int:
         """Ranks of the largest node count: it decides batch and data for all of them (strong scaling)."""
         return max(self.options.nodes) * self.options.ranks_per_node
+
+    @property
+    def view_bytes(self) -> float:
+        """Delivered bytes of a sample; a record of varying length counts as stored."""
+        fields = [field for field in self.layout.fields if field.name in self.workload.view]
+        if any(-1 in field.shape for field in fields):
+            return self.layout.sample_bytes
+        return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
 
     def files(self) -> int:
         """Files to be made for this run. UsageError when the ranks are too many for them."""

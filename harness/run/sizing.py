@@ -37,8 +37,8 @@ def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = N
     steps = samples // (ranks * chosen)
     if steps == 0:
         raise UsageError(
-            f"{ranks} ranks with a batch of {chosen} need {ranks * chosen} samples a step, but the dataset has {samples}. "
-            "Use fewer nodes or ranks, a smaller --batch, or a larger dataset (--data, or --max-data for one made here)."
+            f"{ranks} ranks with a batch of {chosen} need {ranks * chosen} samples a step, but the dataset has "
+            f"{samples}. Use fewer nodes or ranks, a smaller --batch, or a larger dataset (--data, or --max-data)."
         )
     if epochs is None:
         epochs = -(-STEPS // steps)

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class Trial:
             device.append(device_bytes())
             at_epoch(next(remaining))
 
-        plan = planned(self._dataset, job.view, [(epoch, times.plan[epoch]) for epoch in epochs])
+        plan = planned(self._dataset, job.view, [(epoch, list(times.plan[epoch])) for epoch in epochs])
         before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
         with reader.session(plan, times.tally) as batches:
             elapsed = loop.run(
@@ -147,7 +148,7 @@ class Trial:
         device.append(device_bytes())
         times.cpu_seconds += time.process_time() - cpu
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
-        times.device += [None if a is None or b is None else b - a for a, b in zip(device, device[1:], strict=False)]
+        times.device += [None if a is None or b is None else b - a for a, b in pairwise(device)]
         if comm.host_rank == 0:
             times.host_cpu = cpu_shares(before, host_cpu())
         times.enclosing_seconds.append(elapsed.enclosing)

@@ -12,7 +12,7 @@ DEFAULT_DEVICE = "v100"
 
 
 def step_time(workload: Workload, asked: str) -> StepTime | None:
-    """The step time that `--compute asked` means: None for 'none', the workload's for 'emulate[:device]'. UsageError."""
+    """The step time that `--compute asked` means: None for 'none', else the workload's on the device. UsageError."""
     mode, _, device = asked.partition(":")
     known = {entry.device: entry for entry in workload.step_times}
     if mode == "none" and not device:
@@ -30,7 +30,7 @@ def step_time(workload: Workload, asked: str) -> StepTime | None:
 
 
 def fine_timers() -> None:
-    """Let this thread's sleeps end on time: the kernel otherwise adds up to 50 us to each (prctl(2), PR_SET_TIMERSLACK)."""
+    """Let this thread's sleeps end on time; by default the kernel adds up to 50 us to each (prctl(2))."""
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 

@@ -1,6 +1,6 @@
 const figures = JSON.parse(document.getElementById("figures").textContent);
-// On a narrow screen the tool bar would cover the legend; undefined leaves it to appear under the pointer.
-const bar = innerWidth < 700 ? false : undefined;
+// On a narrow screen the tool bar would cover the legend.
+const bar = innerWidth < 700 ? false : "hover";
 const options = { responsive: true, displayModeBar: bar, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
 const drawn = Object.keys(figures).filter((name) => document.getElementById(name));
 for (const name of drawn) Plotly.newPlot(name, figures[name].data, figures[name].layout, options);

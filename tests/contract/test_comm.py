@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, connect
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate

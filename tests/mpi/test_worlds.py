@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from dlio_bench.harness.cluster import launchers
 
 SUITES = ["tests/contract/test_comm.py"]

@@ -41,7 +41,7 @@ def _draft(reader: str, nodes: int, trials: int) -> dict[str, Any]:
                     "kind": "derived from published figures", "source": "a table"},
         "marks": ["VIRTUAL NODES"],
         "checks": [
-            {"name": "exactly once", "ok": True, "expected": "64 samples once an epoch", "found": "64 samples once an epoch"},
+            {"name": "exactly once", "ok": True, "expected": "64 samples an epoch", "found": "64 samples an epoch"},
             {"name": "content", "ok": True, "expected": "CRC32C of 320 fields as generated", "found": "all equal"},
         ],
         "environment": {"hosts": {"node01": host}, "launcher": {"name": "mpirun", "argv": ["mpirun", "-n", str(nodes)]},

@@ -71,7 +71,7 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
 def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     done = dlio("run", "cdb", "--nodes", "8", "--dry-run", cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
-    for part in ("64 samples", "8 virtual nodes", "mpirun", "INVALID", "3.85 GB", "2 epochs of 8"):
+    for part in ("64 samples", "8 nodes x 1 ranks (virtual", "mpirun", "INVALID", "3.85 GB", "2 epochs of 8"):
         assert part in done.stdout
     assert list(tmp_path.iterdir()) == []
 

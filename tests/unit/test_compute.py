@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.training.compute import step_time, wait
@@ -17,7 +18,9 @@ def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
     assert step_time(find(name), "none") is None
 
 
-@pytest.mark.parametrize(("asked", "says"), [("emulate:v9", "Known: "), ("trian", "Use none, emulate"), ("none:v100", "not known")])
+@pytest.mark.parametrize(
+    ("asked", "says"), [("emulate:v9", "Known: "), ("trian", "Use none, emulate"), ("none:v100", "not known")]
+)
 def test_unknown_compute_is_refused(asked: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         step_time(find("cdb"), asked)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dlio_bench.errors import DataError
 from dlio_bench.harness.readers.session import Batch
 from dlio_bench.harness.run.consumer import PROBES, marks, require_planned
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def batch(ids: list[int], samples: list[bytes]) -> Batch:
@@ -15,7 +16,9 @@ def batch(ids: list[int], samples: list[bytes]) -> Batch:
 
 
 @given(
-    samples=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=5), first=st.integers(0, 10**9), data=st.data()
+    samples=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=5),
+    first=st.integers(0, 10**9),
+    data=st.data(),
 )
 def test_a_mark_depends_on_its_own_sample_alone(samples: list[bytes], first: int, data: st.DataObject) -> None:
     ids = list(range(first, first + len(samples)))

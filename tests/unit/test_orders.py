@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once, permutation
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, POLICIES, find
 from dlio_bench.harness.readers.registry import READERS
-from hypothesis import given
-from hypothesis import strategies as st
 
 shapes = st.builds(Shape, samples=st.integers(0, 300), ranks=st.integers(1, 9), batch=st.integers(1, 7))
 

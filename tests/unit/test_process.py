@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import EVENT, launch
 

@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from dlio_bench.reports import comparison, html, result, tables, text
+
+from dlio_bench.reports import comparison, facts, figures, html, result, tables, text, words
 
 Made = tuple[dict[str, Any], dict[str, Any]]
 Complete = Callable[..., Made]
@@ -51,7 +53,7 @@ CASES: dict[str, Callable[[Complete], list[dict[str, Any]]]] = {
 def test_text_is_the_golden_one(made: Complete, case: str) -> None:
     """To accept a change of wording, write the new text into the golden file and read its difference."""
     found = text.render(CASES[case](made))
-    assert found == (GOLDEN / f"report-{case}.txt").read_text()
+    assert found == (GOLDEN / f"report-{case}.txt").read_text("utf-8")
     assert max(map(len, found.splitlines())) <= text.WIDTH
 
 
@@ -141,7 +143,7 @@ def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
     assert "× first" not in said
     page = html.page(pairs)
     assert "No comparison" in page
-    assert "times" not in figures(page)
+    assert "times" not in drawn_on(page)
 
 
 def test_one_reader_has_nothing_to_be_compared_with(made: Complete) -> None:
@@ -193,7 +195,7 @@ class Page(HTMLParser):
             self.text += data
 
 
-def figures(page: str) -> dict[str, Any]:
+def drawn_on(page: str) -> dict[str, Any]:
     return dict(json.loads(Page(page).scripts[0]))
 
 
@@ -217,7 +219,7 @@ def test_text_of_a_result_cannot_become_markup(made: Complete) -> None:
     assert "<script>alert" not in page
     assert len(Page(page).scripts) == 3
     assert "3 fields differ <script>alert('x')</script> & more" in Page(page).text
-    assert "</script><script>alert('y')</script>" in json.dumps(figures(page))
+    assert "</script><script>alert('y')</script>" in json.dumps(drawn_on(page))
 
 
 def test_every_metric_stands_in_the_page_as_in_the_words(made: Complete) -> None:
@@ -225,11 +227,11 @@ def test_every_metric_stands_in_the_page_as_in_the_words(made: Complete) -> None
     said = Page(html.page([found])).text
     for name, metric in found[0]["metrics"].items():
         if not name.startswith("share_"):
-            assert re.search(rf"{name}\s*{re.escape(html.words.number(metric))}", said), name
+            assert re.search(rf"{name}\s*{re.escape(words.number(metric))}", said), name
 
 
 def test_figures_of_a_comparison_and_of_scaling(made: Complete) -> None:
-    drawn = figures(html.page([made(reader, nodes) for reader in ("naive", "prefetch") for nodes in (1, 4)]))
+    drawn = drawn_on(html.page([made(reader, nodes) for reader in ("naive", "prefetch") for nodes in (1, 4)]))
     assert list(drawn) == ["times", "phases", "map0", "map1", "map2", "map3", "steps", "scaling", "bytes"]
     stacked = [sum(trace["x"][row] for trace in drawn["phases"]["data"]) for row in range(4)]
     assert stacked == pytest.approx([100.0] * 4, abs=1e-3)
@@ -237,37 +239,39 @@ def test_figures_of_a_comparison_and_of_scaling(made: Complete) -> None:
 
 def test_heat_map_is_the_stall_of_the_median_trial(made: Complete) -> None:
     found, steps = made()
-    drawn = figures(html.page([(found, steps)]))["map0"]["data"][0]
+    drawn = drawn_on(html.page([(found, steps)]))["map0"]["data"][0]
     assert drawn["z"] == [[float(f"{cell:.6g}") for cell in row] for row in steps["stall"][2].tolist()]
 
 
 @pytest.mark.parametrize(("change", "word"), [(tiny, "TINY"), (fail_content, "INVALID")])
 def test_every_figure_of_no_measurement_is_watermarked(made: Complete, change: Any, word: str) -> None:
     page = html.page([made(change=change)])
-    assert all(word in figure["layout"]["annotations"][0]["text"] for figure in figures(page).values())
+    assert all(word in figure["layout"]["annotations"][0]["text"] for figure in drawn_on(page).values())
     assert word in Page(page).text
-    assert all("annotations" not in figure["layout"] for figure in figures(html.page([made()])).values())
+    assert all("annotations" not in figure["layout"] for figure in drawn_on(html.page([made()])).values())
 
 
 def test_large_runs_are_thinned_and_keep_their_worst_stall() -> None:
-    grid = html.figures.np.zeros((700, 900))
-    grid[613, 777] = 9.0
-    cells, by_rank, by_step = html.figures._shrink(grid)
-    assert cells.size <= html.figures.MAX_POINTS
-    assert cells[613 // by_rank, 777 // by_step] == 9.0
+    stall = np.zeros((1, 700, 900))
+    stall[0, 613, 777] = 9.0
+    large = {"trials": [{"warmup": False, "elapsed_seconds": 1.0}], "class": "EXPLORE", "marks": []}
+    (trace,) = figures.stall_map(large, {"stall": stall, "epoch": np.zeros(900, dtype=np.int64)}, 9.0)["data"]
+    cells = np.array(trace["z"])
+    assert cells.size <= 20_000
+    assert cells[613 // trace["dy"], 777 // trace["dx"]] == 9.0
     assert cells.sum() == 9.0
 
 
 def test_page_is_written_whole(made: Complete, tmp_path: Path) -> None:
     html.write([made()], tmp_path / "out" / "report.html")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
-    assert (tmp_path / "out" / "report.html").read_text().rstrip().endswith("</html>")
+    assert (tmp_path / "out" / "report.html").read_text("utf-8").rstrip().endswith("</html>")
 
 
 def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
     def second_host(draft: dict[str, Any]) -> None:
         draft["environment"]["hosts"]["node02"] = draft["environment"]["hosts"]["node01"] | {"cores": 4}
 
-    found = html.facts.environment([made(change=second_host)[0]])
+    found = facts.environment([made(change=second_host)[0]])
     assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
     assert found.common["mount type"] == "ext4"

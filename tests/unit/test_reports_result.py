@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import judge, result
 
@@ -147,11 +148,11 @@ def test_steps_that_are_not_the_results_own_are_not_saved(draft_and_steps: Make,
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda draft, steps: steps.update(loop=steps["loop"][:, :1]), "loop"),
-        (lambda draft, steps: steps["stall"].fill(np.nan), "not finite"),
-        (lambda draft, steps: steps["loop"].fill(0.0), "loop time"),
-        (lambda draft, steps: draft["plan"].pop("batch"), "batch"),
-        (lambda draft, steps: draft.update(checks=[]), "checks"),
+        (lambda _, steps: steps.update(loop=steps["loop"][:, :1]), "loop"),
+        (lambda _, steps: steps["stall"].fill(np.nan), "not finite"),
+        (lambda _, steps: steps["loop"].fill(0.0), "loop time"),
+        (lambda draft, _: draft["plan"].pop("batch"), "batch"),
+        (lambda draft, _: draft.update(checks=[]), "checks"),
     ],
 )
 def test_a_draft_that_breaks_the_contract_is_refused(

@@ -1,10 +1,11 @@
 """How much data, which batch, how many epochs: plain arithmetic with published numbers."""
 
 import pytest
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.run.sizing import MOST_BYTES, STEPS, cut, files_needed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.run.sizing import MOST_BYTES, STEPS, cut, files_needed
 
 CDB = {"file_bytes": 60_171_786, "samples_per_file": 1, "published_batch": 1}
 HEP = {"file_bytes": 426_926_240, "samples_per_file": 709, "published_batch": 128}

@@ -1,0 +1,77 @@
+"""From a request to the jobs that measure it, one for each node count, and what they may use of a node."""
+
+import os
+import secrets
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import Request
+from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.storage.memory import memory_bytes
+from dlio_bench.units import format_bytes
+
+TRIALS, TINY_TRIALS, WARMUP_TRIALS = 3, 1, 1
+STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
+
+
+def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
+    """A job for each node count over the dataset in `folder`; its digest and local tiers are filled in later.
+
+    UsageError when the scheduler's allocation or a node's memory is too small.
+    """
+    options = request.options
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    allocated = allocation_nodes(os.environ)
+    code = code_digest()
+    found = []
+    for nodes in options.nodes:
+        if allocated is not None and nodes > allocated:
+            raise UsageError(
+                f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
+            )
+        job = Job(
+            workload=request.workload.name,
+            readers=options.readers,
+            nodes=nodes,
+            ranks_per_node=options.ranks_per_node,
+            virtual=nodes > 1 and allocated is None,
+            dataset=str(folder),
+            dataset_digest="",
+            code_digest=code,
+            view=request.workload.view,
+            batch=cut.batch,
+            epochs=cut.epochs,
+            trials=options.trials or (TINY_TRIALS if options.tiny else TRIALS),
+            warmup_trials=WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
+            seed=seed,
+            cache=options.cache,
+            sync=options.sync,
+            step_seconds=request.sample_seconds * cut.batch,
+            threads=options.threads,
+            # samples of varying length make batches larger than the mean: room for half as much again
+            staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
+            verify=options.verify,
+            tier_folders=(),
+        )
+        _require_memory(options, job)
+        found.append(job)
+    return found
+
+
+def node_memory(options: Options, job: Job) -> int:
+    """Memory budget of a node in bytes: what was asked for, else the machine's, shared by its virtual nodes."""
+    own = memory_bytes()
+    return options.memory_per_node or (own // job.nodes if job.virtual else own)
+
+
+def _require_memory(options: Options, job: Job) -> None:
+    budget, asked = node_memory(options, job), job.staging_bytes * job.ranks_per_node
+    if asked > budget:
+        raise UsageError(
+            f"{job.ranks_per_node} ranks with a staging buffer of {format_bytes(job.staging_bytes)} each need "
+            f"{format_bytes(asked)}, but a node has {format_bytes(budget)}. Ask for a smaller --staging or fewer ranks."
+        )

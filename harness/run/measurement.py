@@ -1,0 +1,83 @@
+"""One job from its launch to the drafts of its results."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.run import rank
+from dlio_bench.harness.run.draft import Setting, draft
+from dlio_bench.harness.run.folders import WORK
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.progress import Progress
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a job's ranks are started; `argv` is empty for the one rank that runs in this process."""
+
+    launcher: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
+    """Choose the launcher and build its command. UsageError or EnvironmentFailure where it cannot be."""
+    site = launchers.detect_site(os.environ)
+    command = python_command("dlio_bench.harness.run.rank", str(work))
+    ranks = launchers.Job(job.nodes, job.ranks_per_node, command, job.virtual)
+    name = launchers.choose(os.environ, ranks, site, asked)
+    env = launchers.launch_env(ranks, site, os.environ)
+    argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
+    return Launch(name, () if name == "local" else argv, env)
+
+
+def measure(
+    job: Job, setting: Setting, folder: Path, asked: str | None, progress: Progress
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader."""
+    work = folder / WORK
+    work.mkdir()
+    job.save(work)
+    plan = plan_launch(job, work.resolve(), asked)
+    launched, ready = time.monotonic(), 0.0
+
+    def heard(event: dict[str, Any]) -> None:
+        nonlocal ready
+        if event["event"] == "ready":
+            ready = time.monotonic() - launched
+        progress.event(event)
+
+    if plan.launcher == "local":
+        rank.measure(job, work, Solo(), heard)
+    else:
+        launch(plan.argv, {**os.environ, **plan.env}, work, heard)
+    measured = _brought_back(work / rank.MEASURED)
+    measured |= {"launcher": {"name": plan.launcher, "argv": list(plan.argv)}, "startup_seconds": ready}
+    for reader in job.readers:
+        with np.load(work / f"{reader}.npz") as arrays:
+            steps = dict(arrays)
+        steps["epoch"] = steps["epoch"][0, 0]  # alike in every trial and rank
+        yield draft(reader, job, setting, measured, _brought_back(work / f"{reader}.json"), steps), steps
+    shutil.rmtree(work)
+
+
+def _brought_back(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The output folder must be on a "
+            "file system that all nodes share: choose one with --out."
+        ) from None
+    return content

@@ -1,0 +1,318 @@
+"""Launchers: exact argv for each, the choice among them, the machine they are chosen for, and a real mpirun."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.launchers import (
+    LAUNCHERS,
+    Job,
+    Site,
+    allocation_nodes,
+    choose,
+    detect_site,
+    launch_env,
+    single_host_env,
+)
+from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
+
+RUN = ("python", "-m", "rank")
+ENV = {"B": "2,3", "A": "$1"}
+ONE = Job(1, 1, RUN)
+REAL = Job(4, 8, RUN, env=ENV)
+VIRTUAL = Job(4, 2, RUN, virtual=True)
+OPENMPI = Site("/o/mpirun", "openmpi", cores=16)
+MPICH = Site("/m/mpirun", "mpich", root=True, cores=2)
+
+ARGV: dict[str, tuple[str, Job, Site, str]] = {
+    "local": ("local", ONE, Site(), ""),
+    "open mpi on a cluster": (
+        "mpirun",
+        REAL,
+        OPENMPI,
+        "/o/mpirun --map-by ppr:8:node --bind-to none -x A -x B -n 32",
+    ),
+    "open mpi, root": (
+        "mpirun",
+        replace(REAL, env={}),
+        replace(OPENMPI, root=True),
+        "/o/mpirun --allow-run-as-root --map-by ppr:8:node --bind-to none -n 32",
+    ),
+    "open mpi, a rank a core": (
+        "mpirun",
+        VIRTUAL,
+        replace(OPENMPI, cores=8),
+        "/o/mpirun --map-by ppr:8:node --bind-to none -n 8",
+    ),
+    "open mpi, more ranks than cores": (
+        "mpirun",
+        VIRTUAL,
+        replace(OPENMPI, cores=7),
+        "/o/mpirun --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none -n 8",
+    ),
+    "mpich on a cluster": ("mpirun", REAL, MPICH, "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
+    "mpich on one machine": ("mpirun", VIRTUAL, MPICH, "/m/mpirun -n 8 -ppn 8"),
+    "intel": ("mpirun", REAL, replace(MPICH, mpi_flavor="intel"), "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
+    "some other mpirun": ("mpirun", REAL, Site("/x/mpirun"), "/x/mpirun -n 32"),
+    "slurm": (
+        "srun",
+        REAL,
+        OPENMPI,
+        "srun --mpi=pmix --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 4 -n 32 --ntasks-per-node 8",
+    ),
+    "slurm, virtual nodes, few cores": (
+        "srun",
+        VIRTUAL,
+        replace(OPENMPI, cores=2, programs={"srun": "/s/srun"}),
+        "/s/srun --mpi=pmix --kill-on-bad-exit=1 --export=ALL --cpu-bind=none --overcommit "
+        "-N 1 -n 8 --ntasks-per-node 8",
+    ),
+    "slurm with mpich": (
+        "srun",
+        ONE,
+        MPICH,
+        "srun --mpi=pmi2 --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 1 -n 1 --ntasks-per-node 1",
+    ),
+    "slurm where the site says how": (
+        "srun",
+        ONE,
+        replace(OPENMPI, mpi_type="pmix_v4"),
+        "srun --mpi=pmix_v4 --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 1 -n 1 --ntasks-per-node 1",
+    ),
+    "summit": (
+        "jsrun",
+        REAL,
+        Site(),
+        "jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 8 --cpu_per_rs ALL_CPUS --gpu_per_rs ALL_GPUS --bind none "
+        "-E A=$1 -E B=2,3",
+    ),
+    "flux": (
+        "flux",
+        REAL,
+        Site(),
+        "flux run -N 4 --tasks-per-node=8 --exclusive -o cpu-affinity=off --env=A=$$1 --env=B=2,3",
+    ),
+    "pals": (
+        "pals",
+        REAL,
+        Site(programs={"pals": "/p/mpiexec"}),
+        "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ARGV)
+def test_argv_is_what_the_manual_says(case: str) -> None:
+    name, job, site, before_command = ARGV[case]
+    assert LAUNCHERS[name](job, site) == (*before_command.split(), *RUN)
+
+
+def test_every_launcher_has_a_case() -> None:
+    assert {name for name, *_ in ARGV.values()} == set(LAUNCHERS)
+
+
+def test_local_is_for_one_rank() -> None:
+    with pytest.raises(UsageError, match=r"8 are asked for \(4 nodes x 2\)"):
+        LAUNCHERS["local"](VIRTUAL, Site())
+
+
+def _after(argv: tuple[str, ...], option: str) -> int:
+    return int(argv[argv.index(option) + 1])
+
+
+ASKED: dict[str, Callable[[tuple[str, ...]], int]] = {
+    "mpirun": lambda argv: _after(argv, "-n"),
+    "srun": lambda argv: _after(argv, "-N") * _after(argv, "--ntasks-per-node"),
+    "jsrun": lambda argv: _after(argv, "--nrs") * _after(argv, "--rs_per_host") * _after(argv, "--tasks_per_rs"),
+    "flux": lambda argv: _after(argv, "-N") * int(argv[4].removeprefix("--tasks-per-node=")),
+    "pals": lambda argv: _after(argv, "-n"),
+}
+
+
+@given(
+    name=st.sampled_from(sorted(ASKED)),
+    nodes=st.integers(1, 5000),
+    ranks=st.integers(1, 128),
+    virtual=st.booleans(),
+    flavor=st.sampled_from([None, "openmpi", "mpich", "intel"]),
+    cores=st.integers(1, 256),
+)
+def test_every_launcher_starts_all_ranks_of_one_command(
+    name: str, nodes: int, ranks: int, virtual: bool, flavor: "str | None", cores: int
+) -> None:
+    job = Job(nodes, ranks, RUN, virtual, {"NAME": "value"})
+    argv = LAUNCHERS[name](job, Site("mpirun", flavor, cores=cores))  # type: ignore[arg-type]  # sampled by name
+    assert argv[-len(RUN) :] == RUN
+    assert ASKED[name](argv) == nodes * ranks == job.ranks == job.hosts * job.ranks_per_host
+
+
+EVERY = {name: f"/x/{name}" for name in ("srun", "jsrun", "flux", "pals")}
+FULL = replace(OPENMPI, programs=EVERY)
+
+
+@pytest.mark.parametrize(
+    ("env", "job", "site", "expected"),
+    [
+        ({}, ONE, FULL, "local"),
+        ({}, ONE, Site(), "local"),
+        ({}, VIRTUAL, FULL, "mpirun"),
+        ({"SLURM_JOB_ID": "7"}, VIRTUAL, FULL, "srun"),
+        ({"SLURM_JOB_ID": "7"}, ONE, FULL, "srun"),
+        ({"SLURM_JOB_ID": "7", "FLUX_URI": "local:///x"}, REAL, FULL, "flux"),
+        ({"FLUX_JOB_ID": "f1"}, REAL, FULL, "flux"),
+        ({"LSB_JOBID": "7"}, REAL, FULL, "jsrun"),
+        ({"LSB_JOBID": "7"}, REAL, OPENMPI, "mpirun"),
+        ({"PBS_JOBID": "7"}, REAL, FULL, "pals"),
+        ({"PBS_JOBID": "7"}, REAL, OPENMPI, "mpirun"),
+    ],
+)
+def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expected: str) -> None:
+    assert choose(env, job, site) == expected
+    assert choose(env, job, FULL, asked="mpirun") == "mpirun"
+
+
+def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux, pals"):
+        choose({}, ONE, FULL, asked="aprun")
+
+
+@pytest.mark.parametrize(
+    ("env", "asked", "fix"),
+    [
+        ({}, None, r"pip install 'dlio-bench\[mpi\]'"),
+        ({"SLURM_JOB_ID": "7"}, None, "Slurm's commands"),
+        ({}, "jsrun", r"as asked.*job step manager"),
+        ({}, "flux", "Flux's command"),
+        ({}, "pals", "palstat"),
+    ],
+)
+def test_a_missing_program_is_named_with_its_fix(env: dict[str, str], asked: str | None, fix: str) -> None:
+    with pytest.raises(EnvironmentFailure, match=fix):
+        choose(env, VIRTUAL, Site(), asked)
+
+
+def test_nodes_of_an_allocation(tmp_path: Path) -> None:
+    pbs = tmp_path / "pbs"
+    pbs.write_text("n1\nn1\nn2\nn3\n")
+    summit = tmp_path / "summit"
+    summit.write_text("batch5\n" + "h01\n" * 42 + "h02\n" * 42)
+    plain = tmp_path / "lsf"
+    plain.write_text("h01\nh02\nh03\n")
+    assert allocation_nodes({}) is None
+    assert allocation_nodes({"SLURM_JOB_NUM_NODES": "12"}) == 12
+    assert allocation_nodes({"PBS_NODEFILE": str(pbs)}) == 3
+    assert allocation_nodes({"PBS_NODEFILE": str(tmp_path / "gone")}) is None
+    assert allocation_nodes({"LSB_DJOB_HOSTFILE": str(summit)}) == 2
+    assert allocation_nodes({"LSB_DJOB_HOSTFILE": str(plain)}) == 3
+
+
+def _program(path: Path, says: str, status: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\nexit {status}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_flux_is_asked_for_its_size(tmp_path: Path) -> None:
+    _program(tmp_path / "flux", "6")
+    env = {"FLUX_URI": "local:///x", "SLURM_JOB_NUM_NODES": "99"}  # Flux inside a Slurm job: Flux's size counts
+    assert allocation_nodes({**env, "PATH": str(tmp_path)}) == 6
+    assert allocation_nodes({**env, "PATH": str(tmp_path / "nothing")}) is None
+
+
+def test_a_sites_mpirun_comes_before_the_wheels_and_brings_its_library(tmp_path: Path) -> None:
+    _program(tmp_path / "bin/mpirun", "mpirun (Open MPI) 4.1.4")
+    library = tmp_path / "lib64/libmpi.so.40"
+    library.parent.mkdir()
+    library.touch()
+    site = detect_site({"PATH": str(tmp_path / "bin")})
+    assert (site.mpirun, site.mpi_flavor, site.mpi_version) == (str(tmp_path / "bin/mpirun"), "openmpi", "4.1.4")
+    assert site.libmpi == str(library)
+    assert launch_env(ONE, site, {})["MPI4PY_LIBMPI"] == str(library)
+
+
+@pytest.mark.parametrize(
+    ("says", "flavor", "version"),
+    [
+        ("HYDRA build details:\n    Version:      4.0.2", "mpich", "4.0.2"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", "intel", "2021.11"),
+    ],
+)
+def test_hydras_are_told_apart(tmp_path: Path, says: str, flavor: str, version: str) -> None:
+    _program(tmp_path / "bin/mpirun", says)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libmpi.so.40").touch()  # of another family: not to be taken
+    site = detect_site({"PATH": str(tmp_path / "bin")})
+    assert (site.mpi_flavor, site.mpi_version, site.libmpi) == (flavor, version, None)
+
+
+def test_without_one_on_the_path_the_wheel_beside_python_is_found(tmp_path: Path) -> None:
+    _program(tmp_path / "mpirun", "an mpirun of nobody we know", status=1)
+    site = detect_site({"PATH": str(tmp_path)})
+    assert site.mpirun == str(Path(sys.executable).with_name("mpirun"))
+    assert site.libmpi is not None
+    assert Path(site.libmpi).is_relative_to(Path(sys.prefix).resolve())
+
+
+def test_pals_is_known_by_its_neighbour_and_is_not_taken_for_an_mpirun(tmp_path: Path) -> None:
+    _program(tmp_path / "mpiexec", "mpiexec version 1.2.12")
+    assert "pals" not in detect_site({"PATH": str(tmp_path)}).programs
+    _program(tmp_path / "palstat", "")
+    site = detect_site({"PATH": str(tmp_path)})
+    assert site.programs == {"pals": str(tmp_path / "mpiexec")}
+    assert site.mpirun != str(tmp_path / "mpiexec")
+
+
+def test_what_the_user_has_set_stays() -> None:
+    assert single_host_env("openmpi", {"OMPI_MCA_pml": "ucx"}).keys() >= {"OMPI_MCA_btl"}
+    assert "OMPI_MCA_pml" not in single_host_env("openmpi", {"OMPI_MCA_pml": "ucx"})
+    assert single_host_env("mpich", {}) == {}
+    assert pairing_env("/lib/libmpi.so.40", {"MPI4PY_LIBMPI": "/mine"}) == {}
+    assert pairing_env(None, {}) == {}
+
+
+def test_only_jobs_on_one_machine_give_up_the_fabric() -> None:
+    site = replace(OPENMPI, libmpi="/l/libmpi.so.40")
+    assert launch_env(REAL, site, {}) == {"MPI4PY_LIBMPI": "/l/libmpi.so.40", **ENV}
+    assert launch_env(VIRTUAL, site, {})["OMPI_MCA_pml"] == "ob1"
+    intel = launch_env(REAL, replace(MPICH, mpi_flavor="intel"), {})
+    assert intel["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] == "off"
+
+
+def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
+    site = detect_site(os.environ)
+    job = Job(4, 1, hello_command(), virtual=True)
+    env = launch_env(job, site, os.environ)
+    argv = LAUNCHERS["mpirun"](replace(job, env=env), site)
+    answer = ask(argv, {**os.environ, **env}, seconds=30)
+    words = greetings(answer.out)
+    assert answer.status == 0, answer.err
+    assert [(word.rank, word.size) for word in words] == [(rank, 4) for rank in range(4)]
+    assert site.libmpi is not None
+    assert {Path(str(word.library)).resolve() for word in words} == {Path(site.libmpi).resolve()}
+
+
+def test_a_program_that_hangs_is_given_up() -> None:
+    answer = ask((sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"), os.environ, 0.5)
+    assert answer.status is None
+    assert "here" in answer.out
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    assert ask((sys.executable, "-c", stubborn), os.environ, 0.5).status is None
+    assert ask(("/nowhere/mpirun",), os.environ, 1).status == 127
+
+
+def test_the_loaded_library_is_read_off_the_maps() -> None:
+    line = "7f00-7f01 r-xp 00000000 fe:00 9  /usr/lib/x86_64-linux-gnu/{}\n"
+    assert loaded_library(line.format("libc.so.6")) is None
+    assert loaded_library(line.format("libc.so.6") + line.format("libmpi.so.40.30.4")) == (
+        "/usr/lib/x86_64-linux-gnu/libmpi.so.40.30.4"
+    )
+    assert loaded_library(line.format("libmpich.so.12")) is not None
+    assert loaded_library(line.format("libmpi_gnu_91.so.12")) is not None

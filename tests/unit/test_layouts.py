@@ -1,0 +1,357 @@
+"""The published layouts, one file of each at full size, and the samples as pure functions of seed and id."""
+
+import io
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist
+from types import MappingProxyType
+
+import h5py
+import numpy as np
+import pytest
+from crc32c import crc32c
+from PIL import Image
+
+from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution
+from dlio_bench.benchmarks.imagenet import sizes
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen import random_bytes
+from dlio_bench.datagen.formats import example, tfrecord
+from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.errors import UsageError
+
+SEED = 5
+VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
+TINY = [pytest.param(WORKLOADS[name].variants[variant](True), id=f"{name}-{variant}") for name, variant in VARIANTS]
+HEP_NAMES = MappingProxyType(
+    {"data": "<f4", "label": "<i4", "weight": "<f4", "normweight": "<f4", "psr": "<i4"}
+    | {"mg": "<f4", "mn": "<f4", "jz": "<i4", "eid": "<i4"}
+)
+# Sample 0 of the tiny layouts under seed 5: the CRC32C of its fields' CRC32Cs. No machine may give others.
+GOLDEN = MappingProxyType(
+    {
+        "hepcnnb-224": 0x1B512669,
+        "cdb-cori": 0xF483EB92,
+        "cosmoflow-mlperf-v1": 0xD9600059,
+        "cosmoflow-mlperf-v0.7": 0xD9600059,
+        "cosmoflow-sc18": 0xAE55918B,
+        "imagenet-tfrecord": 0xAD0EFD8D,
+    }
+)
+
+
+class Made:
+    """One written file."""
+
+    def __init__(self, layout: Layout, spec: FileSpec, folder: Path) -> None:
+        self.path, self.spec = folder / Path(spec.name).name, spec
+        self.written: Written = layout.write(self.path, spec, SEED)
+        self.size = self.path.stat().st_size
+
+    def stored(self, row: int, column: int) -> bytes:
+        offset, length, _ = self.written.extents[row, column].tolist()
+        with self.path.open("rb") as file:
+            return os.pread(file.fileno(), length, offset)
+
+
+def full(workload: str, variant: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """The first file at full size, removed at once afterwards: some are half a gigabyte."""
+    layout = WORKLOADS[workload].variants[variant](False)
+    made = Made(layout, layout.spec_files(1)[0], tmp_path_factory.mktemp(workload))
+    yield made
+    made.path.unlink()
+
+
+@pytest.fixture(scope="module")
+def hep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """hep_train_chunk0.h5."""
+    yield from full("hepcnnb", "224", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def climate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """The first CDB file."""
+    yield from full("cdb", "cori", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """train-00000-of-01024."""
+    yield from full("imagenet", "tfrecord", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def sc18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """0.tfrecord."""
+    yield from full("cosmoflow", "sc18", tmp_path_factory)
+
+
+def test_a_hep_file_has_the_published_datasets_and_size(hep: Made) -> None:
+    assert abs(hep.size - 426_926_240) < 4096
+    assert hep.path.name == "hep_train_chunk0.h5"
+    with h5py.File(hep.path) as file:
+        assert sorted(file, key=lambda name: file[name].id.get_offset()) == list(HEP_NAMES)
+        assert not file.attrs
+        for name, dtype in HEP_NAMES.items():
+            dataset = file[name]
+            assert dataset.dtype == np.dtype(dtype)
+            assert dataset.shape == ((709, 3, 224, 224) if name == "data" else (709,))
+            assert dataset.chunks is None
+            assert not dataset.attrs
+
+
+def test_hep_extents_are_what_hdf5_reads(hep: Made) -> None:
+    with h5py.File(hep.path) as file:
+        for column, name in enumerate(HEP_NAMES):
+            for row in (0, 1, 708):
+                assert hep.stored(row, column) == file[name][row].tobytes()
+                assert crc32c(hep.stored(row, column)) == hep.written.checksums[row, column]
+
+
+def test_hep_values_are_in_their_ranges(hep: Made) -> None:
+    with h5py.File(hep.path) as file:
+        values = {name: file[name][()] for name in HEP_NAMES if name != "data"}
+        image = file["data"][7]
+    signal = values["label"] == 1
+    assert 250 < signal.sum() < 460
+    assert set(values["label"]) == set(values["psr"]) == {0, 1}
+    assert set(values["jz"][signal]) == {0}
+    assert set(values["jz"][~signal]) == set(range(3, 12))
+    assert set(values["mg"][signal]) == {1400.0}
+    assert set(values["mn"][~signal]) == {0.0}
+    assert values["normweight"].min() > 0
+    assert values["normweight"].max() <= 1
+    np.testing.assert_array_equal(values["weight"], values["normweight"] * 8)
+    assert values["eid"].min() >= 0
+    assert np.isfinite(image).all()
+    assert np.abs(image).max() < 2
+
+
+def test_a_climate_file_has_the_published_datasets_and_size(climate: Made) -> None:
+    assert climate.size == 60_171_786
+    with h5py.File(climate.path) as file:
+        assert list(file) == ["climate"]
+        group = file["climate"]
+        assert {name: group[name].shape for name in group} == {
+            "data": (16, 768, 1152),
+            "labels": (768, 1152),
+            "stats": (16, 4),
+        }
+        for dataset in group.values():
+            assert dataset.dtype == np.dtype("<f4")
+            assert dataset.chunks == dataset.shape
+            assert dataset.id.get_create_plist().get_nfilters() == 0
+        for channel in (0, 10, 15):
+            assert climate.stored(0, channel) == group["data"][channel].tobytes()
+        assert climate.stored(0, 16) == group["labels"][()].tobytes()
+        assert climate.stored(0, 17) == group["stats"][()].tobytes()
+
+
+def test_climate_labels_have_the_published_frequencies(climate: Made) -> None:
+    labels = np.frombuffer(climate.stored(0, 16), dtype="<f4")
+    values, counts = np.unique(labels, return_counts=True)
+    assert values.tolist() == [0, 1, 2]
+    sigmas = np.sqrt(counts)  # Poisson
+    assert (np.abs(counts - labels.size * np.array([0.98229, 0.00071, 0.017])) < 4 * sigmas).all()
+
+
+def test_climate_stats_are_those_of_the_sample(climate: Made) -> None:
+    stats = np.frombuffer(climate.stored(0, 17), dtype="<f4").reshape(16, 4)
+    for channel in (0, 9):
+        values = np.frombuffer(climate.stored(0, channel), dtype="<f4").astype(np.float64)
+        expected = [values.mean(), values.max(), values.min(), values.std()]
+        np.testing.assert_allclose(stats[channel], expected, rtol=2e-7, atol=1e-9)
+    np.testing.assert_allclose(stats[:, 3], known_distribution()[3], rtol=0.01)
+
+
+def test_channel_stats_do_not_depend_on_the_order_of_addition() -> None:
+    values = random_bytes.floats(random_bytes.source(1, 2, 3), 10_000)
+    assert ChannelStats().plus(values).row() == ChannelStats().plus(values[:77]).plus(values[:76:-1].copy()).row()
+
+
+def test_the_stats_file_is_of_the_whole_data_set(tmp_path: Path) -> None:
+    layout = WORKLOADS["cdb"].variants["cori"](False)
+    layout.auxiliary["stats.h5"](tmp_path / "stats.h5", SEED)
+    with h5py.File(tmp_path / "stats.h5") as file:
+        stats = file["climate/stats"]
+        assert (stats.shape, stats.dtype) == ((16, 4), np.dtype("<f4"))
+        np.testing.assert_allclose(stats[3], [0, 2, -2, math.sqrt(7 / 288)], rtol=1e-6)
+
+
+def test_climate_names_are_like_the_published_ones() -> None:
+    specs = WORKLOADS["cdb"].variants["cori"](False).spec_files(62_738)
+    names = [spec.name for spec in specs]
+    assert names == sorted(set(names))
+    assert names[:4] == [f"data-2106-01-01-0{step}-{run}.h5" for step, run in ((0, 1), (0, 2), (0, 3), (1, 1))]
+    assert "data-2106-01-21-05-1.h5" in names  # one that HDFView shows
+    assert not any("-02-29-" in name for name in names)
+
+
+def test_a_compressed_cosmoflow_file_holds_counts_and_parameters(tmp_path: Path) -> None:
+    layout = WORKLOADS["cosmoflow"].variants["mlperf-v1"](False)
+    specs = layout.spec_files(65)
+    assert [specs[n].name.split("/")[0] for n in (0, 64)] == ["train", "train"]
+    made = Made(layout, specs[0], tmp_path)
+    assert made.written.extents.tolist() == [[[0, made.size, 16_777_271]]]
+    (message,) = tfrecord.records(made.path, compressed=True)
+    features = example.decode(message)
+    assert list(features) == ["x", "y"]
+    counts = np.frombuffer(features["x"][0], dtype="<i2").reshape(128, 128, 128, 4)
+    assert counts.min() == 0
+    assert 0.8 < counts.mean() < 1.2
+    assert len(features["y"]) == 4
+    assert np.abs(features["y"]).max() <= 1
+
+
+def test_compressed_cosmoflow_files_have_the_published_size(tmp_path: Path) -> None:
+    layout = WORKLOADS["cosmoflow"].variants["mlperf-v1"](False)
+    found = np.array([Made(layout, spec, tmp_path).size for spec in layout.spec_files(12)])
+    assert abs(found.mean() - 2_828_486) < 200_000
+    assert abs(found - 2_828_486).max() < 200_000
+    assert 30_000 < found.std() < 120_000
+
+
+def test_an_uncompressed_cosmoflow_file_has_the_published_size(tmp_path: Path) -> None:
+    layout = WORKLOADS["cosmoflow"].variants["mlperf-v0.7"](False)
+    made = Made(layout, layout.spec_files(1)[0], tmp_path)
+    assert made.size == layout.file_bytes == 16_777_287
+    assert made.written.extents.tolist() == [[[12, 16_777_271, 16_777_271]]]
+    assert layout.fields[0].shape == (16_777_271,)
+
+
+def test_both_mlperf_generations_hold_the_same_sample(tmp_path: Path) -> None:
+    made = []
+    for variant in ("mlperf-v1", "mlperf-v0.7"):
+        layout = WORKLOADS["cosmoflow"].variants[variant](True)
+        made.append(Made(layout, layout.spec_files(1)[0], tmp_path).written.checksums.tolist())
+    assert made[0] == made[1]
+
+
+def test_an_sc18_file_has_64_records_and_the_published_size(sc18: Made) -> None:
+    assert sc18.size == 536_876_160
+    extents = tfrecord.index(sc18.path)
+    assert extents[:, 1].tolist() == [8_388_674] * 64
+    features = example.decode(sc18.stored(63, 0))
+    assert [(name, len(value[0])) for name, value in features.items()] == [("data_raw", 8_388_608), ("label_raw", 12)]
+    assert crc32c(sc18.stored(63, 0)) == sc18.written.checksums[63, 0]
+
+
+def test_a_shard_has_the_published_features(shard: Made) -> None:
+    assert shard.path.name == "train-00000-of-01024"
+    records = list(tfrecord.records(shard.path))
+    assert len(records) == shard.spec.samples == 1251
+    boxes = 0
+    for record in records[:60]:
+        features = example.decode(record)
+        assert list(features) == [
+            *("image/height", "image/width", "image/colorspace", "image/channels"),
+            *("image/class/label", "image/class/synset", "image/class/text"),
+            *(f"image/object/bbox/{name}" for name in ("xmin", "xmax", "ymin", "ymax", "label")),
+            *("image/format", "image/filename", "image/encoded"),
+        ]
+        image = Image.open(io.BytesIO(features["image/encoded"][0]))
+        assert image.size == (features["image/width"][0], features["image/height"][0])
+        assert np.asarray(image).shape[2] == features["image/channels"][0] == 3
+        assert 1 <= features["image/class/label"][0] <= 1000
+        assert len(features["image/class/synset"][0]) == 9
+        corners = [features[f"image/object/bbox/{name}"] for name in ("xmin", "xmax", "ymin", "ymax")]
+        assert all(0 <= low < high <= 1 for low, high in zip(*corners[:2], strict=True))
+        assert all(0 <= low < high <= 1 for low, high in zip(*corners[2:], strict=True))
+        boxes += len(features["image/object/bbox/label"])
+    assert 0 < boxes < 60
+
+
+def test_shard_extents_are_its_records(shard: Made) -> None:
+    np.testing.assert_array_equal(tfrecord.index(shard.path), shard.written.extents[:, 0, :2])
+    for row in (0, 5, 1250):
+        assert crc32c(shard.stored(row, 0)) == shard.written.checksums[row, 0]
+
+
+def test_shards_have_the_published_names_and_counts() -> None:
+    specs = WORKLOADS["imagenet"].variants["tfrecord"](False).spec_files(1024)
+    published = []  # as build_imagenet_data.py cuts them: 8 threads, then 128 shards each
+    threads = np.linspace(0, 1_281_167, 9).astype(int)
+    for start, stop in pairwise(threads):
+        published += np.diff(np.linspace(start, stop, 129).astype(int)).tolist()
+    assert [spec.samples for spec in specs] == published
+    assert sum(published) == 1_281_167
+    assert specs[1023].name == "train-01023-of-01024"
+    with pytest.raises(UsageError, match="1025"):
+        WORKLOADS["imagenet"].variants["tfrecord"](False).spec_files(1025)
+
+
+def test_image_sizes_have_the_published_mean_and_deviation() -> None:
+    drawn = np.array(
+        [sizes.image_bytes(int(word)) for word in random_bytes.words(random_bytes.source(1, 2, 3), 60_000)]
+    )
+    assert abs(drawn.mean() / 114_660 - 1) < 0.02
+    assert abs(drawn.std() / 136_076 - 1) < 0.05
+    logs = np.log(drawn)
+    np.testing.assert_allclose([logs.mean(), logs.std()], [11.210, 0.9375], rtol=0.01)
+
+
+@pytest.mark.parametrize("level", [0, 1, 5, 19])
+@pytest.mark.parametrize("step", [0, 3, 7])
+@pytest.mark.parametrize("upper", [True, False])
+def test_sizes_at_the_knots_are_the_quantiles_of_the_lognormal(level: int, step: int, upper: bool) -> None:
+    word = upper << 63 | 1 << 62 - level | step << 59 - level
+    share = 2.0 ** -(level + 1) * (1 - step / 16)
+    quantile = NormalDist().inv_cdf(1 - share if upper else share)
+    assert sizes.image_bytes(word) == pytest.approx(math.exp(11.210 + 0.9375 * quantile), abs=1)
+
+
+def test_every_word_gives_a_size() -> None:
+    found = [sizes.image_bytes(word) for word in (0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1)]
+    assert min(found) >= 512
+    assert max(found) <= 8_291_099
+
+
+@pytest.mark.parametrize("layout", TINY)
+def test_tiny_files_have_the_stated_size(layout: Layout, tmp_path: Path) -> None:
+    found = [Made(layout, spec, tmp_path).size for spec in layout.spec_files(4)]
+    exact = layout.fields[0].shape != (-1,) and layout.container != "tfrecord-gzip"
+    assert np.mean(found) == pytest.approx(layout.file_bytes, rel=0 if exact else 0.15)
+    assert layout.tiny
+
+
+@pytest.mark.parametrize("layout", TINY)
+def test_a_sample_is_the_same_alone_and_in_any_file(layout: Layout, tmp_path: Path) -> None:
+    spec = layout.spec_files(2)[1]
+    whole = Made(layout, spec, tmp_path)
+    alone = Made(layout, replace(spec, name="alone", first=spec.first + spec.samples - 1, samples=1), tmp_path)
+    assert alone.written.checksums[0].tolist() == whole.written.checksums[-1].tolist()
+
+
+@pytest.mark.parametrize("layout", TINY)
+def test_no_two_samples_and_no_two_seeds_are_alike(layout: Layout, tmp_path: Path) -> None:
+    crcs: list[int] = []
+    for seed in (0, 1):
+        for spec in layout.spec_files(3):
+            crcs += layout.write(tmp_path / "a", spec, seed).checksums[:, 0].tolist()
+    assert len(set(crcs)) == len(crcs)
+
+
+@pytest.mark.parametrize("layout", TINY)
+def test_samples_are_the_same_on_every_machine(layout: Layout, tmp_path: Path) -> None:
+    crcs = Made(layout, layout.spec_files(1)[0], tmp_path).written.checksums[0]
+    assert crc32c(crcs.astype("<u4").tobytes()) == GOLDEN[f"{layout.workload}-{layout.variant}"]
+
+
+@pytest.mark.parametrize("layout", TINY)
+def test_specs_number_the_samples_without_gaps(layout: Layout) -> None:
+    specs = layout.spec_files(20)
+    assert [spec.first for spec in specs] == [sum(s.samples for s in specs[:n]) for n in range(20)]
+    assert specs[:7] == layout.spec_files(7)
+
+
+def test_random_floats_are_finite_and_below_two() -> None:
+    values = random_bytes.floats(random_bytes.source(0, 0, 0), 1_000_001)
+    assert values.size == 1_000_001
+    assert np.isfinite(values).all()
+    assert np.abs(values).max() < 2
+    bits = values.view("<u4")
+    assert np.bitwise_or.reduce(bits) == 0xBFFFFFFF  # every bit but the 30th is used

@@ -1,0 +1,95 @@
+"""The registry and the numbers of each workload, against hand arithmetic and the published figures."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from dlio_bench.benchmarks.hepcnnb.operations import forward_macs, step_seconds
+from dlio_bench.benchmarks.registry import WORKLOADS, find
+from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, PUBLISHED, Workload
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.errors import UsageError
+
+ALL = [pytest.param(workload, id=name) for name, workload in WORKLOADS.items()]
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("imagenett", "imagenet"), ("CDB", "cdb"), ("cosmo-flow", "cosmoflow")])
+def test_a_misspelt_workload_is_guessed(asked: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"'{asked}'.*mean '{meant}'"):
+        find(asked)
+
+
+def test_an_unknown_workload_gets_the_list() -> None:
+    with pytest.raises(UsageError, match="hepcnnb, cdb, cosmoflow, imagenet") as raised:
+        find("zzz")
+    assert "Did you mean" not in str(raised.value)
+
+
+@pytest.mark.parametrize("workload", ALL)
+def test_a_workload_is_found_by_its_name_and_fits_together(workload: Workload) -> None:
+    assert find(workload.name) is workload
+    assert workload.default_variant in workload.variants
+    default = workload.variants[workload.default_variant](False)
+    assert set(workload.view) <= {field.name for field in default.fields}
+    for variant, make in workload.variants.items():
+        for tiny in (False, True):
+            layout = make(tiny)
+            assert (layout.workload, layout.variant, layout.tiny) == (workload.name, variant, tiny)
+            assert layout.container in CONTAINERS
+            assert pickle.loads(pickle.dumps(layout)).fields == layout.fields  # processes write the files
+            assert layout.source
+    assert workload.variants[workload.default_variant](True).sample_bytes < default.sample_bytes / 25
+
+
+@pytest.mark.parametrize("workload", ALL)
+def test_every_workload_has_a_v100_and_says_where_numbers_come_from(workload: Workload) -> None:
+    devices = [time.device for time in workload.step_times]
+    assert devices[0] == "v100"
+    assert len(set(devices)) == len(devices)
+    for time in workload.step_times:
+        assert time.seconds > 0
+        assert time.kind in (PUBLISHED, DERIVED, ESTIMATE)
+        assert time.source
+    assert workload.batch_source
+
+
+def test_the_published_counts() -> None:
+    totals = {}
+    for workload in WORKLOADS.values():
+        layout = workload.variants[workload.default_variant](False)
+        totals[workload.name] = layout.full_files * layout.file_bytes
+    assert totals["hepcnnb"] / 1024 == 426_926_240
+    assert totals["cdb"] == pytest.approx(3.775e12, rel=0.001)
+    assert totals["cosmoflow"] == pytest.approx(1.483e12, rel=0.001)
+    assert totals["imagenet"] == pytest.approx(147.5e9, rel=0.005)
+
+
+def test_the_operation_count_of_the_hep_network_by_hand() -> None:
+    # 9 * 128 = 1152 multiply-accumulates a pixel and input channel
+    by_hand = 1152 * (50_176 * 3 + 12_544 * 128 + 3_136 * 128 + 784 * 128 + 196 * 128) + 256
+    assert forward_macs() == by_hand == 2_630_025_472
+    assert step_seconds(1, 6 * by_hand) == 1.0  # two operations each, three passes
+    (v100,) = (time for time in WORKLOADS["hepcnnb"].step_times if time.device == "v100")
+    assert v100.kind == ESTIMATE
+    assert v100.seconds == pytest.approx(0.2573, abs=1e-4)
+
+
+def test_step_times_are_the_published_ones() -> None:
+    found = {(w.name, t.device): (t.seconds, t.batch, t.kind) for w in WORKLOADS.values() for t in w.step_times}
+    assert found["cdb", "v100"] == (0.2001, 1, DERIVED)
+    assert found["cdb", "knl"] == (42.9, 1, DERIVED)
+    assert found["hepcnnb", "knl"] == (4.82, 128, DERIVED)
+    assert found["cosmoflow", "v100"] == (0.00936, 1, PUBLISHED)
+    assert found["imagenet", "h100"] == (0.224, 400, PUBLISHED)
+
+
+def test_naming_workloads_does_not_import_hdf5_or_tensorflow() -> None:
+    code = (
+        "import sys; from dlio_bench.benchmarks.registry import WORKLOADS; "
+        "[make(False) for w in WORKLOADS.values() for make in w.variants.values()]; "
+        "print(sorted({'h5py', 'tensorflow', 'mpi4py', 'concurrent.futures.process'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
