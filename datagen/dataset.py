@@ -56,7 +56,10 @@ class Dataset:
 
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
-        return self._checksums[np.ix_(self._checked(ids), np.array(self.field_index(fields), dtype=np.int64))]
+        found: Checksums = self._checksums[
+            np.ix_(self._checked(ids), np.array(self.field_index(fields), dtype=np.int64))
+        ]
+        return found
 
     def _checked(self, ids: Integers) -> Integers:
         ids = np.asarray(ids, dtype=np.int64)

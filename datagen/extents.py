@@ -36,7 +36,7 @@ def locate(
 def _affine(written: Sequence[Written]) -> Extents | None:
     extents = max((one.extents for one in written), key=len)  # any file: the longest knows the step
     step = extents[1, :, 0] - extents[0, :, 0] if len(extents) > 1 else np.zeros(extents.shape[1], dtype=np.int64)
-    found = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
+    found: Extents = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
     for one in written:
         rows = np.arange(len(one.extents))[:, None]
         regular = (one.extents[:, :, 0] == found[:, 0] + rows * found[:, 1]).all() and (

@@ -37,9 +37,9 @@ from dlio_bench.datagen.manifest import (
     to_json,
 )
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
-from dlio_bench.datagen.whole_files import part_of, publish, sync, write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
+from dlio_bench.whole_files import part_of, publish, sync, write_whole
 
 Report = Callable[[int, int], None]
 MOST_WORKERS = 8

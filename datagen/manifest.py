@@ -116,8 +116,8 @@ def fingerprint() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    config: Any = np.show_config(mode="dicts")
-    simd = (config or {}).get("SIMD Extensions", {})
+    show: Any = np.show_config  # its stub in NumPy 2.0 knows no mode
+    simd = (show(mode="dicts") or {}).get("SIMD Extensions", {})
     return found | {name: " ".join(simd[name]) for name in ("baseline", "found") if simd.get(name)}
 
 

@@ -113,9 +113,8 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     how.add_argument(
         "--threads",
         type=int,
-        default=4,
         metavar="T",
-        help="reading threads a rank of readers that read ahead (default 4)",
+        help="reading threads a rank of readers that read ahead (default: up to 4, as the cores allow)",
     )
     how.add_argument(
         "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"

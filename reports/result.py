@@ -135,8 +135,8 @@ def _read(file: Path) -> bytes:
 def _pack(steps: Steps) -> bytes:
     """The bytes of steps.npz: the same steps always give the same bytes (NumPy dates every member 1980-01-01)."""
     buffer = io.BytesIO()
-    arrays = {name: np.ascontiguousarray(steps[name]) for name in sorted(steps)}
-    np.savez(buffer, allow_pickle=False, **arrays)
+    arrays: dict[str, Any] = {name: np.ascontiguousarray(steps[name]) for name in sorted(steps)}
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 

@@ -5,7 +5,7 @@ from dlio_bench.benchmarks.workload import DERIVED, StepTime, Workload
 
 CDB = Workload(
     name="cdb",
-    title="Climate Data Benchmark: extreme weather in 16-channel images, one large sample a HDF5 file",
+    title="Climate Data Benchmark",
     variants={"cori": layout},
     default_variant="cori",
     view=("data[0]", "data[1]", "data[2]", "data[10]", "labels"),  # TMQ, U850, V850, PRECT

@@ -7,7 +7,7 @@ _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7 and mlcommons/storage @caa90c9, c
 
 COSMOFLOW = Workload(
     name="cosmoflow",
-    title="CosmoFlow: universes of 128^3 voxels, one compressed TFRecord a sample",
+    title="CosmoFlow",
     variants={"mlperf-v1": mlperf_v1, "mlperf-v0.7": mlperf_v07, "sc18": sc18},
     default_variant="mlperf-v1",
     view=("record",),

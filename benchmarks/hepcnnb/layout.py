@@ -11,7 +11,7 @@ from crc32c import crc32c
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
 from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
-from dlio_bench.datagen.whole_files import write_at
+from dlio_bench.whole_files import write_at
 
 FULL_SHAPE, TINY_SHAPE = (3, 224, 224), (3, 16, 16)
 FULL_SAMPLES, TINY_SAMPLES = 709, 64

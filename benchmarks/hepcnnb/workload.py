@@ -10,7 +10,7 @@ SHARE_OF_PEAK = 0.5  # assumed
 
 HEPCNNB = Workload(
     name="hepcnnb",
-    title="HEP-CNN: particle events as images, many samples in large HDF5 files",
+    title="HEP-CNN Benchmark",
     variants={"224": layout},
     default_variant="224",
     view=("data", "label", "weight", "normweight", "psr"),  # what binary_classifier_tf.py load_next_file opens

@@ -7,7 +7,7 @@ _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yam
 
 IMAGENET = Workload(
     name="imagenet",
-    title="ImageNet for ResNet-50: a million small JPEG records in large TFRecord shards",
+    title="ImageNet for ResNet-50",
     variants={"tfrecord": layout},
     default_variant="tfrecord",
     view=("record",),

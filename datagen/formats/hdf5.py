@@ -3,7 +3,10 @@
 HDF5 lays the file out and tells the offsets. h5py is imported on first use: naming a layout must not cost it.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
     offsets = {}
-    with _h5py().File(path, "w", locking=False) as file:  # the file is nobody else's yet; some file systems cannot lock
+    with _created(path, None) as file:
         for name, dtype, shape in datasets:
             dataset = file.create_dataset(name, shape, dtype)
             dataset[(0,) * len(shape)] = 0
@@ -46,13 +49,26 @@ def write_chunks(
     OSError.
     """
     offsets = {}
-    with _h5py().File(path, "w", locking=False, libver=libver) as file:
+    with _created(path, libver) as file:
         folder = file.create_group(group)
         for name, values in datasets.items():
             dataset = folder.create_dataset(name, values.shape, values.dtype, chunks=values.shape)
             dataset.id.write_direct_chunk((0,) * values.ndim, np.ascontiguousarray(values))
             offsets[name] = dataset.id.get_chunk_info(0).byte_offset
     return offsets
+
+
+@contextmanager
+def _created(path: Path, libver: tuple[str, str] | None) -> Iterator[Any]:
+    """A new file, not locked: it is nobody else's yet, and some file systems cannot lock."""
+    try:
+        with _h5py().File(path, "w", locking=False, libver=libver) as file:
+            yield file
+    except RuntimeError as error:  # what h5py makes of a full disk when it is met in closing
+        found = re.search(r"errno = (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
 
 
 def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:

@@ -1,6 +1,5 @@
 """Delivery ahead: threads read the plan into a bounded staging buffer while the trainer computes."""
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from dlio_bench.units import format_bytes
 
 # A thread takes at least this much of a batch at a time, so that small samples do not cost a lock each.
 CHUNK_BYTES = 1 << 20
-READER_NICENESS = 10
 MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published prefetch(16)
 
 
@@ -96,8 +94,6 @@ class _Work:
 
     def run(self, open_extents: OpenExtents, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""
-        # whoever reads ahead has time; the trainer, which shares the cores, has not
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICENESS)
         extents = open_extents()
         try:
             while (chunk := self._take()) is not None:

@@ -86,9 +86,7 @@ def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _warm_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     least = min(host["resident_share"] for trial in timed for host in trial["cache"]["hosts"].values())
-    return _check(
-        "warm cache", least >= LEAST_WARM, f"at least {LEAST_WARM:.0%} in the page cache", f"{least:.2%}"
-    )
+    return _check("warm cache", least >= LEAST_WARM, f"at least {LEAST_WARM:.0%} in the page cache", f"{least:.2%}")
 
 
 def _overrun_check(timed: Sequence[Mapping[str, Any]], step_seconds: float) -> dict[str, Any]:

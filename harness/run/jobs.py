@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
@@ -15,6 +16,7 @@ from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.units import format_bytes
 
 TRIALS, TINY_TRIALS, WARMUP_TRIALS = 3, 1, 1
+MOST_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
@@ -33,12 +35,13 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             raise UsageError(
                 f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
             )
+        virtual = nodes > 1 and allocated is None
         job = Job(
             workload=request.workload.name,
             readers=options.readers,
             nodes=nodes,
             ranks_per_node=options.ranks_per_node,
-            virtual=nodes > 1 and allocated is None,
+            virtual=virtual,
             dataset=str(folder),
             dataset_digest="",
             code_digest=code,
@@ -51,7 +54,7 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             cache=options.cache,
             sync=options.sync,
             step_seconds=request.sample_seconds * cut.batch,
-            threads=options.threads,
+            threads=options.threads or _threads(nodes * options.ranks_per_node if virtual else options.ranks_per_node),
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
@@ -66,6 +69,14 @@ def node_memory(options: Options, job: Job) -> int:
     """Memory budget of a node in bytes: what was asked for, else the machine's, shared by its virtual nodes."""
     own = memory_bytes()
     return options.memory_per_node or (own // job.nodes if job.virtual else own)
+
+
+def _threads(ranks_on_host: int) -> int:
+    """Reading threads a rank: two for each core it has to itself, so that one can wait while another computes.
+
+    More than the cores can run would only delay the trainers that share them.
+    """
+    return max(1, min(MOST_THREADS, 2 * usable_cores() // ranks_on_host))
 
 
 def _require_memory(options: Options, job: Job) -> None:

@@ -23,7 +23,7 @@ class Options:
     compute: str = "emulate"
     cache: str = "cold"
     sync: str = "step"
-    threads: int = 4  # as CDB's published pipeline
+    threads: int | None = None
     staging: int | None = None  # bytes a rank
     memory_per_node: int | None = None  # bytes
     seed: int | None = None

@@ -72,7 +72,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
         gathered = comm.gather([trial.arrays() for trial in times[name]])
         facts = comm.gather([trial.facts() for trial in times[name]])
         if gathered is not None and facts is not None:
-            np.savez(folder / f"{name}.npz", **_stack(gathered))  # type: ignore[arg-type]  # NumPy's stub wants allow_pickle here
+            np.savez(folder / f"{name}.npz", **_stack(gathered))
             result = verified[name]
             (folder / f"{name}.json").write_text(
                 json.dumps({"options": reader.options, "ranks": facts, "verified": result and result.to_json()})
@@ -99,7 +99,7 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     return dataset
 
 
-def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, npt.NDArray[Any]]:
+def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, Any]:
     """[rank][trial]{name: array} -> {name: array of [trial, rank, ...]}."""
     return {name: np.stack([[trial[name] for trial in trials] for trials in ranks], axis=1) for name in ranks[0][0]}
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
@@ -18,7 +20,6 @@ from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.session import Tally, planned
 from dlio_bench.harness.run.consumer import marks
-from pytest_benchmark.fixture import BenchmarkFixture
 
 CHANNELS = [0, 1, 2, 10]
 

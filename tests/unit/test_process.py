@@ -60,7 +60,8 @@ def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
 NEST = """
 import os, pathlib, subprocess, sys, time
 from dlio_bench.harness.cluster.process import launch
-child = "import os, pathlib, subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); " \\
+child = "import os, pathlib, subprocess, sys, time; " \\
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); " \\
         "pathlib.Path(sys.argv[1]).write_text(f'{os.getpid()} {p.pid}'); time.sleep(60)"
 launch([sys.executable, "-c", child, sys.argv[1]], os.environ, pathlib.Path(sys.argv[1]).parent, print)
 """
