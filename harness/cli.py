@@ -120,7 +120,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"
     )
     trust = run.add_argument_group("trials and trust")
-    trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 3; 1 with --tiny)")
+    trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 5; 1 with --tiny)")
     trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
     trust.add_argument(
         "--cache",

@@ -15,7 +15,7 @@ from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.units import format_bytes
 
-TRIALS, TINY_TRIALS, WARMUP_TRIALS = 3, 1, 1
+TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 1, 1
 MOST_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
