@@ -109,7 +109,7 @@ def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
             f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the run with it: nothing was measured. "
             f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
-    tail = " / ".join(line.strip() for line in said.splitlines() if line.strip())[-600:]
+    tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
         f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "
         f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; its output is kept in "

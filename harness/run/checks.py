@@ -78,8 +78,8 @@ def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "the dataset lies in memory (tmpfs): it cannot be cold; use --cache warm or a disk",
         )
     if not all(host["attestable"] for host in hosts):
-        notes = " ".join(sorted({host["note"] for host in hosts if host["note"]}))
-        return _check("cold cache", True, expected, f"not attestable: dropped, but not proven cold. {notes}".strip())
+        note = next(host["note"] for host in hosts if not host["attestable"])
+        return _check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
     worst = max(host["resident_share"] for host in hosts)
     return _check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {worst:.2%}")
 

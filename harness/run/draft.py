@@ -186,13 +186,13 @@ def _residency(ranks: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict
         shares = [rank["residency"] for rank, its_host in zip(ranks, hosts, strict=True) if its_host == host]
         segments = list(zip(*shares, strict=True))
         total = sum(share["bytes"] for share in segments[0])
-        notes = sorted({share["note"] for segment in segments for share in segment if share["note"]})
+        notes = [share["note"] for segment in segments for share in segment if share["note"]]
         found[host] = {
             "resident_share": max(sum(s["resident_bytes"] for s in segment) for segment in segments) / max(total, 1),
             "attestable": all(share["attestable"] for segment in segments for share in segment),
             "memory_backed": any(share["memory_backed"] for segment in segments for share in segment),
             "bytes": total,
-            "note": " ".join(notes),
+            "note": notes[0] if notes else None,
         }
     return found
 

@@ -111,8 +111,7 @@ def residency(paths: Sequence[Path]) -> Residency:
         notes.append("data on tmpfs or ramfs are always in memory")
     if hidden:
         notes.append(
-            f"of {len(hidden)} files that this user neither owns nor may write, such as '{hidden[0]}', "
-            "the kernel reports every page as resident"
+            f"the kernel tells nothing of files that this user neither owns nor may write, such as '{hidden[0].name}'"
         )
     return Residency(total, resident, not notes, in_memory, "; ".join(notes) or None)
 

@@ -106,7 +106,7 @@ def test_a_file_that_is_not_ours_cannot_be_attested(disk: Path) -> None:
         seen = cache.residency([path])
     assert not seen.attestable
     assert seen.note is not None
-    assert str(path) in seen.note
+    assert path.name in seen.note
 
 
 def test_owner_or_write_permission_is_enough(disk: Path) -> None:
