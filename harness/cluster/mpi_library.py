@@ -124,7 +124,8 @@ def loaded_library(maps: str | None = None) -> str | None:
             maps = Path("/proc/self/maps").read_text()
         except OSError:
             return None
-    match = re.search(r"(/\S*/libmpi(?:ch|_\w+)?\.so\S*)$", maps, re.MULTILINE)
+    # address, permissions, offset, device, inode, and a path that may hold spaces (proc_pid_maps(5))
+    match = re.search(r"^(?:\S+ +){5}(/.*/libmpi(?:ch|_\w+)?\.so\S*)$", maps, re.MULTILINE)
     return match[1] if match else None
 
 
