@@ -59,6 +59,7 @@ def test_every_workload_ends_with_verdict_table_json_and_page(workload: str, cac
     for reader in ("naive", "prefetch"):
         result, steps = load(tmp_path / "out" / f"{reader}-4x1")
         assert result["plan"]["steps"] >= 16
+        assert result["environment"]["rank_memory_bytes"] < 200_000_000
         assert {check["name"] for check in result["checks"]} >= {
             "exactly once",
             "content",

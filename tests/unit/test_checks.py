@@ -1,0 +1,127 @@
+"""Each check fails for its own reason, and for no other."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.run.checks import checks
+from dlio_bench.harness.run.job import Job
+
+JOB = Job(
+    workload="cdb",
+    readers=("prefetch",),
+    nodes=2,
+    ranks_per_node=1,
+    virtual=True,
+    dataset="/data",
+    dataset_digest="sha256:1",
+    code_digest="2",
+    view=("labels",),
+    batch=1,
+    epochs=1,
+    trials=1,
+    warmup_trials=1,
+    seed=1,
+    cache="cold",
+    sync="step",
+    step_seconds=0.1,
+    threads=1,
+    staging_bytes=10,
+    verify=True,
+    tier_folders=(),
+)
+SHAPE = Shape(samples=33, ranks=2, batch=1)
+Harm = Callable[[list[dict[str, Any]], dict[str, Any]], None]
+
+
+def trials() -> list[dict[str, Any]]:
+    host = {"resident_share": 0.0, "attestable": True, "memory_backed": False, "bytes": 100, "note": None}
+    trial = {
+        "warmup": False,
+        "elapsed_seconds": 2.0,
+        "clock_drift_seconds": 1e-4,
+        "compute_asked_seconds": 3.2,
+        "compute_actual_seconds": 3.21,
+        "compute_late_seconds": 0.01,
+        "epochs": [{"bytes_planned": 50, "bytes_requested": 50}],
+        "cache": {"hosts": {"a": host}},
+    }
+    return [deepcopy(trial) | {"warmup": True}, deepcopy(trial)]
+
+
+def verified() -> dict[str, Any]:
+    counts = {"fields": 33, "damaged_fields": 0, "damaged": [], "deliveries": 64, "altered_deliveries": 0}
+    return {"verified": counts | {"epochs": 2, "epochs_once": 2}}
+
+
+def failed(harm: Harm | None = None, job: Job = JOB) -> list[str]:
+    found, own = trials(), verified()
+    if harm is not None:
+        harm(found, own)
+    return [check["name"] for check in checks(job, SHAPE, found, own) if not check["ok"]]
+
+
+def host(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return found[1]["cache"]["hosts"]["a"]
+
+
+def test_a_clean_run_passes_every_check() -> None:
+    names = {check["name"] for check in checks(JOB, SHAPE, trials(), verified())}
+    assert failed() == []
+    assert names == {
+        "same everywhere",
+        "bytes as planned",
+        "steady clock",
+        "exactly once",
+        "content",
+        "delivered bytes",
+        "cold cache",
+        "emulated compute",
+    }
+
+
+HARMS: dict[str, list[Harm]] = {
+    "bytes as planned": [lambda t, _: t[0]["epochs"][0].update(bytes_requested=49)],
+    "steady clock": [lambda t, _: t[1].update(clock_drift_seconds=-0.03)],
+    "exactly once": [lambda _, o: o["verified"].update(epochs_once=1)],
+    "content": [lambda _, o: o["verified"].update(damaged_fields=1, damaged=["x.h5"])],
+    "delivered bytes": [lambda _, o: o["verified"].update(altered_deliveries=1)],
+    "cold cache": [
+        lambda t, _: host(t).update(resident_share=0.02),
+        lambda t, _: host(t).update(memory_backed=True, attestable=False, note="tmpfs"),
+    ],
+    "emulated compute": [lambda t, _: t[1].update(compute_late_seconds=0.11)],
+}
+
+
+@pytest.mark.parametrize(("name", "harm"), [(name, harm) for name, harms in HARMS.items() for harm in harms])
+def test_each_harm_fails_its_own_check(name: str, harm: Harm) -> None:
+    assert failed(harm) == [name]
+
+
+def test_the_cache_of_a_warm_up_trial_is_not_judged() -> None:
+    assert failed(lambda t, _: t[0]["cache"]["hosts"]["a"].update(resident_share=1.0)) == []
+
+
+def test_a_cache_that_cannot_be_attested_is_never_called_cold() -> None:
+    found = trials()
+    host(found).update(attestable=False, resident_share=1.0, note="not ours")
+    [cold] = [check for check in checks(JOB, SHAPE, found, verified()) if check["name"] == "cold cache"]
+    assert cold["ok"]
+    assert "not attestable (not ours)" in cold["found"]
+
+
+def test_warm_asks_for_residency_and_as_is_asks_nothing() -> None:
+    assert failed(job=replace(JOB, cache="warm")) == ["warm cache"]
+    assert failed(lambda t, _: host(t).update(resident_share=0.97), replace(JOB, cache="warm")) == []
+    assert failed(job=replace(JOB, cache="as-is")) == []
+
+
+def test_steps_shorter_than_a_schedulers_slice_are_not_judged() -> None:
+    late: Harm = lambda t, _: t[1].update(compute_late_seconds=1.0)  # noqa: E731 - a harm like the others
+    assert failed(late, replace(JOB, step_seconds=0.001)) == []
+    assert failed(late, replace(JOB, step_seconds=0.0)) == []

@@ -1,0 +1,79 @@
+"""A rank refuses to measure something else than what it was launched for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.generate import generate
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.run.job import Job
+
+
+def job(folder: Path, **changes: Any) -> Job:
+    workload = find("cdb")
+    dataset = generate(workload.variants["cori"](True), 4, folder / "data", seed=1)
+    asked: dict[str, Any] = {
+        "workload": "cdb",
+        "readers": ("naive",),
+        "nodes": 1,
+        "ranks_per_node": 1,
+        "virtual": False,
+        "dataset": str(dataset.folder),
+        "dataset_digest": dataset.digest,
+        "code_digest": code_digest(),
+        "view": workload.view,
+        "batch": 1,
+        "epochs": 1,
+        "trials": 1,
+        "warmup_trials": 0,
+        "seed": 1,
+        "cache": "as-is",
+        "sync": "step",
+        "step_seconds": 0.0,
+        "threads": 1,
+        "staging_bytes": 10_000_000,
+        "verify": True,
+        "tier_folders": (),
+    }
+    return Job(**(asked | changes))
+
+
+def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status of one rank, and what it said of its failure."""
+    asked.save(folder)
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.rank", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    return done.returncode, [json.loads(path.read_text()) for path in folder.glob("error-*.json")]
+
+
+def test_a_job_survives_its_file(tmp_path: Path) -> None:
+    asked = job(tmp_path)
+    asked.save(tmp_path)
+    assert Job.load(tmp_path) == asked
+
+
+def test_what_was_asked_for_is_measured(tmp_path: Path) -> None:
+    assert run(job(tmp_path), tmp_path) == (0, [])
+    assert (tmp_path / "measured.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"code_digest": "0" * 64}, "Rank 0 has another code"),
+        ({"dataset_digest": "sha256:" + "0" * 64}, "Rank 0 has another dataset"),
+        ({"nodes": 2}, "2 ranks were asked for, but this rank sees a world of 1"),
+    ],
+)
+def test_anything_else_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    status, reports = run(job(tmp_path, **changes), tmp_path)
+    assert status == 4
+    assert [report["expected"] for report in reports] == [True]
+    assert says in reports[0]["message"]
+    assert not (tmp_path / "measured.json").exists()
