@@ -1,0 +1,44 @@
+"""The report in a real browser: every figure is drawn, nothing is fetched, no script fails."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dlio_bench.reports import html, result
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OPTIONS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=8000",
+]
+
+Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_every_figure_is_drawn(draft_and_steps: Made, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    pairs = []
+    for reader in ("naive", "prefetch"):
+        draft, steps = draft_and_steps(reader=reader)
+        pairs.append((result.complete(draft, steps), steps))
+    page = tmp_path / "report.html"
+    html.write(pairs, page)
+    asked = [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+    shown = subprocess.run(asked, capture_output=True, text=True, timeout=120)
+    figures = {tag for tag in re.findall(r"<div [^>]*>", shown.stdout) if "js-plotly-plot" in tag}
+    drawn = {name for tag in figures for name in re.findall(r'id="(\w+)"', tag)}
+    assert drawn == {"times", "phases", "map0", "map1", "steps", "bytes"}
+    assert shown.stdout.count('class="main-svg"') >= len(drawn)
+    console = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
