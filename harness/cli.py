@@ -1,10 +1,13 @@
 """The command line: parsing and exit statuses, nothing else. Heavy imports wait until a command needs them."""
 
 import argparse
+import io
 import json
 import os
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -193,7 +196,10 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"run": _run, "list":
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
         return _command(argv)
     except BenchError as error:
@@ -207,6 +213,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}. Make room or give permission there, or choose another folder."
+        return _complain(message, EnvironmentFailure.status)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is ours, and no user's
+        with tempfile.NamedTemporaryFile("w", prefix="dlio-bench-defect-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+        message = f"{type(error).__name__}: {error}. That is a defect of dlio-bench; its trace is in {file.name}."
         return _complain(message, EnvironmentFailure.status)
 
 

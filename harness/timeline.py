@@ -12,8 +12,8 @@ PHASES = ("stall", "check", "compute", "exchange")
 class StepLog:
     """The exclusive phases of a rank's trainer thread in one trial.
 
-    marks: float64 [steps, 5]: the clock before the batch is asked for, and after stall, check, compute and exchange.
-    samples: uint64 [steps, batch]: the marks of what was delivered. loop: start and end of the timed loop.
+    clock: float64 [steps, 5], before the batch is asked for, and after stall, check, compute and exchange.
+    samples: uint64 [steps, batch], the marks of what was delivered.
     """
 
     clock: npt.NDArray[np.float64]

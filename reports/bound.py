@@ -28,6 +28,10 @@ DECODE_DOMINATES = 1.0
 """Decoding counts as dominant when it takes at least as much thread time as reading."""
 READING_EXPLAINS = 0.5
 """Storage is named only when reading took at least half as long, summed over threads, as the trainers waited."""
+OWN_SHARE = 0.5
+"""Cores are the run's limit only when at least half of their busy time was the run's own."""
+MOSTLY_CACHED = 0.5
+"""Below this share of bytes from the device, caches served the reads, and the storage is not what was measured."""
 ALL_CACHED = 0.9
 """A dataset this resident before the trial is read from memory, whatever the storage below."""
 
@@ -56,6 +60,12 @@ class Facts:
     read: float | None
     decode: float | None
     resident: float | None
+    device_share: float | None  # bytes that came from the device over bytes requested
+
+    @property
+    def own(self) -> float | None:
+        """Share of the cores that the run itself used."""
+        return None if self.cpu is None or not self.cores else self.cpu / (self.cores * self.elapsed)
 
     @property
     def decodes(self) -> bool:
@@ -100,6 +110,7 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         read=_median(trials, "read_seconds"),
         decode=_median(trials, "decode_seconds"),
         resident=_least_resident(trials),
+        device_share=_ratio(metrics["pfs_bytes"]["value"], metrics["requested_bytes"]["value"]),
     )
 
 
@@ -130,7 +141,12 @@ def _little_waiting(facts: Facts) -> tuple[str, str]:
 
 
 def _busy_cores(facts: Facts, busy: float) -> tuple[str, str]:
-    """Busy cores mean CPU, unless MPI's busy waiting in the exchange may be what kept them busy."""
+    """Busy cores mean CPU, unless somebody else, or MPI's busy waiting in the exchange, may be what kept them busy."""
+    if facts.own is not None and facts.own < OWN_SHARE * busy:
+        return UNKNOWN, (
+            f"the cores were {format_share(busy)} busy, but this run used only {format_share(facts.own)} of them: "
+            "something else on the machine did, and may have slowed reading and waking alike"
+        )
     spinning = min(busy, facts.exchange * facts.ranks / facts.cores) if facts.cores else 0.0
     if busy - spinning < CORES_WORKING and not facts.decodes:
         return UNKNOWN, (
@@ -145,6 +161,11 @@ def _free_cores(facts: Facts) -> tuple[str, str]:
         return UNKNOWN, (
             f"{format_share(facts.resident)} of the dataset was in memory before the trials, so the storage was "
             "hardly asked, and the cores were not used up either"
+        )
+    if facts.device_share is not None and facts.device_share < MOSTLY_CACHED:
+        return UNKNOWN, (
+            f"only {format_share(facts.device_share)} of the bytes came from the device: caches served the rest, so "
+            "the storage was hardly asked, and the cores were not used up either"
         )
     if facts.read is not None and facts.read < READING_EXPLAINS * facts.stalled:
         return UNKNOWN, (
@@ -168,15 +189,18 @@ def _usage(facts: Facts) -> list[str]:
     if facts.busy is not None:
         iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"
         sentences.append(f"the hosts' cores were {format_share(facts.busy)} busy{iowait}")
-    if facts.cpu is not None and facts.cores:
-        own = format_share(facts.cpu / (facts.cores * facts.elapsed))
-        sentences.append(f"this run itself used {own} of {plural(round(facts.cores), 'core')}")
+    if facts.own is not None and facts.cores is not None:
+        sentences.append(f"this run itself used {format_share(facts.own)} of {plural(round(facts.cores), 'core')}")
     if facts.read is not None and facts.decode is not None:
         sentences.append(
             f"summed over threads, reading took {format_time(facts.read)} and decoding "
             f"{format_time(facts.decode)}; summed over ranks, waiting took {format_time(facts.stalled)}"
         )
     return sentences
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _median(trials: list[Mapping[str, Any]], name: str) -> float | None:
@@ -187,5 +211,10 @@ def _median(trials: list[Mapping[str, Any]], name: str) -> float | None:
 def _least_resident(trials: list[Mapping[str, Any]]) -> float | None:
     """The smallest share of the dataset found in any host's page cache before a trial; None where not attestable."""
     hosts = [host for trial in trials for host in trial["cache"]["hosts"].values()]
-    shares = [host["resident_share"] for host in hosts if host["attestable"] and host["resident_share"] is not None]
+    shares = [1.0 if host.get("memory_backed") else host["resident_share"] for host in hosts if _known(host)]
     return float(min(shares)) if shares and len(shares) == len(hosts) else None
+
+
+def _known(host: Mapping[str, Any]) -> bool:
+    """Data on a memory file system are resident whatever mincore may say of them."""
+    return bool(host.get("memory_backed")) or (host["attestable"] and host["resident_share"] is not None)

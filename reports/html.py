@@ -25,7 +25,9 @@ MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the
 
 TITLES: dict[str, str] = {
     "elapsed_seconds": "elapsed time of a trial",
-    "epoch_seconds": "time of an epoch",
+    "epoch_seconds": "time of an epoch, median of all",
+    "first_epoch_seconds": "time of the first epoch",
+    "later_epochs_seconds": "time of a later epoch",
     "samples_per_second": "samples per second",
     "read_bandwidth": "read bandwidth (requested bytes / elapsed)",
     "delivered_bandwidth": "delivered bandwidth (useful bytes / elapsed)",
@@ -37,7 +39,8 @@ TITLES: dict[str, str] = {
     "step_p99": "step cost, 99th percentile",
     "no_io_seconds": "no-I/O bound: the same steps, data in memory",
     "over_bound": "elapsed / no-I/O bound",
-    "pfs_bytes": "bytes requested of the file system in a trial",
+    "requested_bytes": "bytes requested of the file system in a trial",
+    "pfs_bytes": "bytes that came from the storage device",
     "compute_overrun": "compute beyond what was asked",
 }
 

@@ -19,6 +19,8 @@ SHARES = tuple(f"share_{phase}" for phase in (*PHASES, "other"))
 UNITS: dict[str, str] = {
     "elapsed_seconds": "s",
     "epoch_seconds": "s",
+    "first_epoch_seconds": "s",
+    "later_epochs_seconds": "s",
     "samples_per_second": "samples/s",
     "read_bandwidth": "B/s",
     "delivered_bandwidth": "B/s",
@@ -30,6 +32,7 @@ UNITS: dict[str, str] = {
     "step_p99": "s",
     "no_io_seconds": "s",
     "over_bound": "ratio",
+    "requested_bytes": "B",
     "pfs_bytes": "B",
     "compute_overrun": "share",
     **dict.fromkeys(SHARES, "share"),
@@ -92,19 +95,27 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     trials = [draft["trials"][row] for row in rows]
     elapsed = _column(trials, "elapsed_seconds")
     requested = _column(trials, "bytes_requested")
-    epochs = [np.median([epoch["seconds"] for epoch in trial["epochs"]]) for trial in trials]
+    epochs = [[epoch["seconds"] for epoch in trial["epochs"]] for trial in trials]
+    several = len(epochs[0]) > 1
+    device = [trial["bytes_device"] for trial in trials]
     computes = draft["compute"]["mode"] != "none"
 
     stall, compute = steps["stall"][rows], steps["compute"][rows]
     shares = phase_shares(steps)[rows]
     stalled = shares[:, :, PHASES.index("stall")]
     cost = step_cost(steps)[rows]
-    no_io = (compute + steps["check"][rows]).max(axis=1).sum(axis=1)
+    busy = compute + steps["check"][rows]
+    # ranks that meet at every step wait for its slowest; ranks that do not, for the slowest of the whole loop
+    meet = draft["plan"]["sync"] == "step"
+    no_io = busy.max(axis=1).sum(axis=1) if meet else busy.sum(axis=2).max(axis=1)
     by_phase = shares.mean(axis=1)
 
     found: dict[str, Floats | None] = {
         "elapsed_seconds": elapsed,
-        "epoch_seconds": np.asarray(epochs, dtype=np.float64),
+        "epoch_seconds": np.median(epochs, axis=1),
+        # with a cold start the first epoch reads the storage, and later ones what caches have kept of it
+        "first_epoch_seconds": np.array([parts[0] for parts in epochs]) if several else None,
+        "later_epochs_seconds": np.median([parts[1:] for parts in epochs], axis=1) if several else None,
         "samples_per_second": _column(trials, "samples") / elapsed,
         "read_bandwidth": requested / elapsed,
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
@@ -113,7 +124,8 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         "au": _utilisation(compute, stall) if computes else None,
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
-        "pfs_bytes": requested,
+        "requested_bytes": requested,
+        "pfs_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
         "share_other": 1.0 - by_phase.sum(axis=1),
     }

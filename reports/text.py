@@ -85,7 +85,7 @@ def _title(results: Sequence[Result]) -> str:
 
 def _size(result: Result) -> str:
     count = words.plural(len(words.trials(result)), "trial")
-    return f"{count} of {format_bytes(result['metrics']['pfs_bytes']['value'])}"
+    return f"{count} of {format_bytes(result['metrics']['requested_bytes']['value'])}"
 
 
 def _marks(results: Sequence[Result]) -> Iterator[str]:
@@ -114,10 +114,17 @@ def _numbers(result: Result) -> Iterator[str]:
         batch += f" (published: {plan['published_batch']})"
     yield from _metric("elapsed", metrics["elapsed_seconds"], certainty.split(",")[0], certainty)
     yield from _metric("epoch", metrics["epoch_seconds"], f"{steps}, {batch}")
+    if metrics["first_epoch_seconds"]["value"] is not None:
+        yield from _metric("first epoch", metrics["first_epoch_seconds"])
+        yield from _metric("later epochs", metrics["later_epochs_seconds"])
     yield from _metric("samples/s", metrics["samples_per_second"])
     yield from _metric(
         "read bandwidth", metrics["read_bandwidth"], f"delivered {number(metrics['delivered_bandwidth'])}"
     )
+    device = "what the device delivered is not known"
+    if metrics["pfs_bytes"]["value"] is not None:
+        device = f"the device delivered {number(metrics['pfs_bytes'])}"
+    yield from _entry("requested", f"{number(metrics['requested_bytes'])} in a trial; {device}")
     yield from _metric("stall", metrics["stall_share"], f"slowest rank {number(metrics['stall_share_worst_rank'])}")
     if metrics["au"]["value"] is not None:
         yield from _metric("AU", metrics["au"], "compute / (compute + stall)")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
+LOG, KEPT_LINES = "launcher.log", 500
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
+
+OnEvent = Callable[[dict[str, Any]], None]
 
 
 def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
@@ -32,41 +36,48 @@ def launch(
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
     The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
+    What it says besides events is kept in memory, and written to launcher.log where that explains a failure.
     """
-    log = folder / "launcher.log"
-    with log.open("wb") as errors:
-        try:
-            process = subprocess.Popen(
-                argv,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                preexec_fn=_die_softly,  # noqa: PLW1509 - no threads here yet
-            )
-        except OSError as error:
-            raise EnvironmentFailure(
-                f"The launcher {argv[0]} cannot be started: {error.strerror}. `dlio-bench doctor` shows what is there; "
-                "choose another with --launcher."
-            ) from error
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                _pass_on(line, errors, on_event)
-            status = process.wait()
-        finally:
-            _end(process)
+    said: deque[str] = deque(maxlen=KEPT_LINES)
+    try:
+        process = subprocess.Popen(
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_softly,  # noqa: PLW1509 - no threads here yet
+        )
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"The launcher {argv[0]} cannot be started: {error.strerror}. `dlio-bench doctor` shows what is there; "
+            "choose another with --launcher."
+        ) from error
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            text = line.decode(errors="replace")
+            event = _event(text)
+            if event is None:
+                said.append(text)
+            else:
+                on_event(event)
+        status = process.wait()
+    finally:
+        _end(process)
     if status != 0:
-        raise _reason(folder, argv, status)
+        raise _reason(folder, argv, status, "".join(said))
 
 
-def _pass_on(line: bytes, log: Any, on_event: Callable[[dict[str, Any]], None]) -> None:
-    text = line.decode(errors="replace")
-    if EVENT in text:
-        on_event(json.loads(text.split(EVENT, 1)[1]))
-    else:
-        log.write(line)
+def _event(line: str) -> dict[str, Any] | None:
+    """What rank 0 says in a line, wherever in the line it stands; None when the line is somebody else's."""
+    _, mark, rest = line.partition(EVENT)
+    try:
+        event = json.JSONDecoder().raw_decode(rest)[0] if mark else None
+    except json.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _die_softly() -> None:
@@ -87,21 +98,17 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
+def _reason(folder: Path, argv: Sequence[str], status: int, said: str) -> BenchError:
     """Why the job failed: what a rank wrote down, else what the launcher said of a rank that died."""
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
-        # the gravest expected failure speaks for all; an unexpected one is a defect of ours and shows its trace
+        # a defect of ours goes first and shows where its trace is; else the gravest failure speaks for all
         report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
         if report["expected"]:
             return ERRORS[report["status"]](report["message"])
-        path = folder / "defect.txt"
-        path.write_text(report["message"])
         last = report["message"].strip().splitlines()[-1]
-        return EnvironmentFailure(
-            f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; its trace is in {path}."
-        )
-    said = (folder / "launcher.log").read_text(errors="replace")
+        trace = _kept(folder / "defect.txt", report["message"])
+        return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
     if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", said):
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name
@@ -112,9 +119,17 @@ def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
         f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "
-        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; its output is kept in "
-        f"{folder / 'launcher.log'}."
+        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; {_kept(folder / LOG, said)}."
     )
+
+
+def _kept(path: Path, text: str) -> str:
+    """Write what explains a failure beside it, and say where; a full disk must not hide the failure itself."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        return f"the rest could not be kept in {path}: {error.strerror}"
+    return f"the whole is in {path}"
 
 
 def python_command(module: str, *arguments: str) -> tuple[str, ...]:

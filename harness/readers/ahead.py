@@ -13,17 +13,25 @@ from dlio_bench.units import format_bytes
 
 # A thread takes at least this much of a batch at a time, so that small samples do not cost a lock each.
 CHUNK_BYTES = 1 << 20
+FEWEST_SLOTS = 2  # one being read while the other is consumed
 MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published prefetch(16)
 
 
 class Ahead:
     """A ring of slots, one batch each. Threads fill slots in plan order; the trainer empties them in the same order."""
 
-    def __init__(self, open_extents: OpenExtents, *, threads: int, staging_bytes: int) -> None:
+    def __init__(self, open_extents: OpenExtents, *, threads: int, staging_bytes: int, batch_bytes: int) -> None:
+        """Make a ring for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
         self._open_extents = open_extents
         self._threads = threads
-        self._staging_bytes = staging_bytes
-        self._ring: list[npt.NDArray[np.uint8]] = []
+        slots = min(MOST_SLOTS, staging_bytes // max(batch_bytes, 1))
+        if slots < FEWEST_SLOTS:
+            raise UsageError(
+                f"A staging buffer of {format_bytes(staging_bytes)} cannot hold two batches of "
+                f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
+                "smaller --batch."
+            )
+        self._ring = [touched(batch_bytes) for _ in range(slots)]
 
     @property
     def options(self) -> dict[str, int]:
@@ -32,8 +40,7 @@ class Ahead:
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
-        """See Reader.session. UsageError when the staging buffer cannot hold two batches."""
-        self._make_ring(max((batch.bytes for batch in plan), default=0))
+        """See Reader.session."""
         work = _Work(plan, self._ring)
         tallies = [Tally() for _ in range(self._threads)]
         workers = [
@@ -48,18 +55,6 @@ class Ahead:
                 if worker.ident is not None:
                     worker.join()
                 tally.add(own)
-
-    def _make_ring(self, slot_bytes: int) -> None:
-        slots = min(MOST_SLOTS, self._staging_bytes // max(slot_bytes, 1))
-        if slots < 2:
-            raise UsageError(
-                f"A staging buffer of {format_bytes(self._staging_bytes)} cannot hold two batches of "
-                f"{format_bytes(slot_bytes)}. "
-                f"Ask for --staging {2 * slot_bytes // 1_000_000 + 1}MB or a smaller --batch."
-            )
-        if len(self._ring) != slots or len(self._ring[0]) < slot_bytes:
-            self._ring = []  # give the old one back first
-            self._ring = [touched(slot_bytes) for _ in range(slots)]
 
 
 class _Work:

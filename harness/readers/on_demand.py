@@ -9,17 +9,14 @@ from dlio_bench.harness.readers.session import Batch, OpenExtents, Planned, Tall
 class OnDemand:
     """One buffer of one batch, filled sample by sample in the caller's thread."""
 
-    def __init__(self, open_extents: OpenExtents) -> None:
+    def __init__(self, open_extents: OpenExtents, *, batch_bytes: int) -> None:
         self._open_extents = open_extents
-        self._buffer = touched(0)
+        self._buffer = touched(batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
-        size = max((batch.bytes for batch in plan), default=0)
-        if len(self._buffer) < size:
-            self._buffer = touched(size)
         extents = self._open_extents()
 
         def batches() -> Iterator[Batch]:

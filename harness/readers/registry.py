@@ -1,6 +1,7 @@
 """Delivery -> the reader that executes it. All share one extent path, so that a gain is the policy's."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import Policy
@@ -9,12 +10,32 @@ from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.session import OpenExtents, Reader
 from dlio_bench.harness.storage.extents import ExtentReader
 
-READERS: dict[str, Callable[[OpenExtents, int, int], Reader]] = {
-    "on demand": lambda extents, _threads, _staging: OnDemand(extents),
-    "ahead": lambda extents, threads, staging: Ahead(extents, threads=threads, staging_bytes=staging),
-}
+
+@dataclass(frozen=True)
+class Resources:
+    """What a reader may use: threads, bytes of staging buffer; `batch_bytes`: its largest batch to come."""
+
+    threads: int
+    staging_bytes: int
+    batch_bytes: int
 
 
-def open_reader(policy: Policy, dataset: Dataset, view: Sequence[str], *, threads: int, staging_bytes: int) -> Reader:
-    """The reader of a policy's row over one dataset and view."""
-    return READERS[policy.delivery](lambda: ExtentReader(dataset, view), threads, staging_bytes)
+def _on_demand(extents: OpenExtents, resources: Resources) -> Reader:
+    return OnDemand(extents, batch_bytes=resources.batch_bytes)
+
+
+def _ahead(extents: OpenExtents, resources: Resources) -> Reader:
+    return Ahead(
+        extents,
+        threads=resources.threads,
+        staging_bytes=resources.staging_bytes,
+        batch_bytes=resources.batch_bytes,
+    )
+
+
+READERS: dict[str, Callable[[OpenExtents, Resources], Reader]] = {"on demand": _on_demand, "ahead": _ahead}
+
+
+def open_reader(policy: Policy, dataset: Dataset, view: Sequence[str], resources: Resources) -> Reader:
+    """The reader of a policy's row over one dataset and view. UsageError when the resources are too small."""
+    return READERS[policy.delivery](lambda: ExtentReader(dataset, view), resources)

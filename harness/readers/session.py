@@ -72,8 +72,13 @@ class Reader(Protocol):
         ...
 
     def session(self, plan: Sequence[Planned], tally: Tally) -> AbstractContextManager[Iterator[Batch]]:
-        """Make the buffers ready, then hand out the batches of the plan in order."""
+        """Hand out the batches of the plan in order. No batch may be larger than the reader was made for."""
         ...
+
+
+def largest(plan: Sequence[Planned]) -> int:
+    """Bytes of the largest batch, what a reader's buffers must hold; 0 for no plan."""
+    return max((batch.bytes for batch in plan), default=0)
 
 
 def planned(dataset: Dataset, view: Sequence[str], epochs: Sequence[tuple[int, Sequence[Ids]]]) -> list[Planned]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from dlio_bench.harness.run.dry import describe
 from dlio_bench.harness.run.folders import output_folder, tier_folders
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
-from dlio_bench.harness.run.measurement import measure, plan_launch
+from dlio_bench.harness.run.measurement import Launch, measure, plan_launch
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.run.request import Request, look_up
+from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.reports import html, judge, result, text
 
 
@@ -27,8 +28,7 @@ def run(options: Options) -> int:
     planned = jobs(request, cut, source.folder)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
     if options.dry_run:
-        for job, plan in zip(planned, launches, strict=True):
-            print(describe(request, source, cut, job, node_memory(options, job), plan.argv))
+        _print_plans(request, source, cut, planned, launches)
         return 0
 
     progress = Progress()
@@ -49,6 +49,16 @@ def run(options: Options) -> int:
     progress.done()
     _print([complete for complete, _ in finished], folder, as_json=options.json)
     return judge.exit_status([complete for complete, _ in finished])
+
+
+def _print_plans(
+    request: Request, source: data.Source, cut: Cut, planned: Sequence[Job], launches: Sequence[Launch]
+) -> None:
+    if request.options.json:
+        print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
+        return
+    for job, plan in zip(planned, launches, strict=True):
+        print(describe(request, source, cut, job, node_memory(request.options, job), plan.argv))
 
 
 def _name(job: Job, complete: dict[str, Any]) -> str:

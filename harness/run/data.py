@@ -1,6 +1,7 @@
 """The dataset of a run: the one that was given, or a small one of the true layout, made once and kept."""
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +63,13 @@ def ready(source: Source, layout: Layout, progress: Callable[[int, int], None]) 
     if source.files is None:
         return open_dataset(source.folder)
     if source.exists:
-        dataset = open_dataset(source.folder)
-        if not missing_or_resized(dataset):
-            return dataset
+        try:
+            dataset = open_dataset(source.folder)
+        except DataError:  # its tables are damaged: made by this tool, it can be made again
+            shutil.rmtree(source.folder)
+        else:
+            if not missing_or_resized(dataset):
+                return dataset
     return generate(layout, source.files, source.folder, SEED, progress=progress)
 
 

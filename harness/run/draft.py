@@ -217,10 +217,15 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and setting.request.step_time.kind == ESTIMATE,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
-        "CACHE NOT ATTESTED": job.cache.startswith("cold") and not all(host["attestable"] for host in hosts),
+        "CACHE NOT ATTESTED": job.cache != "as-is" and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not job.verify,
     }
     return [mark for mark, holds in marks.items() if holds]
+
+
+def _is_hidden(host: Mapping[str, Any]) -> bool:
+    """Whether nothing is known of a host's cache; of data on a memory file system everything is."""
+    return not host["attestable"] and not host["memory_backed"]
 
 
 def _sum_known(values: Sequence[int | None]) -> int | None:

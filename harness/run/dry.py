@@ -25,7 +25,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     trials = job.trials + job.warmup_trials
     seconds = format_seconds(steps * job.step_seconds * trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
-    content = "every stored field of every sample against its CRC32C; " if job.verify else ""
+    content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
     rows = [
         (

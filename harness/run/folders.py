@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,21 +16,40 @@ WORK = "work"  # where the ranks of the job at hand meet; gone when it ended wel
 
 @contextmanager
 def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
-    """A new folder; taken away again when nothing was measured, unless it holds a log to look at. UsageError."""
-    folder = asked or DEFAULT / f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{workload}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder} exists and is not empty. Results are never mixed: choose a new folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    """A folder for this run alone. What it has made is taken away when nothing was measured. UsageError.
+
+    The ranks' work folder stays after a failure whose message refers to it.
+    """
+    folder, made = _claim(asked, workload)
     try:
         yield folder
-    except BaseException:
-        log, defect = folder / WORK / "launcher.log", folder / WORK / "defect.txt"
-        if not defect.exists() and not (log.exists() and log.stat().st_size):
+    except BaseException as error:
+        if str(folder / WORK) not in str(error):
             shutil.rmtree(folder / WORK, ignore_errors=True)
-            for empty in (folder, folder.parent if asked is None else folder):
-                if empty.is_dir() and not any(empty.iterdir()):
-                    empty.rmdir()
+        for place in made:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
         raise
+
+
+def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
+    """The folder, empty, and the folders made for it, innermost first."""
+    if asked is None:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        names = (f"{stamp}-{workload}{f'-{again}' if again else ''}" for again in count())
+        made = [DEFAULT] if not DEFAULT.exists() else []
+        DEFAULT.mkdir(exist_ok=True)
+        for name in names:
+            with suppress(FileExistsError):  # another run of the same second
+                (DEFAULT / name).mkdir()
+                return DEFAULT / name, [DEFAULT / name, *made]
+    assert asked is not None
+    if asked.exists():
+        if not asked.is_dir() or any(asked.iterdir()):
+            raise UsageError(f"--out {asked} exists and is not empty. Results are never mixed: choose a new folder.")
+        return asked, []
+    asked.mkdir(parents=True)
+    return asked, [asked]
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.reports.files import write_whole
+
 JOB_FILE = "job.json"
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
@@ -19,6 +21,7 @@ class Job:
     nodes: int
     ranks_per_node: int
     virtual: bool
+    tiny: bool  # shrunken samples: a smoke test, whose speed nobody judges
     dataset: str  # folder
     dataset_digest: str
     code_digest: str
@@ -42,8 +45,8 @@ class Job:
         return self.nodes * self.ranks_per_node
 
     def save(self, folder: Path) -> None:
-        """Write the job where its ranks look for it."""
-        (folder / JOB_FILE).write_text(json.dumps(asdict(self), indent=1))
+        """Write the job where its ranks look for it. EnvironmentFailure when it cannot be."""
+        write_whole(folder / JOB_FILE, json.dumps(asdict(self), indent=1).encode())
 
     @classmethod
     def load(cls, folder: Path) -> "Job":

@@ -42,6 +42,7 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             nodes=nodes,
             ranks_per_node=options.ranks_per_node,
             virtual=virtual,
+            tiny=options.tiny,
             dataset=str(folder),
             dataset_digest="",
             code_digest=code,

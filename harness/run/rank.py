@@ -1,6 +1,5 @@
 """What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
 
-import contextlib
 import json
 import sys
 import time
@@ -18,13 +17,15 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, connect, mpi_version
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.process import EVENT, die_with_parent
-from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.orders import Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.trial import Trial, TrialTimes
 from dlio_bench.harness.run.verification import Verified, verify
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.whole_files import write_whole
 
 MEASURED = "measured.json"
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
@@ -51,18 +52,28 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
 
-    readers = {
-        name: open_reader(find(name), dataset, job.view, threads=job.threads, staging_bytes=job.staging_bytes)
+    shape = Shape(dataset.samples, job.ranks, job.batch)
+    trials = {
+        name: [Trial(job, dataset, shape, find(name).order, number) for number in range(job.warmup_trials + job.trials)]
         for name in job.readers
     }
-    shape = Shape(dataset.samples, job.ranks, job.batch)
+    # every buffer is made, and found too small, before anything is timed
+    readers = {
+        name: open_reader(find(name), dataset, job.view, _resources(job, dataset, comm, own))
+        for name, own in trials.items()
+    }
+
+    def at_epoch(epoch: int) -> None:
+        tell({"event": "epoch", "epoch": epoch})
+
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     for number in range(job.warmup_trials + job.trials):
         # readers take turns within a trial, so that a drift of the machine meets all of them alike
         for name, reader in readers.items():
             tell({"event": "trial", "reader": name, "trial": number})
-            trial = Trial(job, dataset, shape, find(name).order, number, hosts)
-            times[name].append(trial.run(reader, comm, lambda epoch: tell({"event": "epoch", "epoch": epoch})))
+            times[name].append(
+                trials[name][number].run(reader, comm, lambda epoch: tell({"event": "epoch", "epoch": epoch}))
+            )
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
@@ -82,6 +93,17 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
         summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
         (folder / MEASURED).write_text(json.dumps(summary))
     comm.barrier()
+
+
+def _resources(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> Resources:
+    """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
+    most = largest(
+        planned(dataset, job.view, [(0, every_sample_once(dataset.samples, comm.size, comm.rank, job.batch))])
+    )
+    for trial in trials:
+        for epoch, ids in enumerate(trial.ids(comm.rank)):
+            most = max(most, largest(planned(dataset, job.view, [(epoch, list(ids))])))
+    return Resources(threads=job.threads, staging_bytes=job.staging_bytes, batch_bytes=most)
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
@@ -124,9 +146,10 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        with contextlib.suppress(OSError):  # a full disk: then the launcher's status must speak
-            (folder / f"error-{where}.part").write_text(json.dumps(report))
-            (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
+        try:
+            write_whole(folder / f"error-{where}.json", json.dumps(report).encode())
+        except OSError:  # a full disk: then the launcher's log must do
+            print(report["message"], file=sys.stderr)
         if comm is not None:
             comm.abort(report["status"])
         return int(report["status"])

@@ -15,6 +15,8 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
 from dlio_bench.harness.training.compute import step_time
 
+MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
+
 
 @dataclass(frozen=True)
 class Request:
@@ -101,6 +103,8 @@ def _require_counts(options: Options) -> None:
     for flag, (value, lowest) in least.items():
         if value is not None and value < lowest:
             raise UsageError(f"{flag} {value} is too small: it must be at least {lowest}.")
+    if options.seed is not None and options.seed > MOST_SEED:
+        raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
     if options.data is not None and options.max_data is not None:
         raise UsageError(
             "--max-data limits a dataset that is made here; with --data there is none. Give one of the two."

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,8 @@ from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.counters import cpu_shares, device_bytes, host_cpu
+from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, device_bytes, host_cpu
+from dlio_bench.harness.storage.mounts import cache_beyond
 from dlio_bench.harness.timeline import StepLog
 
 
@@ -38,7 +39,7 @@ class TrialTimes:
     stored: list[int] = field(default_factory=list)  # bytes the plan's reads must ask for, by epoch
     device: list[int | None] = field(default_factory=list)  # bytes from the device by epoch; None: not readable
     cpu_seconds: float = 0.0
-    host_cpu: dict[str, float] | None = None  # shares, from the first rank of each host
+    host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
     residency: list[dict[str, Any]] = field(default_factory=list)  # this rank's share of the files, one a segment
     clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
 
@@ -67,7 +68,7 @@ class TrialTimes:
             "stored": self.stored,
             "device": self.device,
             "cpu_seconds": self.cpu_seconds,
-            "host_cpu": self.host_cpu,
+            "host_cpu": cpu_shares(self.host_cpu),
             "residency": self.residency,
             "clock_drift": self.clock_drift,
         }
@@ -76,15 +77,22 @@ class TrialTimes:
 class Trial:
     """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
 
-    def __init__(self, job: Job, dataset: Dataset, shape: Shape, order: str, number: int, hosts: Sequence[str]) -> None:
-        self._job, self._dataset, self._shape, self._order = job, dataset, shape, order
-        self._number, self._hosts = number, hosts
+    def __init__(self, job: Job, dataset: Dataset, shape: Shape, order: str, number: int) -> None:
+        self._job, self._dataset, self._shape, self._order, self._number = job, dataset, shape, order, number
+        # network file systems count nothing as read from a device, and a zero would look like a cache
+        self._counts_device = cache_beyond(dataset.folder) is None
+
+    def ids(self, rank: int) -> list[Ids]:
+        """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""
+        seed = self._job.seed + self._number
+        return [ORDERS[self._order](self._shape, rank, epoch, seed) for epoch in range(self._job.epochs)]
 
     def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
         """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
-        job, seed = self._job, self._job.seed + self._number
-        plan = [ORDERS[self._order](self._shape, comm.rank, epoch, seed) for epoch in range(job.epochs)]
-        times = TrialTimes(self._number, seed, plan, StepLog.empty(job.epochs * self._shape.steps, job.batch))
+        job, plan = self._job, self.ids(comm.rank)
+        times = TrialTimes(
+            self._number, job.seed + self._number, plan, StepLog.empty(job.epochs * self._shape.steps, job.batch)
+        )
         for epoch in plan:
             _, _, stored, delivered = self._dataset.locate(epoch.ravel(), job.view)
             times.stored.append(int(stored.sum()))
@@ -129,12 +137,12 @@ class Trial:
         device: list[int | None] = []
 
         def new_epoch() -> None:
-            device.append(device_bytes())
+            device.append(self._device_bytes())
             at_epoch(next(remaining))
 
         plan = planned(self._dataset, job.view, [(epoch, list(times.plan[epoch])) for epoch in epochs])
-        before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
         with reader.session(plan, times.tally) as batches:
+            before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
             elapsed = loop.run(
                 comm,
                 batches,
@@ -145,16 +153,19 @@ class Trial:
                 sync=job.sync,
                 at_epoch=new_epoch,
             )
-        device.append(device_bytes())
-        times.cpu_seconds += time.process_time() - cpu
+            times.cpu_seconds += time.process_time() - cpu
+            if comm.host_rank == 0:
+                times.host_cpu.append((before, host_cpu()))
+        device.append(self._device_bytes())
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
         times.device += [None if a is None or b is None else b - a for a, b in pairwise(device)]
-        if comm.host_rank == 0:
-            times.host_cpu = cpu_shares(before, host_cpu())
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop
         return starts
+
+    def _device_bytes(self) -> int | None:
+        return device_bytes() if self._counts_device else None
 
 
 def _read_through(path: Path) -> None:

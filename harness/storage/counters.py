@@ -1,12 +1,17 @@
 """The kernel's counters around a measurement: bytes this process took from devices, and what the processors did."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+FEWEST_TICKS = 50  # of all processors together: half a second of one, below which a share is noise
 
 
 @dataclass(frozen=True)
 class HostCpu:
-    """Jiffies of all processors since boot. total = busy + iowait + idle; take two and subtract."""
+    """Jiffies of all processors since boot; take two and subtract. total = busy + iowait + idle + steal, where steal
+    went to other virtual machines: not at this machine's disposal, and none of its work.
+    """
 
     busy: int
     iowait: int
@@ -31,8 +36,8 @@ def parse_stat(text: str) -> HostCpu:
     if not words or words[0] != "cpu":
         raise ValueError(f"not a /proc/stat: it starts with '{text[:40]}'")
     user, nice, system, idle, iowait, irq, softirq, steal = ([int(word) for word in words[1:9]] + [0] * 8)[:8]
-    busy = user + nice + system + irq + softirq + steal
-    return HostCpu(busy, iowait, busy + iowait + idle)
+    busy = user + nice + system + irq + softirq
+    return HostCpu(busy, iowait, busy + iowait + idle + steal)
 
 
 def device_bytes() -> int | None:
@@ -54,9 +59,16 @@ def host_cpu() -> HostCpu | None:
         return None
 
 
-def cpu_shares(before: HostCpu | None, after: HostCpu | None) -> dict[str, float] | None:
-    """What the whole machine's processors did between two looks: shares 0 to 1; None where the kernel hides it."""
-    if before is None or after is None:
-        return None
-    total = max(after.total - before.total, 1)
-    return {"busy": (after.busy - before.busy) / total, "iowait": (after.iowait - before.iowait) / total}
+def cpu_shares(spans: Sequence[tuple[HostCpu | None, HostCpu | None]]) -> dict[str, float] | None:
+    """What the whole machine's processors did in some (before, after) spans together: shares 0 to 1.
+
+    None where the kernel hides it, and for spans too short for the kernel's clock ticks.
+    """
+    busy = iowait = total = 0
+    for before, after in spans:
+        if before is None or after is None:
+            return None
+        busy += after.busy - before.busy
+        iowait += after.iowait - before.iowait
+        total += after.total - before.total
+    return {"busy": busy / total, "iowait": iowait / total} if total >= FEWEST_TICKS else None

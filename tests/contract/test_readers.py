@@ -13,8 +13,8 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import open_reader
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
 
 WORKLOADS = ("hepcnnb", "cdb", "cosmoflow", "imagenet")
@@ -41,8 +41,12 @@ class ReaderContract:
 
     policy: str
 
-    def make(self, dataset: Dataset, *, staging: int = 64_000_000) -> Reader:
-        return open_reader(find(self.policy), dataset, view(dataset), threads=3, staging_bytes=staging)
+    def make(self, dataset: Dataset, *, staging: int = 64_000_000, batch_bytes: int | None = None) -> Reader:
+        if batch_bytes is None:  # the largest batch of any plan below
+            batch_bytes = largest(planned(dataset, view(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))]))
+            batch_bytes = max(batch_bytes, largest(self.epochs(dataset, 1, 0)))
+        resources = Resources(threads=3, staging_bytes=staging, batch_bytes=batch_bytes)
+        return open_reader(find(self.policy), dataset, view(dataset), resources)
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         shape = Shape(dataset.samples, ranks, 3)
@@ -148,23 +152,23 @@ class TestPrefetch(ReaderContract):
 
     def test_the_ring_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset) -> None:
         plan = self.epochs(dataset, 1, 0)
-        largest = max(batch.bytes for batch in plan)
-        reader = self.make(dataset, staging=2 * largest)
+        most = largest(plan)
+        reader = self.make(dataset, staging=2 * most, batch_bytes=most)
         with reader.session(plan, Tally()) as batches:
             assert len(list(batches)) == len(plan)
         assert reader.options["slots"] == 2
-        assert reader.options["staging_bytes"] <= 2 * largest
+        assert reader.options["staging_bytes"] <= 2 * most
         with (
             pytest.raises(UsageError, match="cannot hold two batches"),
-            self.make(dataset, staging=largest).session(plan, Tally()),
+            self.make(dataset, staging=2 * most - 1, batch_bytes=most),
         ):
             pass
 
     def test_it_reads_ahead_no_further_than_its_slots(self, dataset: Dataset) -> None:
         plan = self.epochs(dataset, 1, 0)
-        largest = max(batch.bytes for batch in plan)
+        most = largest(plan)
         tally = Tally()
-        with self.make(dataset, staging=3 * largest).session(plan, tally) as batches:
+        with self.make(dataset, staging=3 * most, batch_bytes=most).session(plan, tally) as batches:
             next(batches)
             for thread in _readers():
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan

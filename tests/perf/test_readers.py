@@ -17,8 +17,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import open_reader
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.consumer import marks
 
 CHANNELS = [0, 1, 2, 10]
@@ -32,8 +32,9 @@ def cdb(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def through(dataset: Dataset, policy: str) -> Callable[[], int]:
     view = find_workload(dataset.manifest.workload).view
-    reader = open_reader(find(policy), dataset, view, threads=2, staging_bytes=64_000_000)
     plan = planned(dataset, view, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
+    resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=largest(plan))
+    reader = open_reader(find(policy), dataset, view, resources)
 
     def epoch() -> int:
         with reader.session(plan, Tally()) as batches:

@@ -168,7 +168,7 @@ def test_the_counters_are_read() -> None:
     assert counters.parse_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n") == 4096
     assert counters.parse_io("rchar: 5\n") is None
     now = counters.parse_stat("cpu  10 1 5 100 7 2 3 4 6 0\ncpu0 1 1 1 1\n")
-    assert now == counters.HostCpu(busy=25, iowait=7, total=132)
+    assert now == counters.HostCpu(busy=21, iowait=7, total=132)
     assert counters.parse_stat("cpu  10 1 5 100\n") == counters.HostCpu(busy=16, iowait=0, total=116)
     with pytest.raises(ValueError, match="not a /proc/stat"):
         counters.parse_stat("intr 1 2 3")
@@ -188,3 +188,14 @@ def test_device_bytes_count_cold_reads_alone(disk: Path) -> None:
     assert cold is not None
     assert cold - before >= 1 << 20
     assert counters.device_bytes() == cold
+
+
+def test_processor_shares_add_up_over_spans_and_say_nothing_of_too_short_ones() -> None:
+    def look(busy: int, iowait: int, total: int) -> counters.HostCpu:
+        return counters.HostCpu(busy=busy, iowait=iowait, total=total)
+
+    spans = [(look(0, 0, 0), look(30, 10, 100)), (look(50, 20, 200), look(60, 40, 300))]
+    assert counters.cpu_shares(spans) == {"busy": 0.2, "iowait": 0.15}
+    assert counters.cpu_shares([(look(0, 0, 0), look(3, 0, 10))]) is None
+    assert counters.cpu_shares([(None, look(30, 10, 100))]) is None
+    assert counters.cpu_shares([]) is None

@@ -17,6 +17,7 @@ JOB = Job(
     nodes=2,
     ranks_per_node=1,
     virtual=True,
+    tiny=False,
     dataset="/data",
     dataset_digest="sha256:1",
     code_digest="2",
@@ -125,3 +126,4 @@ def test_steps_shorter_than_a_schedulers_slice_are_not_judged() -> None:
     late: Harm = lambda t, _: t[1].update(compute_late_seconds=1.0)  # noqa: E731 - a harm like the others
     assert failed(late, replace(JOB, step_seconds=0.001)) == []
     assert failed(late, replace(JOB, step_seconds=0.0)) == []
+    assert failed(late, replace(JOB, tiny=True)) == []

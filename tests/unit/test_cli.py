@@ -26,6 +26,7 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
         (["run", "cdb", "--nodes", "two"], "--nodes 'two'"),
         (["run", "cdb", "--nodes", "4096"], "--max-data"),
         (["run", "cdb", "--batch", "-1"], "--batch -1"),
+        (["run", "cdb", "--seed", str(2**64)], "at most"),
         (["run", "cdb", "--compute", "emulate:v200"], "Known:"),
         (["run", "cdb", "--compute", "emulat"], "Did you mean 'emulate'"),
         (["run", "cdb", "--cache", "cool"], "cold, cold-epochs, warm, as-is"),
@@ -74,6 +75,18 @@ def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     for part in ("64 samples", "8 nodes x 1 ranks (virtual", "mpirun", "INVALID", "3.85 GB", "2 epochs of 8"):
         assert part in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_may_be_json(tmp_path: Path) -> None:
+    [plan] = json.loads(dlio("run", "cdb", "--nodes", "8", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 2, "mpirun")
+
+
+def test_a_terminal_without_unicode_still_gets_its_numbers(tmp_path: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = dlio("run", "cdb", "--tiny", cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"), **plain)
+    assert done.returncode == 0, done.stderr
+    assert "EXPLORE" in done.stdout
 
 
 def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def job(folder: Path, **changes: Any) -> Job:
         "nodes": 1,
         "ranks_per_node": 1,
         "virtual": False,
+        "tiny": True,
         "dataset": str(dataset.folder),
         "dataset_digest": dataset.digest,
         "code_digest": code_digest(),

@@ -11,6 +11,7 @@ from dlio_bench.reports import bound, statistics
 STORAGE = bound.Facts(
     computes=True, emulated=True, ranks=8, elapsed=10.0, stall=0.4, worst_stall=0.5, exchange=0.05, over_bound=2.0,
     stalled=30.0, busy=0.3, iowait=0.2, cores=16.0, cpu=40.0, read=40.0, decode=0.0, resident=0.0,
+    device_share=1.0,
 )  # fmt: skip
 
 
@@ -22,12 +23,18 @@ STORAGE = bound.Facts(
         ("compute", {"stall": 0.09, "over_bound": 1.1}),
         ("storage", {"stall": 0.09, "computes": False, "over_bound": None}),  # nothing to be bound by but reading
         ("not determined", {"stall": 0.09, "over_bound": 1.5}),  # ranks stall in turns
-        ("CPU", {"busy": 0.86}),
+        ("CPU", {"busy": 0.86, "cpu": 80.0}),
+        ("not determined", {"busy": 0.91, "cpu": 22.0}),  # 14 % of 16 cores: somebody else used them
+        ("not determined", {"device_share": 0.1}),  # later epochs came from the page cache
+        ("storage", {"device_share": None}),  # a network file system tells nothing
         ("CPU", {"busy": 0.6, "decode": 41.0}),
         ("storage", {"busy": 0.6, "decode": 39.0}),
         ("not determined", {"busy": 0.4, "decode": 41.0}),  # decoding on idle cores
-        ("not determined", {"busy": 0.95, "exchange": 0.5, "cores": 8.0}),  # 8 ranks may spin half of the time
-        ("CPU", {"busy": 0.95, "exchange": 0.5, "decode": 41.0}),
+        (
+            "not determined",
+            {"busy": 0.95, "exchange": 0.5, "cores": 8.0, "cpu": 60.0},
+        ),  # 8 ranks may spin half of the time
+        ("CPU", {"busy": 0.95, "exchange": 0.5, "decode": 41.0, "cpu": 120.0}),
         ("not determined", {"resident": 0.95}),
         ("not determined", {"read": 14.0}),  # less than half of what was waited
     ],

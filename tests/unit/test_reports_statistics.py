@@ -17,7 +17,7 @@ def trial(
     return {
         "warmup": warmup, "elapsed_seconds": elapsed, "samples": 120, "bytes_requested": 2400, "bytes_useful": 1200,
         "epochs": [{"seconds": seconds} for seconds in epochs], "compute_asked_seconds": 8.0,
-        "compute_actual_seconds": actual,
+        "compute_actual_seconds": actual, "bytes_device": 1800,
     }  # fmt: skip
 
 
@@ -45,7 +45,21 @@ def by_hand(mode: str = "emulate") -> dict[str, Any]:
         trial(10.0, epochs=(6.0, 4.0), actual=8.4),
         trial(12.0, epochs=(7.0, 4.0), actual=8.8),
     ]
-    return statistics.metrics({"trials": trials, "compute": {"mode": mode}}, steps_of(3))
+    return statistics.metrics({"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": mode}}, steps_of(3))
+
+
+def test_ranks_that_do_not_meet_are_bound_by_the_slowest_of_the_whole_loop() -> None:
+    draft = {"plan": {"sync": "none"}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
+    steps = {name: values[1:2] for name, values in steps_of(2).items()}
+    # rank 0: 2.0 + 2.0 of compute and 1.0 of check; rank 1: 1.5 + 2.5 and 1.0
+    assert value(statistics.metrics(draft, steps), "no_io_seconds") == 5.0
+
+
+def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -> None:
+    trials = [trial(10.0), trial(10.0) | {"bytes_device": None}]
+    draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
+    steps = {name: values[1:] for name, values in steps_of(3).items()}
+    assert statistics.metrics(draft, steps)["pfs_bytes"]["value"] is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +78,10 @@ def by_hand(mode: str = "emulate") -> dict[str, Any]:
         ("step_p99", 4.985),
         ("no_io_seconds", 5.5),  # 2.5 of the first rank and 3.0 of the second
         ("over_bound", 2.0),  # 10 / 5.5 and 12 / 5.5
-        ("pfs_bytes", 2400.0),
+        ("first_epoch_seconds", 6.5),
+        ("later_epochs_seconds", 4.0),
+        ("requested_bytes", 2400.0),
+        ("pfs_bytes", 1800.0),
         ("compute_overrun", 0.075),  # 0.05 and 0.10
         ("share_stall", 0.15),
         ("share_check", 0.1),
@@ -98,14 +115,16 @@ def test_without_compute_its_metrics_are_null() -> None:
 def test_shares_of_time_sum_to_one(times: Any, rest: Any) -> None:
     steps = dict(zip(statistics.PHASES, times, strict=True))
     steps["loop"] = times.sum(axis=(0, 3)) + rest
-    metrics = statistics.metrics({"trials": [trial(1.0)] * 3, "compute": {"mode": "none"}}, steps)
+    metrics = statistics.metrics(
+        {"plan": {"sync": "step"}, "trials": [trial(1.0)] * 3, "compute": {"mode": "none"}}, steps
+    )
     shares = [value(metrics, name) for name in statistics.SHARES]
     assert sum(shares) == pytest.approx(1.0)
     assert all(-1e-9 <= share <= 1 for share in shares)
 
 
 def ci_of(elapsed: list[float]) -> Any:
-    draft = {"trials": [trial(seconds) for seconds in elapsed], "compute": {"mode": "none"}}
+    draft = {"plan": {"sync": "step"}, "trials": [trial(seconds) for seconds in elapsed], "compute": {"mode": "none"}}
     return statistics.metrics(draft, steps_of(len(elapsed)))["elapsed_seconds"]["ci"]
 
 
