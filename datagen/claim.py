@@ -108,7 +108,7 @@ def _spec(path: Path) -> tuple[str, str] | None:
     try:
         raw = json.loads(path.read_bytes())
         if path.name == NAME:
-            title = title_of(raw["workload"], raw["variant"], raw["tiny"], len(raw["files"]), raw["seed"])
+            title = title_of(raw["workload"], raw["variant"], raw["fill"], raw["tiny"], len(raw["files"]), raw["seed"])
         else:
             title = raw["title"]
         return str(raw["spec"]), str(title)
@@ -118,9 +118,9 @@ def _spec(path: Path) -> tuple[str, str] | None:
         return "", f"unreadable: {path}"
 
 
-def title_of(workload: str, variant: str, tiny: bool, files: int, seed: int) -> str:
+def title_of(workload: str, variant: str, fill: str, tiny: bool, files: int, seed: int) -> str:
     """A dataset in a few words."""
-    return f"{workload} {variant}{' tiny' if tiny else ''}, {files} files, seed {seed}"
+    return f"{workload} {variant}{' tiny' if tiny else ''}, {fill} fill, {files} files, seed {seed}"
 
 
 @contextmanager

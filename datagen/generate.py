@@ -20,13 +20,12 @@ from crc32c import crc32c
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.claim import Progress, claimed, keep_intact, title_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
-from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import (
     CHECKSUMS,
     EXTENTS,
     GENERATOR,
     NAME,
-    RANDOM,
     SCHEMA,
     AuxiliaryEntry,
     FileEntry,
@@ -56,9 +55,15 @@ _FIXES = {
 
 
 def generate(
-    layout: Layout, files: int, folder: Path, seed: int, *, workers: int | None = None, progress: Report | None = None
+    layout: Layout,
+    files: Counts,
+    folder: Path,
+    seed: int,
+    *,
+    workers: int | None = None,
+    progress: Report | None = None,
 ) -> Dataset:
-    """Make the first `files` files of `layout` in `folder` and open the dataset; an intact one is opened as it is.
+    """Make the first `files` files of each split in `folder` and open the dataset; an intact one is opened as it is.
 
     `workers` processes write (default: cores, files or 8, whichever is least; one for small datasets); they are
     spawned, so that a script calling this needs the usual `if __name__ == "__main__"`. `progress(done, total)` gets
@@ -67,14 +72,16 @@ def generate(
     UsageError: a count or seed out of range, a folder that holds something else. EnvironmentFailure: no space, no
     permission, a worker killed, another process at work in the folder.
     """
-    _require(files=files, workers=1 if workers is None else workers, seed=seed)
-    specs = layout.spec_files(files)
+    total = files if isinstance(files, int) else sum(files.values())
+    _require(files=total, workers=1 if workers is None else workers, seed=seed)
+    specs = layout.files(files)
     spec = spec_digest(layout, files, seed)
     folder = folder.absolute()
     if whole := _whole(folder, spec):
         return whole
     try:
-        with claimed(folder, spec, title_of(layout.workload, layout.variant, layout.tiny, files, seed)) as record:
+        title = title_of(layout.workload, layout.variant, layout.fill, layout.tiny, len(specs), seed)
+        with claimed(folder, spec, title) as record:
             if whole := _whole(folder, spec):  # made by another process in the meantime
                 record.forget()
                 return whole
@@ -106,7 +113,7 @@ def _make(
     report: Report,
 ) -> None:
     """Write all files that are not whole yet."""
-    sizes = [round(spec.samples * layout.sample_bytes) for spec in specs]
+    sizes = [round(spec.samples * layout.split(spec.split).sample_bytes) for spec in specs]
     todo = [n for n, spec in enumerate(specs) if record.finished(n, folder / spec.name) is None]
     total, left = sum(sizes), sum(sizes[number] for number in todo)
     _require_space(folder, left)
@@ -216,12 +223,14 @@ def _write_manifest(
         variant=layout.variant,
         container=layout.container,
         tiny=layout.tiny,
-        fill=RANDOM,
+        fill=layout.fill,
         seed=seed,
         generator=GENERATOR,
         source=layout.source,
         fields=layout.fields,
-        files=tuple(FileEntry(s.name, s.first, s.samples, size) for s, (size, _) in zip(specs, kept, strict=True)),
+        files=tuple(
+            FileEntry(s.name, s.first, s.samples, size, s.split) for s, (size, _) in zip(specs, kept, strict=True)
+        ),
         auxiliary=tuple(_auxiliary(folder, name) for name in layout.auxiliary),
         encoding=encoding,
         extents_sha256=digests[EXTENTS],

@@ -4,6 +4,7 @@ import textwrap
 from typing import Any
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
 
@@ -14,7 +15,7 @@ def listing() -> dict[str, Any]:
     """Everything that can be run, as JSON."""
     workloads = []
     for workload in map(find, WORKLOADS):
-        layouts = {name: make(False) for name, make in workload.variants.items()}
+        layouts = {name: make(False, RANDOM) for name, make in workload.variants.items()}
         workloads.append(
             {
                 "name": workload.name,

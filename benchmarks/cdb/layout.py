@@ -12,7 +12,7 @@ from crc32c import crc32c
 from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import TRAIN, Field, FileSpec, Layout, Split, Written
 
 FULL_SHAPE, TINY_SHAPE = (16, 768, 1152), (16, 48, 72)
 FULL_BYTES, TINY_BYTES = 60_171_786, 244_746
@@ -35,7 +35,7 @@ _SLAB = 1 << 16  # values; drawn, measured and checked while they are in the pro
 _buffers = threading.local()
 
 
-def layout(tiny: bool) -> Layout:
+def layout(tiny: bool, fill: str) -> Layout:
     """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs."""
     shape = TINY_SHAPE if tiny else FULL_SHAPE
     plane = shape[1:]
@@ -48,12 +48,20 @@ def layout(tiny: bool) -> Layout:
             Field("labels", "<f4", plane),  # 0, 1, 2 as floats
             Field("stats", "<f4", (CHANNELS, 4)),  # mean, max, min, standard deviation of each channel of this sample
         ),
-        full_files=62_738,
-        samples_per_file=1,
-        file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=62_738,
+                full_samples=62_738,
+                samples_per_file=1,
+                file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+                payload_bytes=4 * (CHANNELS + 1) * plane[0] * plane[1],
+                spec_files=spec_files,
+            ),
+        ),
         source=SOURCE,
         tiny=tiny,
-        spec_files=spec_files,
+        fill=fill,
         write=partial(write, shape=shape),
         auxiliary={"stats.h5": write_stats},
     )

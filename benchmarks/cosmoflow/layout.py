@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import TRAIN, Field, FileSpec, Layout, Split, Written
 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
 REDSHIFTS, PARAMETERS = 4, 4  # MLPerf: 0, 0.5, 1.5, 3; Omega_m, sigma_8, n_s, H_0
@@ -28,25 +28,33 @@ _TINY_GZIP_BYTES = 5_640
 V1_GZIP_BYTES = 2_828_486
 
 
-def mlperf_v1(tiny: bool) -> Layout:
+def mlperf_v1(tiny: bool, fill: str) -> Layout:
     """Variant "mlperf-v1": one GZIP TFRecord a sample; `x` int16 [128, 128, 128, 4] as bytes, `y` float [4]."""
     return Layout(
         workload="cosmoflow",
         variant="mlperf-v1",
         container="tfrecord-gzip",
         fields=(_record(mlperf_bytes(_side(tiny))),),
-        full_files=524_288,
-        samples_per_file=1,
-        file_bytes=_TINY_GZIP_BYTES if tiny else V1_GZIP_BYTES,
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=524_288,
+                full_samples=524_288,
+                samples_per_file=1,
+                file_bytes=_TINY_GZIP_BYTES if tiny else V1_GZIP_BYTES,
+                payload_bytes=2 * REDSHIFTS * _side(tiny) ** 3 + 4 * PARAMETERS,
+                spec_files=mlperf_files,
+            ),
+        ),
         source="sparticlesteve/cosmoflow-benchmark @559eafb; sizes: argonne-lcf/dlio_benchmark cosmoflow_v100.yaml",
         tiny=tiny,
-        spec_files=mlperf_files,
+        fill=fill,
         write=partial(write_mlperf, side=_side(tiny), gzip=True),
         auxiliary={},
     )
 
 
-def mlperf_v07(tiny: bool) -> Layout:
+def mlperf_v07(tiny: bool, fill: str) -> Layout:
     """Variant "mlperf-v0.7": the same message, not compressed."""
     message = mlperf_bytes(_side(tiny))
     return Layout(
@@ -54,18 +62,26 @@ def mlperf_v07(tiny: bool) -> Layout:
         variant="mlperf-v0.7",
         container="tfrecord",
         fields=(_record(message),),
-        full_files=262_144,
-        samples_per_file=1,
-        file_bytes=message + _FRAME,
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=262_144,
+                full_samples=262_144,
+                samples_per_file=1,
+                file_bytes=message + _FRAME,
+                payload_bytes=2 * REDSHIFTS * _side(tiny) ** 3 + 4 * PARAMETERS,
+                spec_files=mlperf_files,
+            ),
+        ),
         source="sparticlesteve/cosmoflow-benchmark @559eafb, README",
         tiny=tiny,
-        spec_files=mlperf_files,
+        fill=fill,
         write=partial(write_mlperf, side=_side(tiny), gzip=False),
         auxiliary={},
     )
 
 
-def sc18(tiny: bool) -> Layout:
+def sc18(tiny: bool, fill: str) -> Layout:
     """Variant "sc18": 64 samples a file; `data_raw` float32 [128, 128, 128], `label_raw` float32 [3], both as bytes."""
     message = sc18_bytes(_side(tiny))
     return Layout(
@@ -73,12 +89,20 @@ def sc18(tiny: bool) -> Layout:
         variant="sc18",
         container="tfrecord",
         fields=(_record(message),),
-        full_files=2_607,  # 1.4 TB / 536.9 MB
-        samples_per_file=SC18_SAMPLES,
-        file_bytes=SC18_SAMPLES * (message + _FRAME),
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=2_607,  # 1.4 TB / 536.9 MB
+                full_samples=2_607 * SC18_SAMPLES,
+                samples_per_file=SC18_SAMPLES,
+                file_bytes=SC18_SAMPLES * (message + _FRAME),
+                payload_bytes=4 * (_side(tiny) ** 3 + SC18_PARAMETERS),
+                spec_files=sc18_files,
+            ),
+        ),
         source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; Mathuriya et al., arXiv 1808.04728",
         tiny=tiny,
-        spec_files=sc18_files,
+        fill=fill,
         write=partial(write_sc18, side=_side(tiny)),
         auxiliary={},
     )

@@ -1,5 +1,6 @@
 """HEPCNNB's files: nine contiguous HDF5 datasets at the root, 709 training images of 3 x 224 x 224 each."""
 
+import math
 import os
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from crc32c import crc32c
 
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import TRAIN, Field, FileSpec, Layout, Split, Written
 from dlio_bench.whole_files import write_at
 
 FULL_SHAPE, TINY_SHAPE = (3, 224, 224), (3, 16, 16)
@@ -38,7 +39,7 @@ _SLICES = 3, 11
 _LARGEST_WEIGHT = 8.0  # ours: a power of two keeps the quotient exact
 
 
-def layout(tiny: bool) -> Layout:
+def layout(tiny: bool, fill: str) -> Layout:
     """Variant "224": the files hep_train_chunk<N>.h5 of the I/O study."""
     shape, samples = (TINY_SHAPE, TINY_SAMPLES) if tiny else (FULL_SHAPE, FULL_SAMPLES)
     return Layout(
@@ -46,12 +47,20 @@ def layout(tiny: bool) -> Layout:
         variant="224",
         container="hdf5",
         fields=(Field("data", "<f4", shape), *(Field(name, dtype, ()) for name, dtype in SCALARS.items())),
-        full_files=1024,
-        samples_per_file=samples,
-        file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=1024,
+                full_samples=1024 * samples,
+                samples_per_file=samples,
+                file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+                payload_bytes=4 * (math.prod(shape) + len(SCALARS)),
+                spec_files=partial(spec_files, samples=samples),
+            ),
+        ),
         source=SOURCE,
         tiny=tiny,
-        spec_files=partial(spec_files, samples=samples),
+        fill=fill,
         write=partial(write, shape=shape),
         auxiliary={},
     )

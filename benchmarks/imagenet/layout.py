@@ -11,7 +11,7 @@ from dlio_bench.benchmarks.imagenet.sizes import image_bytes
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import TRAIN, Field, FileSpec, Layout, Split, Written
 from dlio_bench.errors import UsageError
 
 SHARDS, IMAGES, CLASSES = 1024, 1_281_167, 1000
@@ -26,7 +26,7 @@ SOURCE = (
 _DRAWS = 8  # words of a record before its image
 
 
-def layout(tiny: bool) -> Layout:
+def layout(tiny: bool, fill: str) -> Layout:
     """Variant "tfrecord": train-00000-of-01024 and on."""
     samples = TINY_SAMPLES if tiny else IMAGES // SHARDS
     return Layout(
@@ -34,12 +34,20 @@ def layout(tiny: bool) -> Layout:
         variant="tfrecord",
         container="tfrecord",
         fields=(Field("record", "|u1", (-1,)),),
-        full_files=SHARDS,
-        samples_per_file=samples,
-        file_bytes=samples * (_TINY_RECORD if tiny else MEAN_IMAGE + MEAN_REST),
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=SHARDS,
+                full_samples=IMAGES,
+                samples_per_file=samples,
+                file_bytes=samples * (_TINY_RECORD if tiny else MEAN_IMAGE + MEAN_REST),
+                payload_bytes=_TINY_RECORD - MEAN_REST if tiny else MEAN_IMAGE,
+                spec_files=partial(spec_files, tiny=tiny),
+            ),
+        ),
         source=SOURCE,
         tiny=tiny,
-        spec_files=partial(spec_files, tiny=tiny),
+        fill=fill,
         write=partial(write, shrink=TINY_SHRINK if tiny else 1),
         auxiliary={},
     )

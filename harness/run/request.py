@@ -7,7 +7,7 @@ import numpy as np
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import StepTime, Workload
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import policies
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
@@ -76,11 +76,11 @@ def look_up(options: Options) -> Request:
     variant = options.variant or workload.default_variant
     if variant not in workload.variants:
         raise UsageError(f"{workload.name} has no variant '{variant}'. Its variants: {', '.join(workload.variants)}.")
-    layout = workload.variants[variant](options.tiny)
+    layout = workload.variants[variant](options.tiny, RANDOM)
     step = step_time(workload, options.compute)
     seconds = 0.0 if step is None else step.seconds / step.batch
     if options.tiny:
-        seconds *= layout.sample_bytes / workload.variants[variant](False).sample_bytes
+        seconds *= layout.sample_bytes / workload.variants[variant](False, RANDOM).sample_bytes
     return Request(options, workload, layout, step, seconds)
 
 

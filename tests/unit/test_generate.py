@@ -18,15 +18,17 @@ import pytest
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import verify_files
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-TINY = [pytest.param(WORKLOADS[name].variants[variant](True), id=f"{name}-{variant}") for name, variant in VARIANTS]
-HEP = WORKLOADS["hepcnnb"].variants["224"](True)
-CDB = WORKLOADS["cdb"].variants["cori"](True)
+TINY = [
+    pytest.param(WORKLOADS[name].variants[variant](True, RANDOM), id=f"{name}-{variant}") for name, variant in VARIANTS
+]
+HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
+CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the middle
 
 # A generation of its own process, which tells its workers' ids as soon as a file is whole.
@@ -36,9 +38,10 @@ from dataclasses import replace
 from pathlib import Path
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError
 
-HEP = WORKLOADS["hepcnnb"].variants["224"](True)
+HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 
 def slow(path, spec, seed):
     if spec.first:
@@ -104,7 +107,7 @@ def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
     first = generate(HEP, 2, tmp_path / "set", 1)
     for layout, files, seed in ((HEP, 3, 1), (HEP, 2, 2), (CDB, 2, 1)):
         with pytest.raises(
-            UsageError, match=r"hepcnnb 224 tiny, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
+            UsageError, match=r"hepcnnb 224 tiny, random fill, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
         ):
             generate(layout, files, tmp_path / "set", seed)
     assert open_dataset(tmp_path / "set").digest == first.digest
@@ -127,8 +130,8 @@ def test_counts_out_of_range_are_refused(tmp_path: Path, files: int, seed: int, 
 
 
 def test_too_little_space_is_found_before_the_first_byte(tmp_path: Path) -> None:
-    full = WORKLOADS["cdb"].variants["cori"](False)
-    huge = replace(full, file_bytes=10**18)
+    full = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
+    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18),))
     with pytest.raises(EnvironmentFailure, match=r"needs 1e\+03 PB|needs 1000 PB"):
         generate(huge, 1, tmp_path / "set", 1)
     assert leftovers(tmp_path / "set") == []
