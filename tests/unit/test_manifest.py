@@ -14,7 +14,7 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, Written
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Written
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, from_json, sha256, spec_digest, to_json
 from dlio_bench.errors import DataError, UsageError
 
@@ -61,7 +61,7 @@ def test_the_digest_depends_on_the_data_alone(hep: Dataset, tmp_path: Path) -> N
 def test_the_spec_digest_tells_all_datasets_apart() -> None:
     layouts = [make(tiny, RANDOM) for w in WORKLOADS.values() for make in w.variants.values() for tiny in (False, True)]
     digests = [spec_digest(layout, files, seed) for layout in layouts for files in (1, 2) for seed in (0, 1)]
-    digests.append(spec_digest(layouts[0], 1, 0, fill="physical"))
+    digests.append(spec_digest(replace(layouts[0], fill=PHYSICAL), 1, 0))
     assert len(set(digests)) == len(digests)
     assert spec_digest(HEP, 3, 1) == spec_digest(HEP, 3, 1)
 
