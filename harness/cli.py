@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version and end")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_run(commands)
+    generation.add_generate(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -188,7 +190,12 @@ def _doctor(asked: argparse.Namespace) -> int:
     return worst(findings)
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"run": _run, "list": _list, "doctor": _doctor}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "run": _run,
+    "generate": generation.run_generate,
+    "list": _list,
+    "doctor": _doctor,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

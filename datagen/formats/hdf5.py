@@ -28,14 +28,12 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     The contents are left for plain writes at these offsets. All properties stay HDF5's defaults (allocation late,
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
-    offsets = {}
     with _created(path, None) as file:
         for name, dtype, shape in datasets:
             dataset = file.create_dataset(name, shape, dtype)
             dataset[(0,) * len(shape)] = 0
-            file.flush()  # before it, the offset of a small dataset is not settled
-            offsets[name] = dataset.id.get_offset()
-    return offsets
+        file.flush()  # before it, the offset of a small dataset is not settled
+        return {name: file[name].id.get_offset() for name, _, _ in datasets}
 
 
 def write_chunks(

@@ -27,9 +27,15 @@ def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
 
 
 def launch(
-    argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: Callable[[dict[str, Any]], None]
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    lost: str = "nothing was measured",
 ) -> None:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
+
+    `lost` says what becomes of the work when a rank is killed.
 
     The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
     """
@@ -58,7 +64,7 @@ def launch(
         finally:
             _end(process)
     if status != 0:
-        raise _reason(folder, argv, status)
+        raise _reason(folder, argv, status, lost)
 
 
 def _pass_on(line: bytes, log: Any, on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -87,7 +93,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
+def _reason(folder: Path, argv: Sequence[str], status: int, lost: str) -> BenchError:
     """Why the job failed: what a rank wrote down, else what the launcher said of a rank that died."""
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
@@ -106,7 +112,7 @@ def _reason(folder: Path, argv: Sequence[str], status: int) -> BenchError:
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name
         return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the run with it: nothing was measured. "
+            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}. "
             f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip())[-600:]
