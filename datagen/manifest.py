@@ -51,7 +51,7 @@ class Manifest:
     tiny: bool
     fill: str
     seed: int
-    generator: int
+    generator: int | None  # None: indexed, not made by us
     source: str
     fields: tuple[Field, ...]
     files: tuple[FileEntry, ...]
@@ -133,7 +133,12 @@ def file_sha256(path: Path) -> str:
 
 
 def _manifest(raw: dict[str, Any]) -> Manifest:
-    kinds = {"tiny": bool, "seed": int, "generator": int, "fingerprint": dict}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "tiny": bool,
+        "seed": int,
+        "generator": (int, type(None)),
+        "fingerprint": dict,
+    }
     nested = {
         "fields": tuple(Field(one["name"], one["dtype"], tuple(one["shape"])) for one in raw["fields"]),
         "files": tuple(FileEntry(**one) for one in raw["files"]),

@@ -39,6 +39,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_run(commands)
     generation.add_generate(commands)
+    generation.add_verify(commands)
+    generation.add_index(commands)
+    generation.add_plan_data(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -193,6 +196,9 @@ def _doctor(asked: argparse.Namespace) -> int:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": _run,
     "generate": generation.run_generate,
+    "verify": generation.run_verify,
+    "index": generation.run_index,
+    "plan-data": generation.run_plan_data,
     "list": _list,
     "doctor": _doctor,
 }

@@ -76,6 +76,65 @@ def run_generate(asked: argparse.Namespace) -> int:
     )
 
 
+def add_verify(commands: Commands) -> None:
+    """`verify`."""
+    own = commands.add_parser("verify", help="check every byte of a dataset; name each bad file")
+    own.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    own.add_argument(
+        "--sample-fraction", type=float, default=0.0, metavar="F", help="share of the files made anew too (default 0)"
+    )
+    own.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_verify(asked: argparse.Namespace) -> int:
+    """`verify`."""
+    from dlio_bench.harness.generation.verification import Options, verify
+
+    return verify(Options(asked.folder, asked.sample_fraction, asked.workers, asked.json))
+
+
+def add_index(commands: Commands) -> None:
+    """`index`."""
+    own = commands.add_parser("index", help="write the manifest of a dataset that was made by others")
+    own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
+    own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
+    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_index(asked: argparse.Namespace) -> int:
+    """`index`."""
+    from dlio_bench.harness.generation.indexing import Options, index_data
+
+    return index_data(Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json))
+
+
+def add_plan_data(commands: Commands) -> None:
+    """`plan-data`."""
+    own = commands.add_parser("plan-data", help="how much data a valid cold run needs, and how long it takes to make")
+    _add_workload(own)
+    own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
+    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
+    own.add_argument("--rate", type=_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
+    own.add_argument("--full", action="store_true", help="the published size")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_plan_data(asked: argparse.Namespace) -> int:
+    """`plan-data`."""
+    from dlio_bench.harness.generation.plan import Options, plan_data
+
+    return plan_data(
+        Options(asked.workload, asked.variant, asked.nodes, asked.memory_per_node, asked.rate, asked.full, asked.json)
+    )
+
+
+def _rate(text: str) -> int:
+    return parse_bytes(text.removesuffix("/s"))
+
+
 def _add_workload(own: argparse.ArgumentParser) -> None:
     own.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
     own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
