@@ -27,6 +27,16 @@ def listing() -> dict[str, Any]:
                         "samples_per_file": layout.samples_per_file,
                         "file_bytes": layout.file_bytes,
                         "full_files": layout.full_files,
+                        "splits": [
+                            {
+                                "name": split.name,
+                                "files": split.full_files,
+                                "samples": split.full_samples,
+                                "samples_per_file": split.samples_per_file,
+                                "file_bytes": split.file_bytes,
+                            }
+                            for split in layout.splits
+                        ],
                         "source": layout.source,
                     }
                     for name, layout in layouts.items()
@@ -62,10 +72,11 @@ def render(found: dict[str, Any]) -> str:
         lines += _wrapped(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
-            samples = f"{variant['samples_per_file']} sample{'s' if variant['samples_per_file'] > 1 else ''}"
-            size = format_bytes(variant["file_bytes"])
-            files = f"{variant['full_files']} files of {size}, {samples} each"
-            lines += _wrapped(4, f"{name}{default}: {variant['container']}, {files}")
+            lines += _wrapped(4, f"{name}{default}: {variant['container']}")
+            for split in variant["splits"]:
+                samples = f"{split['samples_per_file']} sample{'s' if split['samples_per_file'] > 1 else ''}"
+                size = format_bytes(split["file_bytes"])
+                lines += _wrapped(6, f"{split['name']}: {split['files']} files of {size}, {samples} each")
         for step in workload["step_times"]:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"

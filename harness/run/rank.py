@@ -51,7 +51,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
         name: open_reader(find(name), dataset, job.view, threads=job.threads, staging_bytes=job.staging_bytes)
         for name in job.readers
     }
-    shape = Shape(dataset.samples, job.ranks, job.batch)
+    shape = Shape(dataset.training_samples, job.ranks, job.batch)
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     for number in range(job.warmup_trials + job.trials):
         # readers take turns within a trial, so that a drift of the machine meets all of them alike
