@@ -3,11 +3,13 @@
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -127,6 +129,8 @@ def write_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: 
         publish(part, path)
         Progress(folder).keep(number, size, written)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)  # on a full disk this makes the room in which others can say what happened
         raise failure(folder, error) from error
 
 
@@ -155,6 +159,8 @@ def _start_worker(life: Connection, barrier: Barrier) -> None:
     global _meeting  # noqa: PLW0603 - a barrier reaches a pool's workers through their start only
     _meeting = barrier
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # on a full disk h5py fails once more while it is cleaned up; the call that failed has told its parent already
+    sys.unraisablehook = lambda _unraisable: None
 
     def watch() -> None:
         life.poll(None)

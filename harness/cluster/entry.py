@@ -1,6 +1,5 @@
 """What every launched rank does around its own work: connect, compare, speak, and say why it failed."""
 
-import contextlib
 import json
 import time
 import traceback
@@ -11,7 +10,7 @@ from typing import Any
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, connect
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.process import EVENT, die_with_parent
+from dlio_bench.harness.cluster.process import EVENT, FAILED, die_with_parent
 
 
 def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]]]) -> int:
@@ -28,9 +27,11 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        with contextlib.suppress(OSError):  # a full disk: then the launcher's status must speak
+        try:
             (folder / f"error-{where}.part").write_text(json.dumps(report))
             (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
+        except OSError:  # a full disk
+            say({"event": FAILED, **report})
         if comm is not None:
             comm.abort(report["status"])
         return int(report["status"])

@@ -16,6 +16,7 @@ from typing import Any
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
 
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
+FAILED = "failed"  # the event that stands for a report which could not be written down
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
@@ -57,14 +58,22 @@ def launch(
                 "choose another with --launcher."
             ) from error
         assert process.stdout is not None
+        reports: list[dict[str, Any]] = []
+
+        def heard(event: dict[str, Any]) -> None:
+            if event["event"] == FAILED:
+                reports.append(event)
+            else:
+                on_event(event)
+
         try:
             for line in process.stdout:
-                _pass_on(line, errors, on_event)
+                _pass_on(line, errors, heard)
             status = process.wait()
         finally:
             _end(process)
     if status != 0:
-        raise _reason(folder, argv, status, lost)
+        raise _reason(folder, argv, status, lost, reports)
 
 
 def _pass_on(line: bytes, log: Any, on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -72,7 +81,8 @@ def _pass_on(line: bytes, log: Any, on_event: Callable[[dict[str, Any]], None]) 
     if EVENT in text:
         on_event(json.loads(text.split(EVENT, 1)[1]))
     else:
-        log.write(line)
+        with contextlib.suppress(OSError):  # a full disk
+            log.write(line)
 
 
 def _die_softly() -> None:
@@ -93,9 +103,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def _reason(folder: Path, argv: Sequence[str], status: int, lost: str) -> BenchError:
+def _reason(folder: Path, argv: Sequence[str], status: int, lost: str, reports: list[dict[str, Any]]) -> BenchError:
     """Why the job failed: what a rank wrote down, else what the launcher said of a rank that died."""
-    reports = [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
+    reports = reports + [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
         # the gravest expected failure speaks for all; an unexpected one is a defect of ours and shows its trace
         report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]

@@ -77,8 +77,9 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
         raise UsageError(
             "--workers are processes of this machine, --nodes, --ranks-per-node and --launcher mean ranks. Give either."
         )
-    start = plan_ranks(options.out, options.nodes or 1, options.ranks_per_node or 1, options.launcher)
-    ranks = (options.nodes or 1) * (options.ranks_per_node or 1)
+    nodes = 1 if options.nodes is None else options.nodes
+    per_node = 1 if options.ranks_per_node is None else options.ranks_per_node
+    start = plan_ranks(options.out, nodes, per_node, options.launcher)
 
     def job(work: Work) -> Job:
         return Job(
@@ -93,7 +94,7 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
             bytes=work.bytes,
             file_bytes=work.file_bytes,
             raw=work.raw,
-            ranks=ranks,
+            ranks=nodes * per_node,
             code_digest=code_digest(),
             spec=spec_digest(layout, files, options.seed),
         )
