@@ -30,10 +30,10 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
     with _created(path, None) as file:
-        for name, dtype, shape in datasets:
+        for number, (name, dtype, shape) in enumerate(datasets):
             dataset = file.create_dataset(name, shape, dtype)
             dataset[(0,) * len(shape)] = 0
-            if dataset.name == f"/{datasets[0][0]}":
+            if number == 0:
                 file.flush()  # a file system that fails says so here, where HDF5 has little open to fall over
         file.flush()  # before it, the offset of a small dataset is not settled
         return {name: file[name].id.get_offset() for name, _, _ in datasets}
@@ -66,10 +66,19 @@ def _created(path: Path, libver: tuple[str, str] | None) -> Iterator[Any]:
         with _h5py().File(path, "w", locking=False, libver=libver) as file:
             yield file
     except RuntimeError as error:  # what h5py makes of a full disk when it is met in closing
-        found = re.search(r"errno = (\d+)", str(error))
-        if found is None:
+        number = _errno(error)
+        if number is None:
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _errno(error: BaseException | None) -> int | None:
+    """The error number in the text of an error, or of the one it was met in handling (closing fails once more)."""
+    while error is not None:
+        if found := re.search(r"errno = (\d+)", str(error)):
+            return int(found[1])
+        error = error.__context__
+    return None
 
 
 def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:

@@ -81,7 +81,7 @@ def test_workers_make_what_one_process_makes(tmp_path: Path) -> None:
 def test_progress_counts_up_to_all_bytes(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     generate(HEP, 4, tmp_path / "set", 1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(n * 204_800, 4 * 204_800) for n in range(5)]
+    assert seen == [(n * HEP.file_bytes, 4 * HEP.file_bytes) for n in range(5)]
 
 
 def test_an_intact_dataset_is_not_made_again(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> None:
     def kill(done: int, _total: int) -> None:
-        if done >= 3 * 204_800:
+        if done >= 3 * 202_840:
             for child in multiprocessing.active_children()[:1]:
                 os.kill(child.pid or 0, signal.SIGKILL)
 
@@ -178,7 +178,7 @@ def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> Non
     assert 3 <= len(finished) < MANY
     seen: list[int] = []
     dataset = generate(HEP, MANY, tmp_path / "set", 1, progress=lambda done, _total: seen.append(done))
-    assert seen[0] >= 2 * 204_800
+    assert seen[0] >= 2 * 202_840
     assert verify_files(dataset) == []
     kept = sum(path.stat().st_mtime_ns == written for path, written in finished.items())
     assert kept >= len(finished) - 3  # the truncated one, and one a worker that is whole but was not yet recorded
@@ -201,7 +201,7 @@ def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path,
     if number == signal.SIGINT:
         assert leftovers(tmp_path / "set") == []
     for path in (tmp_path / "set").glob("*.h5"):
-        assert path.stat().st_size == 204_800
+        assert path.stat().st_size == 202_840
     assert finish(start(tmp_path, STOPPED)) == 0
     assert leftovers(tmp_path / "set") == []
     assert verify_files(open_dataset(tmp_path / "set")) == []
@@ -230,7 +230,7 @@ def test_a_callback_that_fails_ends_the_workers(tmp_path: Path) -> None:
 
 def test_a_second_process_in_the_folder_is_told(tmp_path: Path) -> None:
     def intrude(done: int, _total: int) -> None:
-        if done == 204_800:
+        if done == 202_840:
             with pytest.raises(EnvironmentFailure, match=f"Another process.*{tmp_path / 'set'}"):
                 generate(HEP, 3, tmp_path / "set", 1)
 
