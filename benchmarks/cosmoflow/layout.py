@@ -51,7 +51,11 @@ def mlperf_v1(tiny: bool, fill: str) -> Layout:
 
 
 def mlperf_v07(tiny: bool, fill: str) -> Layout:
-    """Variant "mlperf-v0.7": the same message, not compressed."""
+    """Variant "mlperf-v0.7": the same message, not compressed.
+
+    Under the random fill also the same samples. Under the physical one they are turned as well, plane by plane, so
+    that storage which looks for repeated blocks finds few: compressed planes cannot be turned.
+    """
     side = _side(tiny)
     message = mlperf_bytes(side)
     return Layout(

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from dlio_bench.datagen import random_bytes
 
 STRENGTHS = (1.85, 1.55, 1.10, 0.75)  # of redshifts 0, 0.5, 1.5 and 3
-SPREAD = 0.087  # standard deviation of the strength's logarithm over samples: +- 71 kB of GZIP
+SPREAD = 0.082  # standard deviation of the strength's logarithm over samples: +- 71 kB of GZIP
 RUNS = 8  # a sample's pieces of neighbouring planes
-_LEVELS, _TILTS, _DEPTH = 4, 2, 32  # cells of the pool, and planes of each
+_LEVELS, _TILTS, _DEPTH = 4, 2, 24  # cells of the pool, and planes of each
 _TILT = 0.6  # of the spectrum's exponent, at the ends of its range
 _LARGEST = np.iinfo(np.int16).max
 _POOL = 1 << 20  # streams of the pool, beyond those of samples

@@ -100,6 +100,20 @@ def test_uncompressed_records_hold_counts_that_are_nowhere_else(layout: Layout, 
     np.testing.assert_allclose(means, 1 if layout is V07 else 8, rtol=0.08)
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_samples_are_pure_and_no_two_are_alike(name: str, tmp_path: Path) -> None:
+    tiny = VARIANTS[name](True, PHYSICAL)
+    files, records = set(), []
+    for seed in (0, 1):
+        for spec in tiny.files({split.name: 3 for split in tiny.splits}):
+            records += tiny.write(tmp_path / "a", spec, seed).checksums[:, 0].tolist()
+            files.add((tmp_path / "a").read_bytes())
+    assert len(set(records)) == len(records)
+    assert len(files) == 6 * len(tiny.splits)
+    alone = tiny.write(tmp_path / "a", FileSpec("a", tiny.samples_per_file, 1), 0)  # after others, in a file of its own
+    assert alone.checksums[0, 0] == records[tiny.samples_per_file]
+
+
 def test_sc18_labels_are_z_scores(tmp_path: Path) -> None:
     tiny = VARIANTS["sc18"](True, PHYSICAL)
     labels = []
@@ -134,7 +148,7 @@ def test_pieces_can_be_joined_in_any_order(tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("roll", [(0, 0), (3, 0), (0, 5), (7, 2)])
 @pytest.mark.parametrize("flip", [(False, False), (True, False), (False, True), (True, True)])
 def test_planes_are_rolled_and_flipped(roll: tuple[int, int], flip: tuple[bool, bool]) -> None:
-    planes = np.arange(4 * 2 * 32 * 8 * 8).astype("<i2").reshape(4, 2, 32, 8, 8, 1)
+    planes = np.arange(4 * 2 * 24 * 8 * 8).astype("<i2").reshape(4, 2, 24, 8, 8, 1)
     out = np.empty((1, 8, 8, 1), dtype="<i2")
     matter.assemble(planes, (matter.Run(2, 1, (9,), roll, flip),), out)
     expected = np.flip(planes[2, 1, 9], [axis for axis in (0, 1) if flip[axis]])
