@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import cos, isqrt, pi, sin, sqrt
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +28,15 @@ STRIPS = 1024  # of a palette: fewer would be found again by gzip, whose window 
 WIDTH, HEIGHT = 8 * strips.BLOCKS, 8  # pixels of a strip
 FEWEST = 4  # strips of a picture: they spell the id
 CROPPED = 8  # pixels, at most 7 of which are left out at the right and at the bottom
-_RESTARTS = 8  # markers RST0..RST7 follow the strips in turn; a ninth variant ends the picture
+_RESTARTS = [struct.pack(">BB", 0xFF, 0xD0 + number) for number in range(8)]  # RST0..RST7 in turn between strips
 _SCRAMBLE = 0x9E3779B97 | 1  # odd: a bijection of 40 bits
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The strips of a seed. `pieces` holds them nine times, each time with another marker behind."""
+    """The strips of a seed."""
 
-    pieces: tuple[bytes, ...]  # [9 x PALETTES x STRIPS]
+    pieces: tuple[bytes, ...]  # [PALETTES x STRIPS], without the marker that follows each
     lengths: npt.NDArray[np.int64]  # [PALETTES x STRIPS], bytes with marker
     means: npt.NDArray[np.float64]  # [PALETTES]
 
@@ -55,15 +56,13 @@ def make(source: np.random.SFC64, seed: int, sample: int, label: int, size: int)
     Its size is right on average, and mostly within 1 %: whole rows of strips come near `size`, nothing is padded. Of
     less than FEWEST strips there are none. `source` gives the picture's own random words.
     """
-    pieces = pool(seed).pieces
     made = plan(source, seed, sample, label, size)
-    marked = made.strips + np.arange(made.strips.size) % _RESTARTS * (PALETTES * STRIPS)
-    marked[-1] = made.strips[-1] + _RESTARTS * (PALETTES * STRIPS)
-    return (
-        strips.head(made.width, made.height) + b"".join([pieces[n] for n in marked.tolist()]),
-        made.width,
-        made.height,
-    )
+    count = made.strips.size
+    pieces = [strips.END] * (2 * count + 1)
+    pieces[0] = strips.head(made.width, made.height)
+    pieces[1::2] = itemgetter(*made.strips.tolist())(pool(seed).pieces)
+    pieces[2:-1:2] = (_RESTARTS * (count // len(_RESTARTS) + 1))[: count - 1]
+    return b"".join(pieces), made.width, made.height
 
 
 def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int) -> Plan:
@@ -108,13 +107,8 @@ def palette(number: int) -> tuple[tuple[float, float, float], float, float]:
 
 @cache
 def pool(seed: int) -> Pool:
-    """All strips, made once a process: about a second and 32 MB."""
+    """All strips, made once a process: about a second and 4 MB."""
     encoded = [strips.encoded(*palette(number), count=STRIPS, seed=seed, number=number) for number in range(PALETTES)]
-    bodies = [body for of_palette in encoded for body in of_palette]
-    lengths = np.array([len(body) + len(strips.END) for body in bodies])
-    markers = [struct.pack(">BB", 0xFF, 0xD0 + number) for number in range(_RESTARTS)] + [strips.END]
-    return Pool(
-        pieces=tuple(body + marker for marker in markers for body in bodies),
-        lengths=lengths,
-        means=lengths.reshape(PALETTES, STRIPS).mean(axis=1),
-    )
+    pieces = tuple(piece for of_palette in encoded for piece in of_palette)
+    lengths = np.array([len(piece) + len(strips.END) for piece in pieces])
+    return Pool(pieces, lengths, lengths.reshape(PALETTES, STRIPS).mean(axis=1))
