@@ -66,6 +66,8 @@ def claimed(folder: Path, spec: str, title: str) -> Iterator[Progress]:
     with _locked(folder):
         _refuse_foreign(folder, spec, title)
         (folder / PROGRESS).mkdir(exist_ok=True)
+        for left in (folder / PROGRESS).glob("raw-*"):  # of a killed process that measured the raw write rate
+            left.unlink()
         write_whole(folder / PROGRESS / "spec.json", json.dumps({"spec": spec, "title": title}).encode())
         yield Progress(folder)
 

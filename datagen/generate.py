@@ -13,6 +13,7 @@ from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
 from dlio_bench.datagen.manifest import NAME, FileEntry, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
+from dlio_bench.datagen.raw_rate import raw_room
 from dlio_bench.datagen.writers import (
     ALONE,
     MOST_WORKERS,
@@ -134,7 +135,8 @@ def _write(
     sizes = [round(spec.samples * layout.split(spec.split).sample_bytes) for spec in specs]
     todo = [n for n, spec in enumerate(specs) if record.finished(n, folder / spec.name) is None]
     total, left = sum(sizes), sum(sizes[number] for number in todo)
-    _require_space(folder, left)
+    # the second half of the raw writes comes when the dataset is there
+    _require_space(folder, left + (raw_room(left) if raw and todo else 0))
     done = total - left
     report(done, total)
     for name, write in layout.auxiliary.items():

@@ -44,22 +44,29 @@ def raw_goal(total: int, processes: int) -> Goal:
 
 
 def write_raw(folder: Path, file_bytes: int, goal: Goal) -> Raw:
-    """Write whole files of `file_bytes` until `goal` is met, each synced as a dataset's file is, then removed.
+    """Write whole files of `file_bytes` until `goal` is met, each synced as a dataset's file is; then remove them.
 
-    The bytes come from memory and are random, so that no file system can spare them. OSError.
+    The bytes come from memory and are random, so that no file system can spare them. Files stay until the last one is
+    written: pages and blocks that were just freed would be taken faster than new ones. OSError.
     """
     block = memoryview(np.random.default_rng(0).bytes(_BLOCK))
-    path = folder / f"raw-{os.uname().nodename}-{os.getpid()}"
-    done, seconds = 0, 0.0
-    while done < goal.bytes or (done < goal.least_bytes and seconds < goal.least_seconds):
-        started = time.monotonic()
-        try:
-            _write(path, block, file_bytes)
-            seconds += time.monotonic() - started
-        finally:
+    paths: list[Path] = []
+    started, done, seconds = time.monotonic(), 0, 0.0
+    try:
+        while done < goal.bytes or (done < goal.least_bytes and seconds < goal.least_seconds):
+            paths.append(folder / f"raw-{os.uname().nodename}-{os.getpid()}-{len(paths)}")
+            _write(paths[-1], block, file_bytes)
+            done += file_bytes
+            seconds = time.monotonic() - started
+    finally:
+        for path in paths:
             path.unlink(missing_ok=True)
-        done += file_bytes
     return Raw(done, seconds)
+
+
+def raw_room(total: int) -> int:
+    """Bytes that the raw files of one half of writing `total` bytes may take at a time, about."""
+    return max(min(total, MOST_BYTES), LEAST_BYTES) // 2
 
 
 def _write(path: Path, block: memoryview, size: int) -> None:
