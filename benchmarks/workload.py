@@ -25,11 +25,14 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Workload:
-    """`variants` maps a name to (tiny: bool) -> Layout; `view` names the fields that compared readers deliver."""
+    """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
+
+    `fill` is PHYSICAL or RANDOM of datagen.layout.
+    """
 
     name: str
     title: str
-    variants: Mapping[str, Callable[[bool], Layout]]
+    variants: Mapping[str, Callable[[bool, str], Layout]]
     default_variant: str
     view: tuple[str, ...]
     batch: int  # samples a rank and step

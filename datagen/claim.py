@@ -66,6 +66,8 @@ def claimed(folder: Path, spec: str, title: str) -> Iterator[Progress]:
     with _locked(folder):
         _refuse_foreign(folder, spec, title)
         (folder / PROGRESS).mkdir(exist_ok=True)
+        for left in (folder / PROGRESS).glob("raw-*"):  # of a killed process that measured the raw write rate
+            left.unlink()
         write_whole(folder / PROGRESS / "spec.json", json.dumps({"spec": spec, "title": title}).encode())
         yield Progress(folder)
 
@@ -108,7 +110,7 @@ def _spec(path: Path) -> tuple[str, str] | None:
     try:
         raw = json.loads(path.read_bytes())
         if path.name == NAME:
-            title = title_of(raw["workload"], raw["variant"], raw["tiny"], len(raw["files"]), raw["seed"])
+            title = title_of(raw["workload"], raw["variant"], raw["fill"], raw["tiny"], len(raw["files"]), raw["seed"])
         else:
             title = raw["title"]
         return str(raw["spec"]), str(title)
@@ -118,9 +120,9 @@ def _spec(path: Path) -> tuple[str, str] | None:
         return "", f"unreadable: {path}"
 
 
-def title_of(workload: str, variant: str, tiny: bool, files: int, seed: int) -> str:
+def title_of(workload: str, variant: str, fill: str, tiny: bool, files: int, seed: int) -> str:
     """A dataset in a few words."""
-    return f"{workload} {variant}{' tiny' if tiny else ''}, {files} files, seed {seed}"
+    return f"{workload} {variant}{' tiny' if tiny else ''}, {fill} fill, {files} files, seed {seed}"
 
 
 @contextmanager

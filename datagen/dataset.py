@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.datagen import extents
-from dlio_bench.datagen.layout import Checksums, Extents
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, Manifest, file_sha256, from_json, sha256
+from dlio_bench.datagen.layout import TRAIN, Checksums, Extents
+from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, FileEntry, Manifest, file_sha256, from_json, sha256
 from dlio_bench.errors import DataError, UsageError
 
 Integers = npt.NDArray[np.int64]
@@ -31,6 +31,16 @@ class Dataset:
     def samples(self) -> int:
         """Samples in all files."""
         return len(self._checksums)
+
+    @property
+    def training_files(self) -> Sequence[FileEntry]:
+        """Files of the training split, which come first; all where there is none of it."""
+        return [entry for entry in self.manifest.files if entry.split == TRAIN] or self.manifest.files
+
+    @property
+    def training_samples(self) -> int:
+        """Samples of the training split: their ids are those below it."""
+        return sum(entry.samples for entry in self.training_files)
 
     def path(self, file: int) -> Path:
         """Where file number `file` is."""

@@ -1,7 +1,7 @@
 """What the bytes of one workload's dataset are: files, samples and the fields inside a sample."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,10 @@ import numpy.typing as npt
 
 Extents = npt.NDArray[np.int64]
 Checksums = npt.NDArray[np.uint32]
+
+PHYSICAL, RANDOM = "physical", "random"  # fills: values as the application's are; incompressible words
+FILLS = (PHYSICAL, RANDOM)
+TRAIN, VALIDATION, TEST = "train", "validation", "test"  # names of splits
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,30 @@ class FileSpec:
     name: str
     first: int
     samples: int
+    split: str = TRAIN
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a dataset that is read for one purpose, in its published size and at any smaller one.
+
+    `file_bytes` is the stored size of a file, exact or (ImageNet, GZIP) the mean; `payload_bytes` is what a sample is
+    to the application, without its container (a mean where sizes vary). `spec_files(n)` gives the split's first n
+    files, sample ids from 0 up within the split: `Layout.files` moves them behind the splits before it.
+    """
+
+    name: str  # TRAIN, VALIDATION or TEST
+    full_files: int
+    full_samples: int
+    samples_per_file: int  # of a typical file; spec_files gives each file's own count
+    file_bytes: int
+    payload_bytes: float
+    spec_files: Callable[[int], tuple[FileSpec, ...]]
+
+    @property
+    def sample_bytes(self) -> float:
+        """Mean stored bytes of a sample."""
+        return self.file_bytes / self.samples_per_file
 
 
 @dataclass(frozen=True)
@@ -50,8 +78,10 @@ class Layout:
     """The published shape of a dataset; counts are free, the shape of a file is not.
 
     `write(path, spec, seed)` writes one whole file and says where its samples lie; every sample is a pure
-    function of (layout, seed, sample id). `file_bytes` is the stored size of a file, exact or (ImageNet,
-    GZIP) the mean. `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
+    function of (layout, seed, sample id), and no two are equal, in whichever splits they are. `splits` has the
+    training split first. `joint_files` is for a layout whose splits cannot be told apart one by one (CDB draws them
+    from one flat folder): it gets a count for every split, in their order, and gives all files as `files` does.
+    `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
     """
 
@@ -59,16 +89,66 @@ class Layout:
     variant: str
     container: str  # a name of datagen.formats.CONTAINERS: "hdf5", "tfrecord", "tfrecord-gzip"
     fields: tuple[Field, ...]
-    full_files: int  # files of the published training set
-    samples_per_file: int  # of a typical file; spec_files gives each file's own count
-    file_bytes: int
+    splits: tuple[Split, ...]
     source: str  # where the layout is published
     tiny: bool  # sample shapes shrunk for smoke tests: never a measurement
-    spec_files: Callable[[int], tuple[FileSpec, ...]]  # number of files -> their specs, ids from 0 up
+    fill: str  # PHYSICAL or RANDOM, bound into `write` and `auxiliary`
     write: Callable[[Path, FileSpec, int], Written]
     auxiliary: Mapping[str, Callable[[Path, int], None]]
+    joint_files: Callable[[tuple[int, ...]], tuple[FileSpec, ...]] | None = None
+
+    @property
+    def full_files(self) -> int:
+        """Files of the published training split."""
+        return self.splits[0].full_files
+
+    @property
+    def samples_per_file(self) -> int:
+        """Samples of a typical training file."""
+        return self.splits[0].samples_per_file
+
+    @property
+    def file_bytes(self) -> int:
+        """Stored bytes of a training file, exact or the mean."""
+        return self.splits[0].file_bytes
+
+    @property
+    def spec_files(self) -> Callable[[int], tuple[FileSpec, ...]]:
+        """Number of training files -> their specs, ids from 0 up."""
+        return self.splits[0].spec_files
 
     @property
     def sample_bytes(self) -> float:
-        """Mean stored bytes of a sample."""
-        return self.file_bytes / self.samples_per_file
+        """Mean stored bytes of a training sample."""
+        return self.splits[0].sample_bytes
+
+    def split(self, name: str) -> Split:
+        """The split of that name. KeyError."""
+        return {split.name: split for split in self.splits}[name]
+
+    def files(self, counts: "Counts") -> tuple[FileSpec, ...]:
+        """The files of a dataset with so many of each split, one split after the other, sample ids running through.
+
+        A number alone counts training files. UsageError for more files than a split is published with, where its
+        names say how many there are.
+        """
+        asked = per_split(self, counts)
+        if self.joint_files is not None:
+            return self.joint_files(tuple(asked.values()))
+        files: list[FileSpec] = []
+        for split in self.splits:
+            first = files[-1].first + files[-1].samples if files else 0
+            own = split.spec_files(asked[split.name]) if asked[split.name] else ()
+            files += [replace(spec, first=first + spec.first, split=split.name) for spec in own]
+        return tuple(files)
+
+
+Counts = Mapping[str, int] | int  # files of each split by its name; a number alone counts training files
+
+
+def per_split(layout: Layout, counts: Counts) -> dict[str, int]:
+    """The count of every split of `layout`, in their order; 0 where none is named. KeyError for an unknown split."""
+    named = {layout.splits[0].name: counts} if isinstance(counts, int) else dict(counts)
+    if unknown := named.keys() - {split.name for split in layout.splits}:
+        raise KeyError(f"{layout.workload} {layout.variant} has no split {sorted(unknown)}")
+    return {split.name: named.get(split.name, 0) for split in layout.splits}

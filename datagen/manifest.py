@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.datagen.layout import Field, Layout
+from dlio_bench.datagen.layout import TRAIN, Counts, Field, Layout, per_split
 from dlio_bench.errors import DataError
 
 NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
 SCHEMA = "dlio-bench/dataset/1"
 GENERATOR = 1  # raised whenever the same seed would give other bytes
-RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class FileEntry:
     first: int
     samples: int
     bytes: int
+    split: str = TRAIN
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Manifest:
     tiny: bool
     fill: str
     seed: int
-    generator: int
+    generator: int | None  # None: indexed, not made by us
     source: str
     fields: tuple[Field, ...]
     files: tuple[FileEntry, ...]
@@ -67,7 +67,7 @@ class Manifest:
         return sum(file.samples for file in self.files)
 
 
-def spec_digest(layout: Layout, files: int, seed: int, fill: str = RANDOM) -> str:
+def spec_digest(layout: Layout, counts: Counts, seed: int) -> str:
     """Digest of what a dataset will be, known before it is made: "sha256:..."."""
     asked = {
         "schema": SCHEMA,
@@ -77,10 +77,10 @@ def spec_digest(layout: Layout, files: int, seed: int, fill: str = RANDOM) -> st
         "container": layout.container,
         "tiny": layout.tiny,
         "fields": [asdict(field) for field in layout.fields],
-        "samples_per_file": layout.samples_per_file,
-        "files": files,
+        "splits": [[split.name, split.samples_per_file] for split in layout.splits],
+        "files": per_split(layout, counts),
         "seed": seed,
-        "fill": fill,
+        "fill": layout.fill,
     }
     return sha256(json.dumps(asked, sort_keys=True).encode())
 
@@ -133,7 +133,12 @@ def file_sha256(path: Path) -> str:
 
 
 def _manifest(raw: dict[str, Any]) -> Manifest:
-    kinds = {"tiny": bool, "seed": int, "generator": int, "fingerprint": dict}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "tiny": bool,
+        "seed": int,
+        "generator": (int, type(None)),
+        "fingerprint": dict,
+    }
     nested = {
         "fields": tuple(Field(one["name"], one["dtype"], tuple(one["shape"])) for one in raw["fields"]),
         "files": tuple(FileEntry(**one) for one in raw["files"]),
@@ -143,7 +148,7 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
         if name not in nested and not isinstance(value, kinds.get(name, str)):
             raise TypeError(f"'{name}' is {value!r}")
     for entry in (*nested["files"], *nested["auxiliary"]):
-        if not all(isinstance(value, str if name == "name" else int) for name, value in vars(entry).items()):
+        if not all(isinstance(value, str if name in ("name", "split") else int) for name, value in vars(entry).items()):
             raise TypeError(f"{entry}")
     return Manifest(**(raw | nested))
 

@@ -1,6 +1,10 @@
-"""Every byte of a dataset against what was written: sizes and the CRC32C of every field."""
+"""Every byte of a dataset against what was written: sizes, checksums, the containers' own words, samples made anew."""
 
+import math
 import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +13,17 @@ from crc32c import crc32c
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import Container
-from dlio_bench.datagen.manifest import FileEntry
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout
+from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
 from dlio_bench.errors import DataError
+
+
+@dataclass(frozen=True)
+class Remake:
+    """How files are made anew for comparison, in a scratch `folder` on local memory or disk."""
+
+    layout: Layout
+    folder: Path
 
 
 def verify_files(dataset: Dataset) -> list[str]:
@@ -18,19 +31,70 @@ def verify_files(dataset: Dataset) -> list[str]:
     problems = missing_or_resized(dataset)
     if problems:
         return problems
-    container = CONTAINERS[dataset.manifest.container]
-    for number, entry in enumerate(dataset.manifest.files):
-        problem = _damage(dataset, dataset.path(number), entry, container)
-        if problem:
-            problems.append(problem)
+    found = (damage(dataset, number) for number in range(len(dataset.manifest.files)))
+    return [problem for problem in found if problem] + auxiliary_damage(dataset)
+
+
+def auxiliary_damage(dataset: Dataset) -> list[str]:
+    """One line for each file without samples that is not as it was written."""
+    problems = []
     for auxiliary in dataset.manifest.auxiliary:
         path = dataset.folder / auxiliary.name
-        if crc32c(path.read_bytes()) != auxiliary.crc32c:
-            problems.append(f"{path} does not match its CRC32C")
+        try:
+            if crc32c(path.read_bytes()) != auxiliary.crc32c:
+                problems.append(f"{path} does not match its CRC32C")
+        except OSError as error:
+            problems.append(f"{path} cannot be read: {error.strerror}")
     return problems
 
 
-def _damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
+def remakable(dataset: Dataset) -> bool:
+    """Whether samples made here must equal the dataset's: integers always do, floating point on like machines."""
+    manifest = dataset.manifest
+    return manifest.generator == GENERATOR and (manifest.fill == RANDOM or dict(manifest.fingerprint) == fingerprint())
+
+
+def damage(dataset: Dataset, number: int, remake: Remake | None = None) -> str | None:
+    """What is wrong with a file, in a line that names it: its size, container, content, or what it is made to hold."""
+    entry, path = dataset.manifest.files[number], dataset.path(number)
+    container = CONTAINERS[dataset.manifest.container]
+    try:
+        size = path.stat().st_size
+        if size != entry.bytes:
+            return f"{path} has {size} bytes instead of {entry.bytes}"
+        return (
+            _layout_damage(dataset, path, entry, container)
+            or _content_damage(dataset, path, entry, container)
+            or (_remade_damage(dataset, path, entry, remake) if remake else None)
+        )
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+
+
+def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
+    """The container's own metadata must lead to the extents of the manifest."""
+    if container.locate is None:
+        return None
+    names = [field.name for field in dataset.manifest.fields]
+    try:
+        found = container.locate(path, dataset.manifest.fields)
+    except DataError as error:
+        return str(error)
+    if len(found) != entry.samples:
+        return f"{path} holds {len(found)} samples instead of {entry.samples}"
+    ids = np.arange(entry.first, entry.first + entry.samples)
+    _, offsets, stored, _ = dataset.locate(ids, names)
+    wrong = np.argwhere((found[:, :, 0] != offsets) | (found[:, :, 1] != stored))
+    if len(wrong):
+        row, column = wrong[0]
+        return (
+            f"{path}: its metadata place sample {ids[row]}, field '{names[column]}' at byte {found[row, column, 0]} "
+            f"({found[row, column, 1]} bytes) instead of {offsets[row, column]} ({stored[row, column]} bytes)"
+        )
+    return None
+
+
+def _content_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
     names = [field.name for field in dataset.manifest.fields]
     ids = np.arange(entry.first, entry.first + entry.samples)
     _, offsets, stored, delivered = dataset.locate(ids, names)
@@ -52,3 +116,27 @@ def _damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container
     finally:
         os.close(handle)
     return None
+
+
+def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake) -> str | None:
+    """The file made anew from layout, seed and sample ids must have the checksums of the manifest."""
+    names = [field.name for field in dataset.manifest.fields]
+    ids = np.arange(entry.first, entry.first + entry.samples)
+    spec = FileSpec(entry.name, entry.first, entry.samples, entry.split)
+    with tempfile.TemporaryDirectory(prefix="remade-", dir=remake.folder) as folder:
+        written = remake.layout.write(Path(folder) / Path(entry.name).name, spec, dataset.manifest.seed)
+    wrong = np.argwhere(written.checksums != dataset.checksums(ids, names))
+    if len(wrong):
+        row, column = wrong[0]
+        return (
+            f"{path}: sample {ids[row]}, field '{names[column]}' is not what its layout and seed "
+            f"{dataset.manifest.seed} make"
+        )
+    return None
+
+
+def chosen(dataset: Dataset, fraction: float) -> Sequence[int]:
+    """Numbers of the files to be made anew: evenly spread, so many that they hold `fraction` of the samples or more."""
+    files = len(dataset.manifest.files)
+    count = math.ceil(files * fraction)
+    return [number * files // count for number in range(count)]

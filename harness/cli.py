@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
@@ -40,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version and end")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_run(commands)
+    generation.add_generate(commands)
+    generation.add_verify(commands)
+    generation.add_index(commands)
+    generation.add_plan_data(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -191,7 +196,15 @@ def _doctor(asked: argparse.Namespace) -> int:
     return worst(findings)
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"run": _run, "list": _list, "doctor": _doctor}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "run": _run,
+    "generate": generation.run_generate,
+    "verify": generation.run_verify,
+    "index": generation.run_index,
+    "plan-data": generation.run_plan_data,
+    "list": _list,
+    "doctor": _doctor,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

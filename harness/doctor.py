@@ -203,7 +203,7 @@ def _filesystem(folder: Path) -> Finding:
         fix = "Choose a folder on a disk or on the storage to be measured: what is read here is memory, never cold."
         return Finding("file system", None, f"{found}: in memory", fix)
     if mount.type == "zfs" or any(option.startswith("compress") for option in mount.options):
-        fix = "Compressible data would be flattered: keep to the default random fill, or switch compression off."
+        fix = "Compressible data would be flattered: use data of --fill random, or switch compression off."
         return Finding("file system", None, f"{found}: it compresses", fix)
     return Finding("file system", True, found)
 

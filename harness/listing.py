@@ -4,6 +4,7 @@ import textwrap
 from typing import Any
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
 
@@ -14,7 +15,7 @@ def listing() -> dict[str, Any]:
     """Everything that can be run, as JSON."""
     workloads = []
     for workload in map(find, WORKLOADS):
-        layouts = {name: make(False) for name, make in workload.variants.items()}
+        layouts = {name: make(False, RANDOM) for name, make in workload.variants.items()}
         workloads.append(
             {
                 "name": workload.name,
@@ -26,6 +27,16 @@ def listing() -> dict[str, Any]:
                         "samples_per_file": layout.samples_per_file,
                         "file_bytes": layout.file_bytes,
                         "full_files": layout.full_files,
+                        "splits": [
+                            {
+                                "name": split.name,
+                                "files": split.full_files,
+                                "samples": split.full_samples,
+                                "samples_per_file": split.samples_per_file,
+                                "file_bytes": split.file_bytes,
+                            }
+                            for split in layout.splits
+                        ],
                         "source": layout.source,
                     }
                     for name, layout in layouts.items()
@@ -61,10 +72,11 @@ def render(found: dict[str, Any]) -> str:
         lines += _wrapped(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
-            samples = f"{variant['samples_per_file']} sample{'s' if variant['samples_per_file'] > 1 else ''}"
-            size = format_bytes(variant["file_bytes"])
-            files = f"{variant['full_files']} files of {size}, {samples} each"
-            lines += _wrapped(4, f"{name}{default}: {variant['container']}, {files}")
+            lines += _wrapped(4, f"{name}{default}: {variant['container']}")
+            for split in variant["splits"]:
+                samples = f"{split['samples_per_file']} sample{'s' if split['samples_per_file'] > 1 else ''}"
+                size = format_bytes(split["file_bytes"])
+                lines += _wrapped(6, f"{split['name']}: {split['files']} files of {size}, {samples} each")
         for step in workload["step_times"]:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from dlio_bench.benchmarks.cdb import physical
+from dlio_bench.benchmarks.cdb.fields import Plane
 from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
 
 FULL_SHAPE, TINY_SHAPE = (16, 768, 1152), (16, 48, 72)
 FULL_BYTES, TINY_BYTES = 60_171_786, 244_746
@@ -30,12 +32,18 @@ _CYCLONE = round(0.00071 * 2**32)
 _CYCLONE_OR_RIVER = round((0.00071 + 0.017) * 2**32)
 
 _FIRST_YEAR, _DAYS, _STEPS, _RUNS = 2106, 365, 8, 3  # CAM5 counts no leap days; 3-hourly; run numbers are ours
+# DL-Parallel-IO tiramisu_helpers.py, load_data: the sorted names in the order of this seed's permutation, then the
+# first 80 % for training, 10 % for testing, 10 % for validation. Rounding leaves the last of the 62 738 files over
+# (6 273 were used for validation): it is on the disk, and here it is a validation file.
+_SPLIT_SEED = 12345
+_FULL_FILES = {TRAIN: 50_190, VALIDATION: 6_274, TEST: 6_274}
+_IN_ORDER = (TRAIN, TEST, VALIDATION)  # of the permutation
 _CHANNEL, _LABELS = 0, CHANNELS  # streams: one a channel, then the labels
 _SLAB = 1 << 16  # values; drawn, measured and checked while they are in the processor's cache
 _buffers = threading.local()
 
 
-def layout(tiny: bool) -> Layout:
+def layout(tiny: bool, fill: str) -> Layout:
     """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs."""
     shape = TINY_SHAPE if tiny else FULL_SHAPE
     plane = shape[1:]
@@ -48,39 +56,45 @@ def layout(tiny: bool) -> Layout:
             Field("labels", "<f4", plane),  # 0, 1, 2 as floats
             Field("stats", "<f4", (CHANNELS, 4)),  # mean, max, min, standard deviation of each channel of this sample
         ),
-        full_files=62_738,
-        samples_per_file=1,
-        file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+        splits=tuple(
+            Split(
+                name=name,
+                full_files=files,
+                full_samples=files,
+                samples_per_file=1,
+                file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+                payload_bytes=4 * (CHANNELS + 1) * plane[0] * plane[1],
+                spec_files=partial(spec_files, split=name),
+            )
+            for name, files in _FULL_FILES.items()
+        ),
         source=SOURCE,
         tiny=tiny,
-        spec_files=spec_files,
-        write=partial(write, shape=shape),
-        auxiliary={"stats.h5": write_stats},
+        fill=fill,
+        write=partial(write, shape=shape, fill=fill),
+        auxiliary={"stats.h5": partial(write_stats, shape=shape, fill=fill)},
+        joint_files=joint_files,
     )
 
 
-def spec_files(files: int) -> tuple[FileSpec, ...]:
+def spec_files(files: int, *, split: str = TRAIN) -> tuple[FileSpec, ...]:
     """data-2106-01-01-00-1.h5, ...: sorted by name, three runs of each 3-hour step, a calendar without leap days."""
-    return tuple(FileSpec(_name(number), number, 1) for number in range(files))
+    return tuple(FileSpec(_name(number), number, 1, split) for number in range(files))
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int]) -> Written:
+def joint_files(counts: tuple[int, ...]) -> tuple[FileSpec, ...]:
+    """So many files for training, validation and testing, of one flat folder, drawn as published; sorted in a split."""
+    wanted = dict(zip(_FULL_FILES, counts, strict=True))
+    drawn = np.random.RandomState(_SPLIT_SEED).permutation(sum(counts))
+    parts = dict(zip(_IN_ORDER, np.split(drawn, np.cumsum([wanted[name] for name in _IN_ORDER])[:-1]), strict=True))
+    files = [(int(number), name) for name in wanted for number in np.sort(parts[name])]
+    return tuple(FileSpec(_name(number), first, 1, name) for first, (number, name) in enumerate(files))
+
+
+def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
     """One file, which holds one sample. OSError."""
     data = _buffer(shape)
-    rows, checksums = [], []
-    for channel in range(CHANNELS):
-        values = data[channel].reshape(-1)
-        source = random_bytes.source(seed, spec.first, _CHANNEL + channel)
-        measured, crc = ChannelStats(), 0
-        for start in range(0, values.size, _SLAB):
-            slab = random_bytes.floats(source, min(_SLAB, values.size - start))
-            values[start : start + slab.size] = slab
-            measured = measured.plus(slab)
-            crc = crc32c(slab.data, crc)
-        rows.append(measured.row())
-        checksums.append(crc)
-    labels = _labels(random_bytes.source(seed, spec.first, _LABELS), shape[1] * shape[2]).reshape(shape[1:])
-    stats = np.array(rows, dtype="<f4")
+    labels, stats, checksums = (physical.make if fill == PHYSICAL else make_random)(seed, spec.first, data)
     offsets = hdf5.write_chunks(path, GROUP, {"data": data, "labels": labels, "stats": stats}, LIBVER)
     plane = labels.nbytes
     starts = [offsets["data"] + channel * plane for channel in range(CHANNELS)] + [offsets["labels"], offsets["stats"]]
@@ -91,12 +105,32 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int])
     )
 
 
-def write_stats(path: Path, _seed: int) -> None:
+def make_random(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list[int]]:
+    """Fill `data`, [16, rows, columns]; labels [rows, columns], stats [16, 4], and each channel's CRC32C."""
+    rows, checksums = [], []
+    for channel in range(CHANNELS):
+        values = data[channel].reshape(-1)
+        source = random_bytes.source(seed, sample, _CHANNEL + channel)
+        measured, crc = ChannelStats(), 0
+        for start in range(0, values.size, _SLAB):
+            slab = random_bytes.floats(source, min(_SLAB, values.size - start))
+            values[start : start + slab.size] = slab
+            measured = measured.plus(slab)
+            crc = crc32c(slab.data, crc)
+        rows.append(measured.row())
+        checksums.append(crc)
+    labels = _labels(random_bytes.source(seed, sample, _LABELS), data[0].size).reshape(data.shape[1:])
+    return labels, np.array(rows, dtype="<f4"), checksums
+
+
+def write_stats(path: Path, seed: int, *, shape: tuple[int, int, int], fill: str) -> None:
     """stats.h5: mean, max, min, standard deviation of each channel over the whole data set, float32 [16, 4]. OSError.
 
-    Under the random fill these are the values of the distribution that all channels are drawn from, known exactly.
+    Under the random fill these are the values of the distribution that all channels are drawn from, known exactly;
+    under the physical one those of its first samples.
     """
-    hdf5.write_chunks(path, GROUP, {"stats": np.tile(known_distribution(), (CHANNELS, 1))}, LIBVER)
+    known = np.tile(known_distribution(), (CHANNELS, 1)) if fill != PHYSICAL else physical.dataset_stats(seed, shape)
+    hdf5.write_chunks(path, GROUP, {"stats": known}, LIBVER)
 
 
 def _labels(source: np.random.SFC64, pixels: int) -> npt.NDArray[np.float32]:

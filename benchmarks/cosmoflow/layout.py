@@ -1,20 +1,22 @@
 """CosmoFlow's files, in the three generations that were published: TFRecords of 128^3 voxels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from dlio_bench.benchmarks.cosmoflow import physical
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS, parameters
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
-REDSHIFTS, PARAMETERS = 4, 4  # MLPerf: 0, 0.5, 1.5, 3; Omega_m, sigma_8, n_s, H_0
-SC18_SAMPLES, SC18_PARAMETERS = 64, 3
+REDSHIFTS = 4  # MLPerf: 0, 0.5, 1.5, 3
+SC18_SAMPLES = 64
+_V1_FILES, _V07_FILES, _VALIDATION_FILES = 524_288, 262_144, 65_536
 _FRAME = tfrecord.HEAD + tfrecord.TAIL
 _VOXELS, _LABELS = 0, 1  # streams
 _SUBVOLUMES = 64  # 128^3 pieces of a 512^3 simulation
@@ -24,62 +26,80 @@ _SUBVOLUMES = 64  # 128^3 pieces of a 512^3 simulation
 # has the published size, 2 828 486 B +- 71 311 (DLIO, configs/workload/cosmoflow_v100.yaml).
 _LARGEST_COUNT = 60
 _THRESHOLD, _THRESHOLDS = 204, 9
-_TINY_GZIP_BYTES = 5_640
+_TINY_GZIP_BYTES, _TINY_PACKED_BYTES = 5_640, 6_400
 V1_GZIP_BYTES = 2_828_486
 
 
-def mlperf_v1(tiny: bool) -> Layout:
+def mlperf_v1(tiny: bool, fill: str) -> Layout:
     """Variant "mlperf-v1": one GZIP TFRecord a sample; `x` int16 [128, 128, 128, 4] as bytes, `y` float [4]."""
+    side = _side(tiny)
+    small = _TINY_PACKED_BYTES if fill == PHYSICAL else _TINY_GZIP_BYTES
     return Layout(
         workload="cosmoflow",
         variant="mlperf-v1",
         container="tfrecord-gzip",
-        fields=(_record(mlperf_bytes(_side(tiny))),),
-        full_files=524_288,
-        samples_per_file=1,
-        file_bytes=_TINY_GZIP_BYTES if tiny else V1_GZIP_BYTES,
+        fields=(_record(mlperf_bytes(side)),),
+        splits=_mlperf_splits(_V1_FILES, small if tiny else V1_GZIP_BYTES, side),
         source="sparticlesteve/cosmoflow-benchmark @559eafb; sizes: argonne-lcf/dlio_benchmark cosmoflow_v100.yaml",
         tiny=tiny,
-        spec_files=mlperf_files,
-        write=partial(write_mlperf, side=_side(tiny), gzip=True),
+        fill=fill,
+        write=partial(physical.write_packed, side=side)
+        if fill == PHYSICAL
+        else partial(write_mlperf, side=side, gzip=True),
         auxiliary={},
     )
 
 
-def mlperf_v07(tiny: bool) -> Layout:
-    """Variant "mlperf-v0.7": the same message, not compressed."""
-    message = mlperf_bytes(_side(tiny))
+def mlperf_v07(tiny: bool, fill: str) -> Layout:
+    """Variant "mlperf-v0.7": the same message, not compressed.
+
+    Under the random fill also the same samples. Under the physical one they are turned as well, plane by plane, so
+    that storage which looks for repeated blocks finds few: compressed planes cannot be turned.
+    """
+    side = _side(tiny)
+    message = mlperf_bytes(side)
     return Layout(
         workload="cosmoflow",
         variant="mlperf-v0.7",
         container="tfrecord",
         fields=(_record(message),),
-        full_files=262_144,
-        samples_per_file=1,
-        file_bytes=message + _FRAME,
+        splits=_mlperf_splits(_V07_FILES, message + _FRAME, side),
         source="sparticlesteve/cosmoflow-benchmark @559eafb, README",
         tiny=tiny,
-        spec_files=mlperf_files,
-        write=partial(write_mlperf, side=_side(tiny), gzip=False),
+        fill=fill,
+        write=partial(physical.write_mlperf, side=side)
+        if fill == PHYSICAL
+        else partial(write_mlperf, side=side, gzip=False),
         auxiliary={},
     )
 
 
-def sc18(tiny: bool) -> Layout:
-    """Variant "sc18": 64 samples a file; `data_raw` float32 [128, 128, 128], `label_raw` float32 [3], both as bytes."""
+def sc18(tiny: bool, fill: str) -> Layout:
+    """Variant "sc18": 64 samples a file; `data_raw` float32 [128, 128, 128], `label_raw` float32 [3], both as bytes.
+
+    Training files only: how the others were named and how many there were is not in the sources at hand.
+    """
     message = sc18_bytes(_side(tiny))
     return Layout(
         workload="cosmoflow",
         variant="sc18",
         container="tfrecord",
         fields=(_record(message),),
-        full_files=2_607,  # 1.4 TB / 536.9 MB
-        samples_per_file=SC18_SAMPLES,
-        file_bytes=SC18_SAMPLES * (message + _FRAME),
+        splits=(
+            Split(
+                name=TRAIN,
+                full_files=2_607,  # 1.4 TB / 536.9 MB
+                full_samples=2_607 * SC18_SAMPLES,
+                samples_per_file=SC18_SAMPLES,
+                file_bytes=SC18_SAMPLES * (message + _FRAME),
+                payload_bytes=4 * (_side(tiny) ** 3 + SC18_PARAMETERS),
+                spec_files=sc18_files,
+            ),
+        ),
         source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; Mathuriya et al., arXiv 1808.04728",
         tiny=tiny,
-        spec_files=sc18_files,
-        write=partial(write_sc18, side=_side(tiny)),
+        fill=fill,
+        write=partial(physical.write_sc18 if fill == PHYSICAL else write_sc18, side=_side(tiny)),
         auxiliary={},
     )
 
@@ -95,12 +115,15 @@ def sc18_bytes(side: int) -> int:
     return sum(map(len, example.encode({"data_raw": bytes(side**3 * 4), "label_raw": bytes(SC18_PARAMETERS * 4)})))
 
 
-def mlperf_files(files: int) -> tuple[FileSpec, ...]:
-    """The pattern train/<subdir>_<basename>_%03i.tfrecord; subdir and base name are ours."""
+def mlperf_files(files: int, *, split: str = TRAIN, simulation: int = 0) -> tuple[FileSpec, ...]:
+    """The pattern train/<subdir>_<basename>_%03i.tfrecord; subdir and base name, and so their numbers, are ours.
+
+    `simulation` is the number of the split's first one: no simulation is in two splits.
+    """
     names = (divmod(number, _SUBVOLUMES) for number in range(files))
     return tuple(
-        FileSpec(f"train/univ_ics_a{simulation:08d}_{piece:03d}.tfrecord", number, 1)
-        for number, (simulation, piece) in enumerate(names)
+        FileSpec(f"{split}/univ_ics_a{simulation + run:08d}_{piece:03d}.tfrecord", number, 1, split)
+        for number, (run, piece) in enumerate(names)
     )
 
 
@@ -128,20 +151,37 @@ def mlperf_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
     count = bytes(0 if b < threshold else max(1, _LARGEST_COUNT // (256 - b)) for b in range(256))
     drawn = random_bytes.octets(random_bytes.source(seed, sample, _VOXELS), side**3 * REDSHIFTS).tobytes()
     voxels = np.frombuffer(drawn.translate(count), dtype=np.uint8).astype("<i2")
-    return example.encode({"x": voxels.data.cast("B"), "y": _parameters(labels, PARAMETERS)})
+    return example.encode({"x": voxels.data.cast("B"), "y": parameters(labels, PARAMETERS)})
 
 
 def sc18_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
     """Example of incompressible voxels and parameters in [-1, 1), in pieces."""
     voxels = random_bytes.floats(random_bytes.source(seed, sample, _VOXELS), side**3)
-    labels = _parameters(random_bytes.source(seed, sample, _LABELS), SC18_PARAMETERS)
+    labels = parameters(random_bytes.source(seed, sample, _LABELS), SC18_PARAMETERS)
     return example.encode({"data_raw": voxels.data.cast("B"), "label_raw": labels.tobytes()})
 
 
-def _parameters(source: np.random.SFC64, count: int) -> npt.NDArray[np.float32]:
-    """Multiples of 2^-23 in [-1, 1): exact in float32."""
-    drawn = (random_bytes.integers(source, count) >> 8).astype(np.int32) - 2**23
-    return (drawn / 2**23).astype("<f4")
+def _mlperf_splits(training: int, file_bytes: int, side: int) -> tuple[Split, ...]:
+    """Folders train/ and validation/."""
+    names: dict[str, tuple[int, Callable[[int], tuple[FileSpec, ...]]]] = {
+        TRAIN: (training, mlperf_files),
+        VALIDATION: (
+            _VALIDATION_FILES,
+            partial(mlperf_files, split=VALIDATION, simulation=training // _SUBVOLUMES),
+        ),
+    }
+    return tuple(
+        Split(
+            name=name,
+            full_files=files,
+            full_samples=files,
+            samples_per_file=1,
+            file_bytes=file_bytes,
+            payload_bytes=2 * REDSHIFTS * side**3 + 4 * PARAMETERS,
+            spec_files=specs,
+        )
+        for name, (files, specs) in names.items()
+    )
 
 
 def _side(tiny: bool) -> int:

@@ -1,21 +1,30 @@
 """HEPCNNB's files: nine contiguous HDF5 datasets at the root, 709 training images of 3 x 224 x 224 each."""
 
+import math
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from dlio_bench.benchmarks.hepcnnb import events
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import Field, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
 from dlio_bench.whole_files import write_at
 
+Scalars = dict[str, npt.NDArray[Any]]  # [events] each
+
 FULL_SHAPE, TINY_SHAPE = (3, 224, 224), (3, 16, 16)
-FULL_SAMPLES, TINY_SAMPLES = 709, 64
-FULL_BYTES, TINY_BYTES = 426_926_240, 204_800  # as HDF5 lays these out; HDFView shows 416 918 K for the published files
+FILES = 1024  # of each split
+# Split -> samples and bytes of a file, as HDF5 lays these out; HDFView shows 416 918 K and 55 279 K for the published.
+FULL = {TRAIN: (709, 426_926_240), VALIDATION: (94, 56_607_048)}
+TINY = {TRAIN: (64, 202_840), VALIDATION: (8, 30_808)}
+SLAB = 16  # events made at once: more would not stay in the processor's cache
 
 # The published order of the datasets (HDFView object addresses), behind `data`.
 SCALARS = {
@@ -33,75 +42,110 @@ SOURCE = (
     "Project_Summary_20180816 s12, and the pre-processing writer"
 )
 _IMAGE, _EVENT = 0, 1  # streams
-_GLUINO, _NEUTRALINO = 1400.0, 850.0  # the signal GG_RPV10_1400_850
-_SLICES = 3, 11
 _LARGEST_WEIGHT = 8.0  # ours: a power of two keeps the quotient exact
 
 
-def layout(tiny: bool) -> Layout:
-    """Variant "224": the files hep_train_chunk<N>.h5 of the I/O study."""
-    shape, samples = (TINY_SHAPE, TINY_SAMPLES) if tiny else (FULL_SHAPE, FULL_SAMPLES)
+def layout(tiny: bool, fill: str) -> Layout:
+    """Variant "224": the files hep_train_chunk<N>.h5 and hep_validation_chunk<N>.h5 of the I/O study."""
+    shape = TINY_SHAPE if tiny else FULL_SHAPE
     return Layout(
         workload="hepcnnb",
         variant="224",
         container="hdf5",
         fields=(Field("data", "<f4", shape), *(Field(name, dtype, ()) for name, dtype in SCALARS.items())),
-        full_files=1024,
-        samples_per_file=samples,
-        file_bytes=TINY_BYTES if tiny else FULL_BYTES,
+        splits=tuple(
+            Split(
+                name=name,
+                full_files=FILES,
+                full_samples=FILES * samples,
+                samples_per_file=samples,
+                file_bytes=size,
+                payload_bytes=4 * (math.prod(shape) + len(SCALARS)),
+                spec_files=partial(spec_files, split=name, samples=samples),
+            )
+            for name, (samples, size) in (TINY if tiny else FULL).items()
+        ),
         source=SOURCE,
         tiny=tiny,
-        spec_files=partial(spec_files, samples=samples),
-        write=partial(write, shape=shape),
+        fill=fill,
+        write=partial(write, shape=shape, fill=fill),
         auxiliary={},
     )
 
 
-def spec_files(files: int, *, samples: int) -> tuple[FileSpec, ...]:
-    """hep_train_chunk0.h5, hep_train_chunk1.h5, ..."""
-    return tuple(FileSpec(f"hep_train_chunk{n}.h5", n * samples, samples) for n in range(files))
+def spec_files(files: int, *, split: str, samples: int) -> tuple[FileSpec, ...]:
+    """hep_train_chunk0.h5, hep_train_chunk1.h5, ...; validation in the same folder."""
+    return tuple(FileSpec(f"hep_{split}_chunk{n}.h5", n * samples, samples, split) for n in range(files))
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int]) -> Written:
-    """One file, image by image: memory stays at one image however large the file. OSError."""
+def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
+    """One file, a few images at a time: memory stays small however large the file. OSError."""
     offsets = hdf5.allocate(
         path,
         [("data", "<f4", (spec.samples, *shape)), *((name, dtype, (spec.samples,)) for name, dtype in SCALARS.items())],
     )
-    pixels = shape[0] * shape[1] * shape[2]
-    events = np.empty((spec.samples, len(SCALARS)), dtype=np.uint64)
+    bytes_each = 4 * math.prod(shape)
     checksums = np.empty((spec.samples, 1 + len(SCALARS)), dtype=np.uint32)
+    scalars: list[Scalars] = []
+    row = 0
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for row, sample in enumerate(range(spec.first, spec.first + spec.samples)):
-            image = random_bytes.floats(random_bytes.source(seed, sample, _IMAGE), pixels)
-            write_at(handle, image, offsets["data"] + row * image.nbytes)
-            checksums[row, 0] = crc32c(image.data)
-            events[row] = random_bytes.words(random_bytes.source(seed, sample, _EVENT), len(SCALARS))
-        for column, (name, values) in enumerate(_scalars(events).items(), start=1):
-            write_at(handle, values, offsets[name])
-            checksums[:, column] = [crc32c(value.data) for value in values]
+        for images, values in (_simulated if fill == PHYSICAL else _random)(spec, seed, shape):
+            write_at(handle, images, offsets["data"] + row * bytes_each)
+            for image in images:
+                checksums[row, 0] = crc32c(image.data)
+                row += 1
+            scalars.append(values)
+        for column, name in enumerate(SCALARS, start=1):
+            stored = np.concatenate([part[name] for part in scalars])
+            write_at(handle, stored, offsets[name])
+            checksums[:, column] = [crc32c(value.data) for value in stored]
     finally:
         os.close(handle)
     extents = np.empty((spec.samples, 1 + len(SCALARS), 3), dtype=np.int64)
-    extents[:, :, 1:] = np.array([pixels * 4] + [4] * len(SCALARS))[:, None]
+    extents[:, :, 1:] = np.array([bytes_each] + [4] * len(SCALARS))[:, None]
     starts = np.array([offsets[name] for name in ("data", *SCALARS)])
     extents[:, :, 0] = starts + np.arange(spec.samples)[:, None] * extents[0, :, 1]
     return Written(extents, checksums)
 
 
-def _scalars(events: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.int32] | npt.NDArray[np.float32]]:
+def _simulated(
+    spec: FileSpec, seed: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
+    """Images [events, 3, side, side] and their scalars, some events at a time; an image lives until the next ones."""
+    buffer = np.zeros((SLAB, *shape), dtype="<f4")
+    pixels = buffer.reshape(-1)
+    for first in range(spec.first, spec.first + spec.samples, SLAB):
+        count = min(SLAB, spec.first + spec.samples - first)
+        drawn = events.draw(seed, first, count)
+        hits = events.hits(drawn, shape[1])
+        np.add.at(pixels, hits.at, hits.values)
+        pixels[hits.at] = np.minimum(pixels[hits.at], np.float32(1))
+        yield buffer[:count], events.scalars(drawn, first)
+        pixels[hits.at] = 0  # the few that are not
+
+
+def _random(
+    spec: FileSpec, seed: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
+    """As above, of random words, one event at a time."""
+    for sample in range(spec.first, spec.first + spec.samples):
+        image = random_bytes.floats(random_bytes.source(seed, sample, _IMAGE), math.prod(shape))
+        words = random_bytes.words(random_bytes.source(seed, sample, _EVENT), len(SCALARS))
+        yield image[None], _scalars(words[None])
+
+
+def _scalars(words: npt.NDArray[np.uint64]) -> Scalars:
     """Random words [samples, 8] -> plausible values of each scalar dataset, by exact arithmetic only."""
-    signal = (events[:, 0] & 1).astype("<i4")
-    normweight = ((events[:, 1] >> 40) + 1).astype("<f4") / np.float32(2**24)  # (0, 1], 24 bits: exact
-    first, last = _SLICES
+    signal = (words[:, 0] & 1).astype("<i4")
+    normweight = ((words[:, 1] >> 40) + 1).astype("<f4") / np.float32(2**24)  # (0, 1], 24 bits: exact
     return {
         "label": signal,
         "weight": normweight * np.float32(_LARGEST_WEIGHT),
         "normweight": normweight,
-        "psr": (events[:, 2] & 1).astype("<i4"),
-        "mg": signal.astype("<f4") * np.float32(_GLUINO),
-        "mn": signal.astype("<f4") * np.float32(_NEUTRALINO),
-        "jz": (first + ((events[:, 3] >> 32) * (last - first + 1) >> 32)).astype("<i4") * (1 - signal),
-        "eid": (events[:, 4] >> 33).astype("<i4"),
+        "psr": (words[:, 2] & 1).astype("<i4"),
+        "mg": signal.astype("<f4") * np.float32(events.GLUINO),
+        "mn": signal.astype("<f4") * np.float32(events.NEUTRALINO),
+        "jz": (events.FIRST_SLICE + ((words[:, 3] >> 32) * events.SLICES >> 32)).astype("<i4") * (1 - signal),
+        "eid": (words[:, 4] >> 33).astype("<i4"),
     }

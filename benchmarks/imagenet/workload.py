@@ -1,6 +1,6 @@
 """ImageNet as ResNet-50 reads it: batch and step times."""
 
-from dlio_bench.benchmarks.imagenet.layout import layout
+from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
@@ -8,7 +8,7 @@ _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yam
 IMAGENET = Workload(
     name="imagenet",
     title="ImageNet for ResNet-50",
-    variants={"tfrecord": layout},
+    variants={"tfrecord": layout, "raw": raw_layout},
     default_variant="tfrecord",
     view=("record",),
     batch=64,

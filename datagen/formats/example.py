@@ -12,6 +12,7 @@ Written by hand from tensorflow/core/example/{example,feature}.proto, with no de
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ _BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # field numbers in Feature
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
 _VARINT_BYTES = 10  # of a 64-bit number, at most
 _CONTINUES = 0x80
+_OCTETS = tuple(bytes([number]) for number in range(_CONTINUES))
+_TAGS = {number: bytes([number << 3 | _LENGTH]) for number in (1, 2, 3)}
+_LARGE = 1 << 12  # bytes: pieces from this size on are passed on, not copied
 
 
 def encode(features: Mapping[str, Feature]) -> list[Piece]:
@@ -39,8 +43,7 @@ def encode(features: Mapping[str, Feature]) -> list[Piece]:
     entries: list[Piece] = []
     for name, value in features.items():
         number, body = _list(value)
-        key = name.encode()
-        entries += _field(1, [*_field(1, [key]), *_field(2, _field(number, body))])
+        entries += _field(1, [_key(name), *_field(2, _field(number, body))])
     return _joined(_field(1, entries))
 
 
@@ -76,12 +79,21 @@ def _packed(content: bytes) -> list[Piece]:
     return _field(1, [content]) if content else []
 
 
+@lru_cache(maxsize=256)
+def _key(name: str) -> bytes:
+    return b"".join(_field(1, [name.encode()]))
+
+
 def _field(number: int, pieces: list[Piece]) -> list[Piece]:
-    length = sum(len(piece) for piece in pieces)
-    return [bytes([number << 3 | _LENGTH]) + _varint(length), *pieces]
+    """A length-delimited field, in one piece unless it is large."""
+    length = sum(map(len, pieces))
+    start = _TAGS[number] + _varint(length)
+    return [start, *pieces] if length >= _LARGE else [b"".join((start, *pieces))]
 
 
 def _varint(number: int) -> bytes:
+    if 0 <= number < _CONTINUES:
+        return _OCTETS[number]
     number &= (1 << 64) - 1  # a negative number is its two's complement
     out = bytearray()
     while number >= _CONTINUES:
@@ -96,7 +108,7 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     small = bytearray()
     for piece in pieces:
-        if len(piece) < 1 << 12:
+        if len(piece) < _LARGE:
             small += piece
             continue
         if small:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.datagen.layout import Extents, Field
 from dlio_bench.errors import DataError
 
 
@@ -28,14 +29,14 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     The contents are left for plain writes at these offsets. All properties stay HDF5's defaults (allocation late,
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
-    offsets = {}
     with _created(path, None) as file:
-        for name, dtype, shape in datasets:
+        for number, (name, dtype, shape) in enumerate(datasets):
             dataset = file.create_dataset(name, shape, dtype)
             dataset[(0,) * len(shape)] = 0
-            file.flush()  # before it, the offset of a small dataset is not settled
-            offsets[name] = dataset.id.get_offset()
-    return offsets
+            if number == 0:
+                file.flush()  # a file system that fails says so here, where HDF5 has little open to fall over
+        file.flush()  # before it, the offset of a small dataset is not settled
+        return {name: file[name].id.get_offset() for name, _, _ in datasets}
 
 
 def write_chunks(
@@ -65,10 +66,19 @@ def _created(path: Path, libver: tuple[str, str] | None) -> Iterator[Any]:
         with _h5py().File(path, "w", locking=False, libver=libver) as file:
             yield file
     except RuntimeError as error:  # what h5py makes of a full disk when it is met in closing
-        found = re.search(r"errno = (\d+)", str(error))
-        if found is None:
+        number = _errno(error)
+        if number is None:
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _errno(error: BaseException | None) -> int | None:
+    """The error number in the text of an error, or of the one it was met in handling (closing fails once more)."""
+    while error is not None:
+        if found := re.search(r"errno = (\d+)", str(error)):
+            return int(found[1])
+        error = error.__context__
+    return None
 
 
 def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:
@@ -85,3 +95,67 @@ def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:
             f"{path}: '{part}' cannot be read through HDF5: {error} Restore the file, or generate the dataset anew."
         ) from error
     return bytes(np.asarray(values).tobytes())
+
+
+def locate(path: Path, fields: Sequence[Field]) -> Extents:
+    """Where HDF5 says that the fields lie: int64 [samples, fields, 2] = offset, bytes.
+
+    A field "name" is the dataset of that name, in whatever group, with the samples along its first axis or, when it has
+    the field's own shape, of one sample; "name[k]" is part k of a dataset that is one sample. DataError, naming file
+    and dataset, when one is absent, of another shape or dtype, or stored so that a plain read cannot find it.
+    """
+    try:
+        with _h5py().File(path, "r", locking=False) as file:
+            datasets: dict[str, Any] = {}
+            file.visititems(lambda name, one: datasets.setdefault(name.rpartition("/")[2], one) and None)
+            columns = [_column(path, datasets, field) for field in fields]
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
+    counts = {len(column) for column in columns}
+    if len(counts) != 1:
+        raise DataError(f"{path}: its datasets hold different numbers of samples: {sorted(counts)}.")
+    return np.stack(columns, axis=1)
+
+
+def _column(path: Path, datasets: Mapping[str, Any], field: Field) -> Extents:
+    """Offset and bytes of one field in every sample: int64 [samples, 2]."""
+    name, _, part = field.name.removesuffix("]").partition("[")
+    dataset = datasets.get(name)
+    if dataset is None or not hasattr(dataset, "dtype"):
+        raise DataError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(datasets) or '(none)'}.")
+    if dataset.dtype != np.dtype(field.dtype):
+        raise DataError(f"{path}: '{name}' holds {dataset.dtype.str} instead of {field.dtype}.")
+    length = int(np.prod(field.shape, dtype=np.int64)) * dataset.dtype.itemsize
+    start = _start(path, name, dataset)
+    inner = dataset.shape[1:]
+    if part and inner == field.shape and int(part) < dataset.shape[0]:
+        return np.array([[start + int(part) * length, length]], dtype=np.int64)
+    if not part and dataset.shape == field.shape:
+        return np.array([[start, length]], dtype=np.int64)
+    if not part and dataset.ndim and inner == field.shape:
+        offsets = start + np.arange(dataset.shape[0], dtype=np.int64) * length
+        return np.stack([offsets, np.full_like(offsets, length)], axis=1)
+    raise DataError(f"{path}: '{name}' has the shape {dataset.shape}, and a sample of '{field.name}' is {field.shape}.")
+
+
+def _start(path: Path, name: str, dataset: Any) -> int:
+    """Where the bytes of a dataset begin, if they lie in one piece and as they are. DataError."""
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()
+        if offset is None:
+            raise DataError(
+                f"{path}: '{name}' has no bytes of its own in the file (compact, external or never written)."
+            )
+        return int(offset)
+    properties = dataset.id.get_create_plist()
+    if properties.get_nfilters():
+        filters = ", ".join(properties.get_filter(n)[3].decode() for n in range(properties.get_nfilters()))
+        raise DataError(
+            f"{path}: '{name}' is compressed or filtered ({filters}), so that a plain read cannot serve it."
+        )
+    if dataset.chunks != dataset.shape or dataset.id.get_num_chunks() != 1:
+        raise DataError(
+            f"{path}: '{name}' lies in {dataset.id.get_num_chunks()} chunks of {dataset.chunks}, so that a plain read "
+            "cannot serve it."
+        )
+    return int(dataset.id.get_chunk_info(0).byte_offset)

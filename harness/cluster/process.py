@@ -17,6 +17,7 @@ from typing import Any
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
 
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
+FAILED = "failed"  # the event that stands for a report which could not be written down
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LOG, KEPT_LINES = "launcher.log", 500
@@ -31,14 +32,21 @@ def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
 
 
 def launch(
-    argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: Callable[[dict[str, Any]], None]
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path,
+    on_event: Callable[[dict[str, Any]], None],
+    lost: str = "nothing was measured",
 ) -> None:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
+
+    `lost` says what becomes of the work when a rank is killed.
 
     The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
     What it says besides events is kept in memory, and written to launcher.log where that explains a failure.
     """
     said: deque[str] = deque(maxlen=KEPT_LINES)
+    reports: list[dict[str, Any]] = []
     try:
         process = subprocess.Popen(
             argv,
@@ -61,13 +69,15 @@ def launch(
             event = _event(text)
             if event is None:
                 said.append(text)
+            elif event["event"] == FAILED:
+                reports.append(event)
             else:
                 on_event(event)
         status = process.wait()
     finally:
         _end(process)
     if status != 0:
-        raise _reason(folder, argv, status, "".join(said))
+        raise _reason(folder, argv, status, "".join(said), lost, reports)
 
 
 def _event(line: str) -> dict[str, Any] | None:
@@ -77,7 +87,7 @@ def _event(line: str) -> dict[str, Any] | None:
         event = json.JSONDecoder().raw_decode(rest)[0] if mark else None
     except json.JSONDecodeError:
         return None
-    return event if isinstance(event, dict) else None
+    return event if isinstance(event, dict) and "event" in event else None
 
 
 def _die_softly() -> None:
@@ -98,9 +108,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def _reason(folder: Path, argv: Sequence[str], status: int, said: str) -> BenchError:
+def _reason(
+    folder: Path, argv: Sequence[str], status: int, said: str, lost: str, reports: list[dict[str, Any]]
+) -> BenchError:
     """Why the job failed: what a rank wrote down, else what the launcher said of a rank that died."""
-    reports = [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
+    reports = reports + [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
         # a defect of ours goes first and shows where its trace is; else the gravest failure speaks for all
         report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
@@ -113,7 +125,7 @@ def _reason(folder: Path, argv: Sequence[str], status: int, said: str) -> BenchE
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name
         return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the run with it: nothing was measured. "
+            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}. "
             f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]

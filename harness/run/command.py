@@ -6,13 +6,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
 from dlio_bench.harness.run.folders import output_folder, tier_folders
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
-from dlio_bench.harness.run.measurement import Launch, measure, plan_launch
+from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up

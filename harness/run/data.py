@@ -19,7 +19,10 @@ NAMED = 3  # bad files in a message
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's data are or will be. `files` are to be made (if they are not there); None: the data were given."""
+    """Where a run's data are or will be; samples and bytes are those of the training split, which a run reads.
+
+    `files` are to be made (if they are not there); None: the data were given.
+    """
 
     folder: Path
     samples: int
@@ -46,8 +49,8 @@ def source(request: Request) -> Source:
     options, layout = request.options, request.layout
     if options.data is not None:
         dataset = _given(options.data, layout)
-        stored = sum(file.bytes for file in dataset.manifest.files)
-        return Source(dataset.folder.resolve(), dataset.samples, stored, None)
+        stored = sum(file.bytes for file in dataset.training_files)
+        return Source(dataset.folder.resolve(), dataset.training_samples, stored, None)
     files = request.files()
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if layout.tiny else ""

@@ -38,7 +38,7 @@ def draft(
     reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
 ) -> dict[str, Any]:
     """One reader's draft result. `measured`: the job's json and launch; `own`, `steps`: the reader's json and npz."""
-    shape = Shape(setting.dataset.samples, job.ranks, job.batch)
+    shape = Shape(setting.dataset.training_samples, job.ranks, job.batch)
     trials = [
         _trial(
             job,
@@ -64,9 +64,9 @@ def draft(
             "variant": manifest.variant,
             "fill": manifest.fill,
             "seed": manifest.seed,
-            "files": len(manifest.files),
-            "samples": setting.dataset.samples,
-            "stored_bytes": sum(file.bytes for file in manifest.files),
+            "files": len(setting.dataset.training_files),
+            "samples": setting.dataset.training_samples,
+            "stored_bytes": sum(file.bytes for file in setting.dataset.training_files),
             "view": list(job.view),
             "view_bytes": trials[0]["bytes_useful"] / trials[0]["samples"],
             "owner": "given" if setting.request.options.data else "made",

@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.run import rank
 from dlio_bench.harness.run.draft import Setting, draft
 from dlio_bench.harness.run.folders import WORK
@@ -22,24 +22,10 @@ from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.progress import Progress
 
 
-@dataclass(frozen=True)
-class Launch:
-    """How a job's ranks are started; `argv` is empty for the one rank that runs in this process."""
-
-    launcher: str
-    argv: tuple[str, ...]
-    env: dict[str, str]
-
-
 def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure where it cannot be."""
-    site = launchers.detect_site(os.environ)
     command = python_command("dlio_bench.harness.run.rank", str(work))
-    ranks = launchers.Job(job.nodes, job.ranks_per_node, command, job.virtual)
-    name = launchers.choose(os.environ, ranks, site, asked)
-    env = launchers.launch_env(ranks, site, os.environ)
-    argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
-    return Launch(name, () if name == "local" else argv, env)
+    return plan(launchers.Job(job.nodes, job.ranks_per_node, command, job.virtual), asked)
 
 
 def measure(
@@ -49,7 +35,7 @@ def measure(
     work = folder / WORK
     work.mkdir()
     job.save(work)
-    plan = plan_launch(job, work.resolve(), asked)
+    start = plan_launch(job, work.resolve(), asked)
     launched, ready = time.monotonic(), 0.0
 
     def heard(event: dict[str, Any]) -> None:
@@ -58,12 +44,12 @@ def measure(
             ready = time.monotonic() - launched
         progress.event(event)
 
-    if plan.launcher == "local":
+    if start.launcher == "local":
         rank.measure(job, work, Solo(), heard)
     else:
-        launch(plan.argv, {**os.environ, **plan.env}, work, heard)
+        launch(start.argv, {**os.environ, **start.env}, work, heard)
     measured = _brought_back(work / rank.MEASURED)
-    measured |= {"launcher": {"name": plan.launcher, "argv": list(plan.argv)}, "startup_seconds": ready}
+    measured |= {"launcher": {"name": start.launcher, "argv": list(start.argv)}, "startup_seconds": ready}
     for reader in job.readers:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)

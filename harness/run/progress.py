@@ -21,6 +21,7 @@ class Progress:
         self._what: dict[str, Any] = {}
         self._heading = ""
         self._trials = 0
+        self._done_before: int | None = None  # bytes that were there when the first report came
 
     def begin(self, job: Job) -> None:
         """A job starts."""
@@ -30,13 +31,17 @@ class Progress:
 
     def bytes_written(self, done: int, total: int) -> None:
         """Generation: `done` of `total` bytes are on disk."""
-        if done == 0:
-            self._started = time.monotonic()
-        seconds = time.monotonic() - self._started
-        rate = done / seconds if seconds > 0 and done else 0.0
+        self.amount("making the dataset", done, total)
+
+    def amount(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` bytes are through; rate and remaining time count from the first such report."""
+        if self._done_before is None:
+            self._done_before, self._started = done, time.monotonic()
+        seconds, now_done = time.monotonic() - self._started, done - self._done_before
+        rate = now_done / seconds if seconds > 0 else 0.0
         left = f"  eta {format_seconds((total - done) / rate)}" if rate else ""
         speed = f"  {format_bytes(rate)}/s" if rate else ""
-        self.show(f"making the dataset  {format_bytes(done)} of {format_bytes(total)}{speed}{left}")
+        self.show(f"{what}  {format_bytes(done)} of {format_bytes(total)}{speed}{left}")
 
     def event(self, event: dict[str, Any]) -> None:
         """What rank 0 says of a running job (see run.rank)."""

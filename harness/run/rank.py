@@ -2,8 +2,6 @@
 
 import json
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Comm, connect, mpi_version
+from dlio_bench.harness.cluster.comm import Comm, mpi_version
+from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
-from dlio_bench.harness.cluster.process import EVENT, die_with_parent
 from dlio_bench.harness.plan.orders import Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
@@ -25,7 +22,6 @@ from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.trial import Trial, TrialTimes
 from dlio_bench.harness.run.verification import Verified, verify
 from dlio_bench.harness.training.compute import fine_timers
-from dlio_bench.whole_files import write_whole
 
 MEASURED = "measured.json"
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
@@ -52,7 +48,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
 
-    shape = Shape(dataset.samples, job.ranks, job.batch)
+    shape = Shape(dataset.training_samples, job.ranks, job.batch)
     trials = {
         name: [Trial(job, dataset, shape, find(name).order, number) for number in range(job.warmup_trials + job.trials)]
         for name in job.readers
@@ -71,9 +67,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
         # readers take turns within a trial, so that a drift of the machine meets all of them alike
         for name, reader in readers.items():
             tell({"event": "trial", "reader": name, "trial": number})
-            times[name].append(
-                trials[name][number].run(reader, comm, lambda epoch: tell({"event": "epoch", "epoch": epoch}))
-            )
+            times[name].append(trials[name][number].run(reader, comm, at_epoch))
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
@@ -97,9 +91,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
 
 def _resources(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    most = largest(
-        planned(dataset, job.view, [(0, every_sample_once(dataset.samples, comm.size, comm.rank, job.batch))])
-    )
+    share = every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch)
+    most = largest(planned(dataset, job.view, [(0, share)]))
     for trial in trials:
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(dataset, job.view, [(epoch, list(ids))])))
@@ -109,15 +102,8 @@ def _resources(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     """Open the dataset; refuse to go on when a rank runs other code or sees other data than was asked for."""
     dataset = open_dataset(Path(job.dataset))
-    mine = (code_digest(), dataset.digest)
-    for rank, found in enumerate(comm.allgather(mine)):
-        for what, asked, here in zip(("code", "dataset"), (job.code_digest, job.dataset_digest), found, strict=True):
-            if asked != here:
-                thing = "installation" if what == "code" else f"folder {job.dataset}"
-                raise EnvironmentFailure(
-                    f"Rank {rank} has another {what} (digest {here[:19]}...) than the command that launched it "
-                    f"({asked[:19]}...). Make the same {thing} visible on every node."
-                )
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
     return dataset
 
 
@@ -130,40 +116,15 @@ def _silent(event: dict[str, Any]) -> None:
     """Ranks other than 0 say nothing."""
 
 
-def _say(event: dict[str, Any]) -> None:
-    print(EVENT + json.dumps(event), flush=True)
-
-
 def main() -> int:
     """Entry of every launched rank: `python -P -m dlio_bench.harness.run.rank FOLDER`."""
-    die_with_parent()
     folder = Path(sys.argv[1])
-    comm: Comm | None = None
-    try:
+
+    def start() -> tuple[int, Callable[[Comm], None]]:
         job = Job.load(folder)
-        comm = connect(job.ranks)
-        measure(job, folder, comm, _say)
-    except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
-        report = _report(error)
-        where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        try:
-            write_whole(folder / f"error-{where}.json", json.dumps(report).encode())
-        except OSError:  # a full disk: then the launcher's log must do
-            print(report["message"], file=sys.stderr)
-        if comm is not None:
-            comm.abort(report["status"])
-        return int(report["status"])
-    return 0
+        return job.ranks, lambda comm: measure(job, folder, comm, say)
 
-
-def _report(error: Exception) -> dict[str, Any]:
-    """What the launching command is told: a message for its user, or the trace of a defect of ours."""
-    if isinstance(error, OSError):
-        error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
-    if isinstance(error, BenchError):
-        return {"status": error.status, "message": str(error), "expected": True}
-    trace = "".join(traceback.format_exception(error))
-    return {"status": EnvironmentFailure.status, "message": trace, "expected": False}
+    return run_rank(folder, start)
 
 
 if __name__ == "__main__":

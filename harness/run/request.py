@@ -7,8 +7,9 @@ import numpy as np
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import StepTime, Workload
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan import policies
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
@@ -75,14 +76,11 @@ def look_up(options: Options) -> Request:
         if value not in known:
             raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
     _require_counts(options)
-    variant = options.variant or workload.default_variant
-    if variant not in workload.variants:
-        raise UsageError(f"{workload.name} has no variant '{variant}'. Its variants: {', '.join(workload.variants)}.")
-    layout = workload.variants[variant](options.tiny)
+    layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     step = step_time(workload, options.compute)
     seconds = 0.0 if step is None else step.seconds / step.batch
     if options.tiny:
-        seconds *= layout.sample_bytes / workload.variants[variant](False).sample_bytes
+        seconds *= layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     return Request(options, workload, layout, step, seconds)
 
 

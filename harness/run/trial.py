@@ -108,7 +108,7 @@ class Trial:
 
     def _prepare_cache(self, comm: Comm) -> dict[str, Any]:
         """Each rank of a host drops (or fills) and attests its share of the files, with no reader at work."""
-        files = [self._dataset.path(number) for number in range(len(self._dataset.manifest.files))]
+        files = [self._dataset.path(number) for number in range(len(self._dataset.training_files))]
         share = files[comm.host_rank :: comm.host_size]
         comm.barrier()
         if self._job.cache.startswith("cold"):

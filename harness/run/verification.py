@@ -1,4 +1,4 @@
-"""The untimed pass: every sample of the dataset through the same reader object, its whole content against its CRC32C.
+"""The untimed pass: every training sample through the same reader object, its whole content against its CRC32C.
 
 It also turns the marks taken in the timed loops into evidence: they must be the marks of content that passed.
 """
@@ -41,9 +41,9 @@ def verify(
     reader: Reader, job: Job, dataset: Dataset, shape: Shape, trials: Sequence[TrialTimes], comm: Comm
 ) -> Verified:
     """Verify content on all ranks together, then every delivery of every timed step against it."""
-    table = np.zeros(dataset.samples, dtype=np.uint64)
+    table = np.zeros(dataset.training_samples, dtype=np.uint64)
     lines: list[str] = []
-    share = every_sample_once(dataset.samples, comm.size, comm.rank, job.batch)
+    share = every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch)
     plan = planned(dataset, job.view, [(0, share)])
     with reader.session(plan, Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
@@ -55,17 +55,17 @@ def verify(
     deliveries = altered = once = 0
     for times in trials:
         for epoch, ids in enumerate(times.plan):
-            seen = np.zeros(dataset.samples, dtype=np.uint64)
+            seen = np.zeros(dataset.training_samples, dtype=np.uint64)
             np.add.at(seen, ids.ravel(), np.uint64(1))
             seen = comm.total(seen)
-            once += bool(seen.max(initial=0) == 1 and seen.sum() == dataset.samples - shape.dropped)
+            once += bool(seen.max(initial=0) == 1 and seen.sum() == dataset.training_samples - shape.dropped)
             found = times.log.samples[epoch * shape.steps : (epoch + 1) * shape.steps]
             deliveries += ids.size
             altered += int((table[ids] != found).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
-        fields=dataset.samples * len(job.view),
+        fields=dataset.training_samples * len(job.view),
         damaged_fields=totals[0],
         damaged=shown,
         deliveries=totals[1],

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import CONTAINERS, hdf5, tfrecord
-from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.errors import DataError
 
 SEED = 3
@@ -129,7 +129,7 @@ class FormatContract:
 class TestHdf5Contiguous(FormatContract):
     """HEPCNNB."""
 
-    layout = WORKLOADS["hepcnnb"].variants["224"](True)
+    layout = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
         """Through h5py."""
@@ -139,7 +139,7 @@ class TestHdf5Contiguous(FormatContract):
 class TestHdf5OneChunk(FormatContract):
     """CDB."""
 
-    layout = WORKLOADS["cdb"].variants["cori"](True)
+    layout = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
         """Through h5py."""
@@ -150,7 +150,7 @@ class TestHdf5OneChunk(FormatContract):
 class TestTfrecord(FormatContract):
     """ImageNet: records of different lengths."""
 
-    layout = WORKLOADS["imagenet"].variants["tfrecord"](True)
+    layout = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
         """By reading all records in sequence."""
@@ -160,13 +160,13 @@ class TestTfrecord(FormatContract):
 class TestTfrecordSc18(TestTfrecord):
     """CosmoFlow: records of equal length."""
 
-    layout = WORKLOADS["cosmoflow"].variants["sc18"](True)
+    layout = WORKLOADS["cosmoflow"].variants["sc18"](True, RANDOM)
 
 
 class TestTfrecordGzip(FormatContract):
     """CosmoFlow as MLPerf stores it."""
 
-    layout = WORKLOADS["cosmoflow"].variants["mlperf-v1"](True)
+    layout = WORKLOADS["cosmoflow"].variants["mlperf-v1"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
         """Through Python's own gzip."""

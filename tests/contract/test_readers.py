@@ -10,6 +10,7 @@ import pytest
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
@@ -23,7 +24,7 @@ WORKLOADS = ("hepcnnb", "cdb", "cosmoflow", "imagenet")
 @pytest.fixture(scope="module", params=WORKLOADS)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     workload = find_workload(request.param)
-    layout = workload.variants[workload.default_variant](True)
+    layout = workload.variants[workload.default_variant](True, RANDOM)
     files = -(-30 // layout.samples_per_file)
     return generate(layout, files, tmp_path_factory.mktemp(request.param), seed=3, workers=1)
 

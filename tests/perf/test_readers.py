@@ -15,6 +15,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
@@ -27,7 +28,7 @@ CHANNELS = [0, 1, 2, 10]
 @pytest.fixture(scope="module")
 def cdb(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Four files of the true shape, 60 MB each."""
-    return generate(find_workload("cdb").variants["cori"](False), 4, tmp_path_factory.mktemp("cdb"), seed=1)
+    return generate(find_workload("cdb").variants["cori"](False, RANDOM), 4, tmp_path_factory.mktemp("cdb"), seed=1)
 
 
 def through(dataset: Dataset, policy: str) -> Callable[[], int]:

@@ -18,15 +18,17 @@ import pytest
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import verify_files
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-TINY = [pytest.param(WORKLOADS[name].variants[variant](True), id=f"{name}-{variant}") for name, variant in VARIANTS]
-HEP = WORKLOADS["hepcnnb"].variants["224"](True)
-CDB = WORKLOADS["cdb"].variants["cori"](True)
+TINY = [
+    pytest.param(WORKLOADS[name].variants[variant](True, RANDOM), id=f"{name}-{variant}") for name, variant in VARIANTS
+]
+HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
+CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the middle
 
 # A generation of its own process, which tells its workers' ids as soon as a file is whole.
@@ -36,9 +38,10 @@ from dataclasses import replace
 from pathlib import Path
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError
 
-HEP = WORKLOADS["hepcnnb"].variants["224"](True)
+HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 
 def slow(path, spec, seed):
     if spec.first:
@@ -78,7 +81,7 @@ def test_workers_make_what_one_process_makes(tmp_path: Path) -> None:
 def test_progress_counts_up_to_all_bytes(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     generate(HEP, 4, tmp_path / "set", 1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(n * 204_800, 4 * 204_800) for n in range(5)]
+    assert seen == [(n * HEP.file_bytes, 4 * HEP.file_bytes) for n in range(5)]
 
 
 def test_an_intact_dataset_is_not_made_again(tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
     first = generate(HEP, 2, tmp_path / "set", 1)
     for layout, files, seed in ((HEP, 3, 1), (HEP, 2, 2), (CDB, 2, 1)):
         with pytest.raises(
-            UsageError, match=r"hepcnnb 224 tiny, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
+            UsageError, match=r"hepcnnb 224 tiny, random fill, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
         ):
             generate(layout, files, tmp_path / "set", seed)
     assert open_dataset(tmp_path / "set").digest == first.digest
@@ -127,8 +130,8 @@ def test_counts_out_of_range_are_refused(tmp_path: Path, files: int, seed: int, 
 
 
 def test_too_little_space_is_found_before_the_first_byte(tmp_path: Path) -> None:
-    full = WORKLOADS["cdb"].variants["cori"](False)
-    huge = replace(full, file_bytes=10**18)
+    full = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
+    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18),))
     with pytest.raises(EnvironmentFailure, match=r"needs 1e\+03 PB|needs 1000 PB"):
         generate(huge, 1, tmp_path / "set", 1)
     assert leftovers(tmp_path / "set") == []
@@ -163,7 +166,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> None:
     def kill(done: int, _total: int) -> None:
-        if done >= 3 * 204_800:
+        if done >= 3 * 202_840:
             for child in multiprocessing.active_children()[:1]:
                 os.kill(child.pid or 0, signal.SIGKILL)
 
@@ -175,7 +178,7 @@ def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> Non
     assert 3 <= len(finished) < MANY
     seen: list[int] = []
     dataset = generate(HEP, MANY, tmp_path / "set", 1, progress=lambda done, _total: seen.append(done))
-    assert seen[0] >= 2 * 204_800
+    assert seen[0] >= 2 * 202_840
     assert verify_files(dataset) == []
     kept = sum(path.stat().st_mtime_ns == written for path, written in finished.items())
     assert kept >= len(finished) - 3  # the truncated one, and one a worker that is whole but was not yet recorded
@@ -198,7 +201,7 @@ def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path,
     if number == signal.SIGINT:
         assert leftovers(tmp_path / "set") == []
     for path in (tmp_path / "set").glob("*.h5"):
-        assert path.stat().st_size == 204_800
+        assert path.stat().st_size == 202_840
     assert finish(start(tmp_path, STOPPED)) == 0
     assert leftovers(tmp_path / "set") == []
     assert verify_files(open_dataset(tmp_path / "set")) == []
@@ -227,7 +230,7 @@ def test_a_callback_that_fails_ends_the_workers(tmp_path: Path) -> None:
 
 def test_a_second_process_in_the_folder_is_told(tmp_path: Path) -> None:
     def intrude(done: int, _total: int) -> None:
-        if done == 204_800:
+        if done == 202_840:
             with pytest.raises(EnvironmentFailure, match=f"Another process.*{tmp_path / 'set'}"):
                 generate(HEP, 3, tmp_path / "set", 1)
 

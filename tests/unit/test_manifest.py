@@ -14,13 +14,13 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import Written
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Written
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, from_json, sha256, spec_digest, to_json
 from dlio_bench.errors import DataError, UsageError
 
-HEP = WORKLOADS["hepcnnb"].variants["224"](True)
-IMAGENET = WORKLOADS["imagenet"].variants["tfrecord"](True)
-V1 = WORKLOADS["cosmoflow"].variants["mlperf-v1"](True)
+HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
+IMAGENET = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
+V1 = WORKLOADS["cosmoflow"].variants["mlperf-v1"](True, RANDOM)
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_the_digest_depends_on_the_data_alone(hep: Dataset, tmp_path: Path) -> N
 
 
 def test_the_spec_digest_tells_all_datasets_apart() -> None:
-    layouts = [make(tiny) for w in WORKLOADS.values() for make in w.variants.values() for tiny in (False, True)]
+    layouts = [make(tiny, RANDOM) for w in WORKLOADS.values() for make in w.variants.values() for tiny in (False, True)]
     digests = [spec_digest(layout, files, seed) for layout in layouts for files in (1, 2) for seed in (0, 1)]
-    digests.append(spec_digest(layouts[0], 1, 0, fill="physical"))
+    digests.append(spec_digest(replace(layouts[0], fill=PHYSICAL), 1, 0))
     assert len(set(digests)) == len(digests)
     assert spec_digest(HEP, 3, 1) == spec_digest(HEP, 3, 1)
 
@@ -142,7 +142,7 @@ def test_an_unknown_field_is_named(hep: Dataset) -> None:
 
 
 def test_missing_and_resized_files_are_named(tmp_path: Path) -> None:
-    dataset = generate(WORKLOADS["cdb"].variants["cori"](True), 3, tmp_path / "cdb", 1)
+    dataset = generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 3, tmp_path / "cdb", 1)
     assert missing_or_resized(dataset) == []
     dataset.path(1).unlink()
     os.truncate(dataset.path(2), 100)

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
-from dlio_bench.datagen.layout import FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's log is not what is tested
 with warnings.catch_warnings():
@@ -38,7 +38,7 @@ def write(layout: Layout, folder: Path) -> tuple[Path, FileSpec, Written]:
     ],
 )
 def test_tfrecorddataset_gives_the_same_records(workload: str, variant: str, compression: str, tmp_path: Path) -> None:
-    path, spec, written = write(WORKLOADS[workload].variants[variant](True), tmp_path)
+    path, spec, written = write(WORKLOADS[workload].variants[variant](True, RANDOM), tmp_path)
     found = [record.numpy() for record in tf.data.TFRecordDataset(str(path), compression_type=compression)]
     assert found == list(tfrecord.records(path, compressed=bool(compression)))
     assert [crc32c(record) for record in found] == written.checksums[:, 0].tolist()
@@ -47,7 +47,7 @@ def test_tfrecorddataset_gives_the_same_records(workload: str, variant: str, com
 
 @pytest.mark.parametrize(("variant", "compression"), [("mlperf-v0.7", ""), ("mlperf-v1", "GZIP")])
 def test_the_cosmoflow_pipeline_parses_the_sample(variant: str, compression: str, tmp_path: Path) -> None:
-    path, _, _ = write(WORKLOADS["cosmoflow"].variants[variant](True), tmp_path)
+    path, _, _ = write(WORKLOADS["cosmoflow"].variants[variant](True, RANDOM), tmp_path)
     (record,) = tf.data.TFRecordDataset(str(path), compression_type=compression)
     features = {"x": tf.io.FixedLenFeature([], tf.string), "y": tf.io.FixedLenFeature([4], tf.float32)}
     parsed = tf.io.parse_single_example(record, features)
@@ -58,7 +58,7 @@ def test_the_cosmoflow_pipeline_parses_the_sample(variant: str, compression: str
 
 
 def test_the_sc18_pipeline_parses_all_samples(tmp_path: Path) -> None:
-    path, spec, _ = write(WORKLOADS["cosmoflow"].variants["sc18"](True), tmp_path)
+    path, spec, _ = write(WORKLOADS["cosmoflow"].variants["sc18"](True, RANDOM), tmp_path)
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("data_raw", "label_raw")}
     parsed = [tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(str(path))]
     assert len(parsed) == spec.samples
@@ -68,7 +68,7 @@ def test_the_sc18_pipeline_parses_all_samples(tmp_path: Path) -> None:
 
 
 def test_the_imagenet_pipeline_decodes_all_images(tmp_path: Path) -> None:
-    path, _, _ = write(WORKLOADS["imagenet"].variants["tfrecord"](True), tmp_path)
+    path, _, _ = write(WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM), tmp_path)
     features = {
         "image/encoded": tf.io.FixedLenFeature([], tf.string),
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),

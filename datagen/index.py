@@ -1,0 +1,169 @@
+"""A manifest for files that others made: their layout checked, their extents and checksums read from them."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from dlio_bench.datagen.completion import complete, manifest_of
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.formats import CONTAINERS, tfrecord
+from dlio_bench.datagen.layout import Field, Layout, Written
+from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, from_json
+from dlio_bench.errors import DataError, UsageError
+
+INDEXED = "indexed"  # stands for the fill and the digest of what was asked for: nobody asked, the files were there
+_ENDINGS = {
+    "hdf5": (".h5", ".hdf5"),
+    "tfrecord": (".tfrecord", ".tfrecords", ""),  # ImageNet's shards end in "-of-01024"
+    "tfrecord-gzip": (".tfrecord", ".tfrecords", ".gz"),
+    "raw": (".jpeg", ".jpg"),
+}
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """One file as it was found: its size, where its samples lie, and why it cannot be served (then without them)."""
+
+    name: str
+    size: int
+    written: Written | None
+    refusal: str | None = None
+
+
+def candidates(folder: Path, layout: Layout) -> tuple[list[str], list[str]]:
+    """(names that may be files of samples, others), relative to `folder`, sorted. OSError."""
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    visible = [path for path in files if not any(part.startswith(".") for part in path.parts)]
+    names = [str(path) for path in visible if path.suffix != ".npy" and path.name != NAME]
+    shards = layout.container == "tfrecord"
+    fitting = {
+        name
+        for name in names
+        if Path(name).suffix.lower() in _ENDINGS[layout.container]
+        and name not in layout.auxiliary
+        and (Path(name).suffix or (shards and "-of-" in name))
+    }
+    return [name for name in names if name in fitting], [name for name in names if name not in fitting]
+
+
+def examine(folder: Path, container: str, fields: Sequence[Field], name: str) -> Indexed:
+    """Read one file whole: its extents by its own metadata, its checksums from its bytes."""
+    path = folder / name
+    try:
+        size = path.stat().st_size
+        read = _unpacked if CONTAINERS[container].decode is not None else _plain
+        return Indexed(name, size, read(path, container, fields))
+    except DataError as error:
+        return Indexed(name, 0, None, str(error))
+    except OSError as error:
+        return Indexed(name, 0, None, f"{path} cannot be read: {error.strerror or error}.")
+
+
+def index(
+    folder: Path, layout: Layout, found: Sequence[Indexed], split_of: Callable[[Sequence[str]], Sequence[str]]
+) -> Dataset:
+    """Write the manifest of `found`, every file served, and open the dataset. `split_of` sorts names into splits.
+
+    UsageError where a manifest is that is not an earlier index. OSError.
+    """
+    _require_no_dataset(folder)
+    order = {split.name: place for place, split in enumerate(layout.splits)}
+    names = dict(zip([one.name for one in found], split_of([one.name for one in found]), strict=True))
+    sorted_files = sorted(found, key=lambda one: (order[names[one.name]], one.name))
+    entries: list[FileEntry] = []
+    written: list[Written] = []
+    first = 0
+    for one in sorted_files:
+        assert one.written is not None
+        samples = len(one.written.checksums)
+        entries.append(FileEntry(one.name, first, samples, one.size, names[one.name]))
+        written.append(one.written)
+        first += samples
+    auxiliary = {name: write for name, write in layout.auxiliary.items() if (folder / name).is_file()}
+    here = replace(layout, auxiliary=auxiliary, fields=tuple(_field(layout, written)), fill=INDEXED)
+    manifest = replace(manifest_of(here, entries, folder, seed=0, spec=INDEXED), generator=None)
+    complete(folder, manifest, written)
+    return open_dataset(folder)
+
+
+def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str]) -> list[str]:
+    """Where the files are not as published, one line each: their number, their samples, the length of their samples."""
+    lines = []
+    by_split = {
+        split.name: [one for one, own in zip(found, splits, strict=True) if own == split.name]
+        for split in layout.splits
+    }
+    for split in layout.splits:
+        own = by_split[split.name]
+        if len(own) != split.full_files:
+            lines.append(f"{split.name}: {len(own)} files instead of the published {split.full_files}")
+        counts = {len(one.written.checksums) for one in own if one.written is not None}
+        if odd := sorted(counts - {split.samples_per_file, split.samples_per_file + 1}):
+            lines.append(f"{split.name}: files of {_some(odd)} samples instead of {split.samples_per_file}")
+    for column, field in enumerate(layout.fields):
+        if -1 in field.shape:
+            continue
+        expected = _length(field)
+        files = [one for files in by_split.values() for one in files if one.written is not None]
+        lengths = {int(n) for one in files if one.written for n in np.unique(one.written.extents[:, column, 2])}
+        if odd := sorted(lengths - {expected}):
+            lines.append(f"'{field.name}': samples of {_some(odd)} bytes instead of {expected}")
+    return lines
+
+
+def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
+    locate = CONTAINERS[container].locate
+    assert locate is not None
+    found = locate(path, fields)
+    if not len(found):
+        raise DataError(f"{path} holds no sample.")
+    checksums = np.empty(found.shape[:2], dtype=np.uint32)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for place in np.ndindex(checksums.shape):
+            offset, length = (int(value) for value in found[place])
+            content = os.pread(handle, length, offset)
+            if len(content) != length:
+                raise DataError(f"{path} ends before byte {offset + length}, where its metadata place a sample.")
+            checksums[place] = crc32c(content)
+    finally:
+        os.close(handle)
+    return Written(np.concatenate([found, found[:, :, 1:]], axis=2), checksums)
+
+
+def _unpacked(path: Path, container: str, fields: Sequence[Field]) -> Written:
+    del container, fields  # one record in one GZIP stream, nothing else
+    records = list(tfrecord.records(path, compressed=True))
+    if len(records) != 1:
+        raise DataError(f"{path} holds {len(records)} records in one GZIP stream: only a single one can be served.")
+    extents = np.array([[[0, path.stat().st_size, len(records[0])]]], dtype=np.int64)
+    return Written(extents, np.array([[crc32c(records[0])]], dtype=np.uint32))
+
+
+def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:
+    """The fields as they were found: records of another length than published have no fixed one."""
+    for column, field in enumerate(layout.fields):
+        as_declared = -1 in field.shape or all((w.extents[:, column, 2] == _length(field)).all() for w in written)
+        yield field if as_declared else replace(field, shape=(-1,))
+
+
+def _length(field: Field) -> int:
+    return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+
+
+def _some(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values[:3])) + (f" and {len(values) - 3} other counts of" if len(values) > 3 else "")
+
+
+def _require_no_dataset(folder: Path) -> None:
+    path = folder / NAME
+    if path.exists() and _read(path).generator is not None:
+        raise UsageError(f"{folder} holds a generated dataset with a manifest of its own: there is nothing to index.")
+
+
+def _read(path: Path) -> Manifest:
+    return from_json(path.read_bytes(), path)

@@ -1,0 +1,195 @@
+"""Who writes the files of a dataset: this process, or local worker processes; timed, beside the disk's own rate."""
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from dlio_bench.datagen.claim import PROGRESS, Progress
+from dlio_bench.datagen.layout import FileSpec, Layout
+from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.whole_files import part_of, publish
+
+MOST_WORKERS = 8
+ALONE = 64_000_000  # bytes that one process writes sooner than others start
+_RAW_PATIENCE = 60.0  # seconds for all workers to start
+_FIXES = {
+    errno.ENOSPC: "Free space there or choose another folder",
+    errno.EDQUOT: "Free space within your quota or choose another folder",
+    errno.EACCES: "Make the folder writable for this user or choose another",
+    errno.EPERM: "Make the folder writable for this user or choose another",
+    errno.EROFS: "Choose a folder on a file system that can be written",
+    errno.ENOTDIR: "Choose a path that leads through folders only",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The files `todo`, numbers in `specs`, that are to be written; `bytes` is what they will weigh, about.
+
+    `raw` asks for the disk's own rate with files of `file_bytes`, half of it before the files and half after them.
+    """
+
+    layout: Layout
+    specs: tuple[FileSpec, ...]
+    todo: tuple[int, ...]
+    folder: Path
+    seed: int
+    bytes: int
+    file_bytes: int
+    raw: bool = False
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds from the start of the first file to the end of the last one, and the raw writes around them."""
+
+    processes: int
+    seconds: float
+    raw: Raw
+
+
+Finished = Callable[[int], None]  # is told the number of each file as it becomes whole
+Writer = Callable[[Work, Finished], Timing]
+
+
+def by_this_process(work: Work, finished: Finished) -> Timing:
+    """One file after the other."""
+    raw = Raw()
+    if work.raw:
+        raw = raw.plus(raw_share(work, 1))
+    started = time.monotonic()
+    for number in work.todo:
+        write_file(work.layout, work.specs[number], number, work.folder, work.seed)
+        finished(number)
+    seconds = time.monotonic() - started
+    if work.raw:
+        raw = raw.plus(raw_share(work, 1))
+    return Timing(1, seconds, raw)
+
+
+def by_processes(count: int, work: Work, finished: Finished) -> Timing:
+    """`count` spawned processes, each taking the next file. Whatever ends this early ends them too, at once."""
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    barrier = context.Barrier(count)
+    spans: list[tuple[float, float]] = []
+    with theirs, ours, ProcessPoolExecutor(count, context, _start_worker, (theirs, barrier)) as pool:
+        try:
+            raw = _raw_together(pool, work, count)
+            waiting = iter(work.todo)
+            running: set[Future[tuple[int, float, float]]] = set()
+            while True:
+                for number in waiting:
+                    job = (work.layout, work.specs[number], number, work.folder, work.seed)
+                    running.add(pool.submit(_timed_file, *job))
+                    if len(running) >= 2 * count:
+                        break
+                if not running:
+                    break
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    number, start, end = future.result()
+                    spans.append((start, end))
+                    finished(number)
+            raw = raw.plus(_raw_together(pool, work, count))
+        except BrokenProcessPool as error:
+            raise EnvironmentFailure(
+                f"A process that was writing to {work.folder} was killed, perhaps for want of memory. The finished "
+                "files are kept: repeat the same command to go on."
+            ) from error
+        except BaseException:
+            ours.close()  # workers watch the other end
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    starts, ends = zip(*spans, strict=True)
+    return Timing(count, max(ends) - min(starts), raw)
+
+
+def write_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: int) -> None:
+    """Write one file whole, then record it. EnvironmentFailure."""
+    path = folder / spec.name
+    part = part_of(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = layout.write(part, spec, seed)
+        size = part.stat().st_size
+        publish(part, path)
+        Progress(folder).keep(number, size, written)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)  # on a full disk this makes the room in which others can say what happened
+        raise failure(folder, error) from error
+
+
+def failure(folder: Path, error: OSError) -> EnvironmentFailure:
+    """What the operating system refused, with a way out."""
+    fix = _FIXES.get(error.errno or 0, "Look at the file system and its logs")
+    reason = os.strerror(error.errno) if error.errno else error  # the error number alone: HDF5's own text is a page
+    where = f" ({error.filename})" if error.filename else ""
+    return EnvironmentFailure(
+        f"The dataset folder {folder} cannot be written: {reason}{where}. {fix}; the files already "
+        "finished are kept, and the same command goes on with them."
+    )
+
+
+def _timed_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: int) -> tuple[int, float, float]:
+    start = time.monotonic()  # one clock for all processes of a machine
+    write_file(layout, spec, number, folder, seed)
+    return number, start, time.monotonic()
+
+
+_meeting: Barrier  # of a worker: all raw writers start together
+
+
+def _start_worker(life: Connection, barrier: Barrier) -> None:
+    """Leave Ctrl-C to the parent, and end as soon as the parent closes its end of the pipe or dies."""
+    global _meeting  # noqa: PLW0603 - a barrier reaches a pool's workers through their start only
+    _meeting = barrier
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # on a full disk h5py fails once more while it is cleaned up; the call that failed has told its parent already
+    sys.unraisablehook = lambda _unraisable: None
+
+    def watch() -> None:
+        life.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _raw_together(pool: ProcessPoolExecutor, work: Work, count: int) -> Raw:
+    """Half of the raw writes, by all workers at the same time: each waits at the barrier, so each takes one share."""
+    if not work.raw:
+        return Raw()
+    shares = [pool.submit(_raw_at_once, work, count) for _ in range(count)]
+    return together([share.result() for share in shares])
+
+
+def together(shares: Sequence[Raw]) -> Raw:
+    """Raw writes that ran side by side: all bytes, in the time of the slowest."""
+    return Raw(sum(share.bytes for share in shares), max(share.seconds for share in shares))
+
+
+def _raw_at_once(work: Work, count: int) -> Raw:
+    _meeting.wait(_RAW_PATIENCE)
+    return raw_share(work, count)
+
+
+def raw_share(work: Work, processes: int) -> Raw:
+    """This process's share of half of the raw writes. EnvironmentFailure."""
+    try:
+        return write_raw(work.folder / PROGRESS, work.file_bytes, raw_goal(work.bytes, processes))
+    except OSError as error:
+        raise failure(work.folder, error) from error

@@ -1,0 +1,1 @@
+"""Datasets made, checked, planned and indexed from the command line."""

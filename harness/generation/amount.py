@@ -1,0 +1,109 @@
+"""How much of a dataset: from a number of files, a size or a share to the files of every split. Pure arithmetic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlio_bench.datagen.layout import Layout, Split
+from dlio_bench.errors import UsageError
+from dlio_bench.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What was asked for: one of them, `full` where the others are None."""
+
+    files: int | None = None  # of all splits together
+    bytes: int | None = None  # stored, at most
+    fraction: float | None = None  # of every split
+
+
+@dataclass(frozen=True)
+class SplitSize:
+    """Files of one split and what they hold; bytes are means where sizes vary."""
+
+    name: str
+    files: int
+    samples: int
+    stored_bytes: int
+    payload_bytes: int
+
+
+def fraction(text: str) -> float:
+    """'1%' -> 0.01, '0.5' -> 0.5. UsageError outside (0, 1]."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise UsageError(f"--fraction '{text}' is not a share. Write one above 0 and up to 1, such as 1% or 0.01.")
+    return value
+
+
+def counts(layout: Layout, amount: Amount) -> dict[str, int]:
+    """Files of each split, in the published proportion, at least one of each. UsageError for less, or for more."""
+    full = {split.name: split.full_files for split in layout.splits}
+    if amount.files is not None:
+        return _proportional(layout, amount.files, full)
+    if amount.bytes is not None:
+        return _within(layout, amount.bytes)
+    share = 1.0 if amount.fraction is None else amount.fraction
+    return {name: max(1, round(files * share)) for name, files in full.items()}
+
+
+def sizes(layout: Layout, files: Mapping[str, int]) -> list[SplitSize]:
+    """What so many files of each split hold, without naming the files where the split is asked for whole."""
+    return [_size(split, files.get(split.name, 0)) for split in layout.splits]
+
+
+def stored_bytes(layout: Layout, files: Mapping[str, int]) -> int:
+    """Stored bytes of so many files of each split."""
+    return sum(size.stored_bytes for size in sizes(layout, files))
+
+
+def _size(split: Split, files: int) -> SplitSize:
+    whole = files == split.full_files
+    samples = split.full_samples if whole else files * split.samples_per_file
+    return SplitSize(
+        split.name, files, samples, round(samples * split.sample_bytes), round(samples * split.payload_bytes)
+    )
+
+
+def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[str, int]:
+    """Shares by largest remainder; what a split lacks for its first file is taken from the largest."""
+    total, least = sum(full.values()), len(full)
+    if files < least:
+        raise UsageError(
+            f"--files {files}: {layout.workload} {layout.variant} has {least} splits ({', '.join(full)}), and each "
+            f"needs a file. Ask for at least {least}."
+        )
+    if files > total:
+        raise UsageError(
+            f"--files {files}: {layout.workload} {layout.variant} is published with {total}. Ask for at most {total}."
+        )
+    found = {name: files * count // total for name, count in full.items()}
+    by_remainder = sorted(full, key=lambda name: -(files * full[name] % total))
+    for name in by_remainder[: files - sum(found.values())]:
+        found[name] += 1
+    for name in [name for name, count in found.items() if count == 0]:
+        found[max(found, key=lambda largest: found[largest])] -= 1
+        found[name] = 1
+    return found
+
+
+def _within(layout: Layout, limit: int) -> dict[str, int]:
+    """The largest proportional dataset of at most `limit` stored bytes."""
+    full = {split.name: split.full_files for split in layout.splits}
+    least = dict.fromkeys(full, 1)
+    if (smallest := stored_bytes(layout, least)) > limit:
+        raise UsageError(
+            f"--bytes {format_bytes(limit)} is less than one file of each split of {layout.workload} {layout.variant}, "
+            f"which weigh {format_bytes(smallest)}. Ask for at least that."
+        )
+    low, high = len(full), sum(full.values())
+    while low < high:  # sizes grow with the number of files
+        middle = (low + high + 1) // 2
+        if stored_bytes(layout, _proportional(layout, middle, full)) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return _proportional(layout, low, full)

@@ -1,0 +1,140 @@
+"""The options of the commands on datasets, and the calls they lead to. Heavy imports wait until a command runs."""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from dlio_bench.units import parse_bytes
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+GENERATE_EXAMPLES = """\
+examples:
+  dlio-bench generate cdb --out /scratch/cdb --files 128
+  dlio-bench generate hepcnnb --out /scratch/hep --bytes 2TB --nodes 16 --ranks-per-node 4
+  dlio-bench generate imagenet --out /scratch/imagenet --fraction 1% --fill random
+"""
+
+
+def add_generate(commands: Commands) -> None:
+    """`generate`."""
+    own = commands.add_parser(
+        "generate",
+        help="make a dataset of the published layout, at any scale",
+        description="Write a dataset by local processes or ranks. A generation that was stopped goes on.",
+        epilog=GENERATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_workload(own)
+    own.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
+    amount = own.add_mutually_exclusive_group(required=True)
+    amount.add_argument("--files", type=int, metavar="N", help="files of all splits together")
+    amount.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="most stored bytes of the whole, as 2TB")
+    amount.add_argument("--fraction", metavar="SHARE", help="share of the published dataset, as 1%% or 0.01")
+    amount.add_argument("--full", action="store_true", help="the published size")
+    own.add_argument(
+        "--fill",
+        default="physical",
+        metavar="FILL",
+        help="physical: values like the application's (default); random: bytes that neither compress nor repeat",
+    )
+    own.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
+    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests: never a measurement")
+    who = own.add_argument_group("who writes")
+    who.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: as its cores allow)")
+    who.add_argument("--nodes", type=int, metavar="N", help="nodes: files are written by ranks")
+    who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks a node (default 1)")
+    who.add_argument(
+        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
+    )
+    own.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
+    own.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
+
+
+def run_generate(asked: argparse.Namespace) -> int:
+    """`generate`."""
+    from dlio_bench.harness.generation.amount import Amount, fraction
+    from dlio_bench.harness.generation.command import Options, generate
+
+    share = None if asked.fraction is None else fraction(asked.fraction)
+    return generate(
+        Options(
+            workload=asked.workload,
+            out=asked.out,
+            amount=Amount(asked.files, asked.bytes, share),
+            variant=asked.variant,
+            fill=asked.fill,
+            seed=asked.seed,
+            tiny=asked.tiny,
+            raw=asked.raw,
+            json=asked.json,
+            workers=asked.workers,
+            nodes=asked.nodes,
+            ranks_per_node=asked.ranks_per_node,
+            launcher=asked.launcher,
+        )
+    )
+
+
+def add_verify(commands: Commands) -> None:
+    """`verify`."""
+    own = commands.add_parser("verify", help="check every byte of a dataset; name each bad file")
+    own.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    own.add_argument(
+        "--sample-fraction", type=float, default=0.0, metavar="F", help="share of the files made anew too (default 0)"
+    )
+    own.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_verify(asked: argparse.Namespace) -> int:
+    """`verify`."""
+    from dlio_bench.harness.generation.verification import Options, verify
+
+    return verify(Options(asked.folder, asked.sample_fraction, asked.workers, asked.json))
+
+
+def add_index(commands: Commands) -> None:
+    """`index`."""
+    own = commands.add_parser("index", help="write the manifest of a dataset that was made by others")
+    own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
+    own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
+    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_index(asked: argparse.Namespace) -> int:
+    """`index`."""
+    from dlio_bench.harness.generation.indexing import Options, index_data
+
+    return index_data(Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json))
+
+
+def add_plan_data(commands: Commands) -> None:
+    """`plan-data`."""
+    own = commands.add_parser("plan-data", help="how much data a valid cold run needs, and how long it takes to make")
+    _add_workload(own)
+    own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
+    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
+    own.add_argument("--rate", type=_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
+    own.add_argument("--full", action="store_true", help="the published size")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_plan_data(asked: argparse.Namespace) -> int:
+    """`plan-data`."""
+    from dlio_bench.harness.generation.plan import Options, plan_data
+
+    return plan_data(
+        Options(asked.workload, asked.variant, asked.nodes, asked.memory_per_node, asked.rate, asked.full, asked.json)
+    )
+
+
+def _rate(text: str) -> int:
+    return parse_bytes(text.removesuffix("/s"))
+
+
+def _add_workload(own: argparse.ArgumentParser) -> None:
+    own.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
+    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")

@@ -1,0 +1,183 @@
+"""`dlio-bench generate`: a dataset of the size that was asked for, and how fast it was made."""
+
+import json
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.datagen import dedup
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import Made, local, make
+from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.manifest import spec_digest
+from dlio_bench.datagen.writers import ALONE, MOST_WORKERS, Work, Writer
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
+from dlio_bench.harness.generation.job import Job, find_layout
+from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
+from dlio_bench.harness.run.progress import Progress
+from dlio_bench.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of `dlio-bench generate`. None: chosen here. Any of the last three but `workers` means ranks."""
+
+    workload: str
+    out: Path
+    amount: Amount
+    variant: str | None
+    fill: str
+    seed: int
+    tiny: bool
+    raw: bool
+    json: bool
+    workers: int | None
+    nodes: int | None
+    ranks_per_node: int | None
+    launcher: str | None
+
+
+def generate(options: Options) -> int:
+    """The whole command: 0 when the dataset is there. Raises BenchError."""
+    layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=options.fill)
+    files = counts(layout, options.amount)
+    writer, launcher = _writer(options, layout, files)
+    progress = Progress()
+    made = make(
+        layout,
+        files,
+        options.out,
+        options.seed,
+        writer=writer,
+        progress=progress.bytes_written,
+        raw=options.json and options.raw,
+    )
+    progress.show("looking for duplicate chunks")
+    found = _facts(made, layout, launcher)
+    progress.done()
+    print(json.dumps(found, indent=1) if options.json else _render(found))
+    return 0
+
+
+def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
+    """Who writes, and the name of the launcher where it is ranks."""
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    if options.nodes is None and options.ranks_per_node is None and options.launcher is None:
+        return partial(local, options.workers), None
+    if options.workers is not None:
+        raise UsageError(
+            "--workers are processes of this machine, --nodes, --ranks-per-node and --launcher mean ranks. Give either."
+        )
+    nodes = 1 if options.nodes is None else options.nodes
+    per_node = 1 if options.ranks_per_node is None else options.ranks_per_node
+    start = plan_ranks(options.out, nodes, per_node, options.launcher)
+
+    def job(work: Work) -> Job:
+        return Job(
+            workload=layout.workload,
+            variant=layout.variant,
+            tiny=layout.tiny,
+            fill=layout.fill,
+            seed=options.seed,
+            counts=files,
+            folder=str(work.folder),
+            todo=work.todo,
+            bytes=work.bytes,
+            file_bytes=work.file_bytes,
+            raw=work.raw,
+            ranks=nodes * per_node,
+            code_digest=code_digest(),
+            spec=spec_digest(layout, files, options.seed),
+        )
+
+    return partial(by_ranks, start, job), start.launcher
+
+
+def splits(dataset: Dataset, layout: Layout) -> list[SplitSize]:
+    """What a dataset holds of each split; stored bytes as they are, payload by the layout's mean."""
+    found = []
+    for split in layout.splits:
+        own = [entry for entry in dataset.manifest.files if entry.split == split.name]
+        samples = sum(entry.samples for entry in own)
+        stored = sum(entry.bytes for entry in own)
+        found.append(SplitSize(split.name, len(own), samples, stored, round(samples * split.payload_bytes)))
+    return found
+
+
+def _facts(made: Made, layout: Layout, launcher: str | None) -> dict[str, Any]:
+    manifest, timing = made.dataset.manifest, made.timing
+    paths = [made.dataset.path(number) for number in range(len(manifest.files))]
+    own = splits(made.dataset, layout)
+    rate = made.written_bytes / timing.seconds if timing else None
+    raw = timing.raw if timing and timing.raw.bytes else None
+    found = _duplicates(paths, sum(size.stored_bytes for size in own))
+    return {
+        "folder": str(made.dataset.folder),
+        "digest": made.dataset.digest,
+        "workload": manifest.workload,
+        "variant": manifest.variant,
+        "fill": manifest.fill,
+        "seed": manifest.seed,
+        "tiny": manifest.tiny,
+        "splits": [asdict(size) for size in own],
+        "stored_bytes": sum(size.stored_bytes for size in own),
+        "payload_bytes": sum(size.payload_bytes for size in own),
+        "allocated_bytes": sum(path.stat().st_blocks * 512 for path in paths),
+        "written_bytes": made.written_bytes,
+        "processes": timing.processes if timing else 0,
+        "launcher": launcher,
+        "seconds": timing.seconds if timing else None,
+        "stored_bytes_per_second": rate,
+        "raw_bytes": raw.bytes if raw else None,
+        "raw_seconds": raw.seconds if raw else None,
+        "raw_bytes_per_second": raw.rate if raw else None,
+        "ratio": rate / raw.rate if rate and raw and raw.rate else None,
+        "chunked_bytes": found.bytes,
+        "duplicate_share": found.share,
+    }
+
+
+def _duplicates(paths: list[Path], size: int) -> dedup.Duplicates:
+    """Looked for by several processes where there is much to look at."""
+    if size <= ALONE:
+        return dedup.duplicates(paths)
+    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+
+        def each(function: Any, pieces: Iterable[dedup.Piece]) -> Iterable[dedup.Chunks]:
+            return pool.map(function, pieces)
+
+        return dedup.duplicates(paths, each=each)
+
+
+def _render(found: dict[str, Any]) -> str:
+    """At most 80 columns."""
+    kind = f"{found['workload']} {found['variant']}{' (tiny)' if found['tiny'] else ''}"
+    lines = [f"{kind}, {found['fill']} fill, seed {found['seed']}"]
+    lines += [
+        f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
+        f"{format_bytes(size['stored_bytes']):>8} stored  {format_bytes(size['payload_bytes']):>8} payload"
+        for size in found["splits"]
+    ]
+    if found["seconds"] is None:
+        lines.append("  it was there already, whole")
+    else:
+        rate = f"{format_bytes(found['stored_bytes_per_second'])}/s by {found['processes']} processes"
+        lines.append(f"  written {format_bytes(found['written_bytes'])} in {format_seconds(found['seconds'])}: {rate}")
+    if found["allocated_bytes"] < found["stored_bytes"]:
+        lines.append(
+            f"  only {format_bytes(found['allocated_bytes'])} are allocated: the file system compresses or leaves holes"
+        )
+    chunked = format_bytes(found["chunked_bytes"])
+    lines.append(f"  duplicate chunks {found['duplicate_share']:.2%} of {chunked} looked at")
+    lines.append(f"  folder  {found['folder']}")
+    return "\n".join(lines)

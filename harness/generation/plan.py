@@ -1,0 +1,109 @@
+"""`dlio-bench plan-data`: how much data a valid cold run needs, what it weighs, and how long it takes to make."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.datagen.layout import RANDOM, Layout
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.generation.amount import Amount, counts, sizes
+from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.units import format_bytes, format_seconds
+
+TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of `dlio-bench plan-data`; `full` leaves nodes and memory out of the size."""
+
+    workload: str
+    variant: str | None
+    nodes: int
+    memory_per_node: int | None  # bytes
+    rate: int | None  # bytes a second
+    full: bool
+    json: bool
+
+
+def plan_data(options: Options) -> int:
+    """The whole command. UsageError."""
+    layout = find_layout(registry.find(options.workload), options.variant, tiny=False, fill=RANDOM)
+    found = facts(layout, options)
+    print(json.dumps(found, indent=1) if options.json else render(found))
+    return 0
+
+
+def facts(layout: Layout, options: Options) -> dict[str, Any]:
+    """The plan as JSON: sizes in bytes, times in seconds. UsageError for counts out of range."""
+    if options.nodes < 1:
+        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    if options.memory_per_node is None and not options.full:
+        raise UsageError(
+            "Say how much memory a node has with --memory-per-node, or ask for the published size: --full."
+        )
+    for flag, value in (("--memory-per-node", options.memory_per_node), ("--rate", options.rate)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} {value} is too small: it must be at least 1 byte.")
+    memory = None if options.memory_per_node is None else options.nodes * options.memory_per_node
+    needed = None if memory is None else TIMES_MEMORY * memory
+    published = {split.name: split.full_files for split in layout.splits}
+    files = published if options.full else _enough(layout, needed or 0)
+    own = sizes(layout, files)
+    stored = sum(size.stored_bytes for size in own)
+    return {
+        "workload": layout.workload,
+        "variant": layout.variant,
+        "full": files == published,
+        "nodes": options.nodes,
+        "aggregate_memory_bytes": memory,
+        "needed_bytes": needed,
+        # an epoch reads the training split: it is what must not fit
+        "large_enough": None if needed is None else own[0].stored_bytes >= needed,
+        "splits": [asdict(size) for size in own],
+        "files": sum(size.files for size in own),
+        "samples": sum(size.samples for size in own),
+        "stored_bytes": stored,
+        "payload_bytes": sum(size.payload_bytes for size in own),
+        "rate": options.rate,
+        "seconds": stored / options.rate if options.rate else None,
+        "source": layout.source,
+    }
+
+
+def _enough(layout: Layout, needed: int) -> dict[str, int]:
+    """The smallest proportional dataset whose training split weighs `needed`; the whole where even that is less."""
+    low, high = len(layout.splits), sum(split.full_files for split in layout.splits)
+    while low < high:  # the training split grows with the number of files
+        middle = (low + high) // 2
+        if sizes(layout, counts(layout, Amount(files=middle)))[0].stored_bytes >= needed:
+            high = middle
+        else:
+            low = middle + 1
+    return counts(layout, Amount(files=low))
+
+
+def render(found: dict[str, Any]) -> str:
+    """At most 80 columns."""
+    lines = [f"{found['workload']} {found['variant']}{', the published size' if found['full'] else ''}"]
+    if found["needed_bytes"] is not None:
+        memory, needed = format_bytes(found["aggregate_memory_bytes"]), format_bytes(found["needed_bytes"])
+        nodes = f"{found['nodes']} node{'s' if found['nodes'] > 1 else ''}"
+        lines.append(f"  {nodes} with {memory} of memory: a cold run reads at least {needed} ({TIMES_MEMORY} x)")
+    lines.append(f"  {'':<12}{'files':>8}{'samples':>10}{'stored':>10}{'payload':>10}")
+    lines += [
+        f"  {size['name']:<12}{size['files']:>8}{size['samples']:>10}"
+        f"{format_bytes(size['stored_bytes']):>10}{format_bytes(size['payload_bytes']):>10}"
+        for size in found["splits"]
+    ]
+    lines.append(
+        f"  {'all':<12}{found['files']:>8}{found['samples']:>10}"
+        f"{format_bytes(found['stored_bytes']):>10}{format_bytes(found['payload_bytes']):>10}"
+    )
+    if found["large_enough"] is False:
+        lines.append("  The published training split is smaller than that: use fewer nodes, give the")
+        lines.append("  ranks less memory, or count the run as one that may be served from memory.")
+    if found["seconds"] is not None:
+        lines.append(f"  written in {format_seconds(found['seconds'])} at {format_bytes(found['rate'])}/s")
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""What one rank of a generation does: see that everybody runs the same, write its files, time them."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from dlio_bench.datagen.raw_rate import Raw
+from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.entry import require_same, run_rank
+from dlio_bench.harness.generation.job import TIMING_FILE, Job
+
+
+def write(job: Job, folder: Path, comm: Comm) -> None:
+    """Write every `comm.size`-th of the job's files, this rank's; rank 0 leaves the timing in `folder`."""
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same(comm, "idea of the dataset", job.spec, job.spec_here(), "installation")
+    layout = job.layout()
+    mine = job.todo[comm.rank :: comm.size]
+    work = Work(layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw)
+    raw = _raw(work, comm)
+    comm.barrier()
+    started = time.monotonic()
+    for number in mine:
+        write_file(layout, work.specs[number], number, work.folder, work.seed)
+    seconds = max(comm.allgather(time.monotonic() - started))
+    raw = raw.plus(_raw(work, comm))
+    if comm.rank == 0:
+        (folder / TIMING_FILE).write_text(json.dumps(asdict(Timing(comm.size, seconds, raw))))
+
+
+def _raw(work: Work, comm: Comm) -> Raw:
+    """Half of the raw writes, by all ranks at the same time."""
+    if not work.raw:
+        return Raw()
+    comm.barrier()
+    return together(comm.allgather(raw_share(work, comm.size)))
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.generation.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    def start() -> tuple[int, Callable[[Comm], None]]:
+        job = Job.load(folder)
+        return job.ranks, lambda comm: write(job, folder, comm)
+
+    return run_rank(folder, start)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,96 @@
+"""Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.datagen.claim import PROGRESS
+from dlio_bench.datagen.raw_rate import Raw
+from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.generation.job import TIMING_FILE, Job
+
+_LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
+_KEPT = "the finished files are kept, and the same command goes on with them"
+
+
+def plan_ranks(folder: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
+    """How the ranks of a generation in `folder` will be started. UsageError, EnvironmentFailure."""
+    for flag, value in (("--nodes", nodes), ("--ranks-per-node", ranks_per_node)):
+        if value < 1:
+            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    allocated = launchers.allocation_nodes(os.environ)
+    if allocated is not None and nodes > allocated:
+        raise UsageError(
+            f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
+        )
+    command = python_command("dlio_bench.harness.generation.rank", str(_work_folder(folder)))
+    return plan(launchers.Job(nodes, ranks_per_node, command, nodes > 1 and allocated is None), launcher)
+
+
+def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+    """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
+    if not start.argv:
+        return by_this_process(work, finished)
+    folder = _work_folder(work.folder)
+    shutil.rmtree(folder, ignore_errors=True)  # of a generation that was killed
+    folder.mkdir()
+    job_of(work).save(folder)
+    with _watched(work, finished):
+        launch(start.argv, {**os.environ, **start.env}, folder, _pass_over, _KEPT)
+    try:
+        found: dict[str, Any] = json.loads((folder / TIMING_FILE).read_text())
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"The ranks ended well, but {TIMING_FILE} did not come back to {folder}. The dataset's folder must be on a "
+            "file system that all nodes share."
+        ) from None
+    return Timing(found["processes"], found["seconds"], Raw(**_raw(found["raw"])))
+
+
+def _raw(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"bytes": found["bytes"], "seconds": found["seconds"]}
+
+
+def _work_folder(folder: Path) -> Path:
+    """Where the ranks meet: on the file system that they share, and gone with the record of progress."""
+    return folder.absolute() / PROGRESS / "ranks"
+
+
+@contextmanager
+def _watched(work: Work, finished: Finished) -> Iterator[None]:
+    """Tell of files as their records appear, whichever node they are written on; at the end, of all that remain."""
+    remaining, end = set(work.todo), threading.Event()
+
+    def look() -> None:
+        names = {path.stem for path in (work.folder / PROGRESS).glob("*.npz")}
+        for number in sorted(number for number in remaining if f"{number:07d}" in names):
+            remaining.discard(number)
+            finished(number)
+
+    def watch() -> None:
+        while not end.wait(_LOOK_SECONDS):
+            look()
+
+    for number in work.todo:  # records of files that are not whole would count them too early
+        (work.folder / PROGRESS / f"{number:07d}.npz").unlink(missing_ok=True)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        end.set()
+        watcher.join()
+    look()
+
+
+def _pass_over(event: dict[str, Any]) -> None:
+    """Ranks of a generation say nothing: their records speak."""

@@ -1,0 +1,121 @@
+"""`dlio-bench verify`: a dataset's every byte against its manifest, by local processes; each bad file is named."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
+from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.run.progress import Progress
+from dlio_bench.units import format_bytes
+
+SHOWN = 20  # bad files in the text; the JSON has all
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of `dlio-bench verify`."""
+
+    folder: Path
+    sample_fraction: float
+    workers: int | None
+    json: bool
+
+
+def verify(options: Options) -> int:
+    """The whole command: 0 when every byte is as written, 5 with the list of bad files when not."""
+    if not 0 <= options.sample_fraction <= 1:
+        raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    dataset = open_dataset(options.folder)
+    can_remake = remakable(dataset)
+    numbers = set(chosen(dataset, options.sample_fraction)) if can_remake else set()
+    progress = Progress()
+    bad = []
+    sizes = [entry.bytes for entry in dataset.manifest.files]
+    done, total = 0, sum(sizes)
+    progress.amount("verifying", 0, total)
+    for number, problem in enumerate(_damages(dataset, numbers, options.workers)):
+        done += sizes[number]
+        progress.amount("verifying", done, total)
+        if problem:
+            bad.append({"file": dataset.manifest.files[number].name, "problem": problem})
+    bad += [{"file": "", "problem": problem} for problem in auxiliary_damage(dataset)]
+    progress.done()
+    found = {
+        "folder": str(dataset.folder),
+        "digest": dataset.digest,
+        "files": len(sizes),
+        "samples": dataset.samples,
+        "stored_bytes": total,
+        "remade_files": len(numbers),
+        "remake_note": None if can_remake or not options.sample_fraction else _why_not(dataset),
+        "bad": bad,
+    }
+    print(json.dumps(found, indent=1) if options.json else _render(found))
+    return DataError.status if bad else 0
+
+
+def _damages(dataset: Dataset, remade: set[int], workers: int | None) -> Iterator[str | None]:
+    """What is wrong with each file, in order."""
+    manifest = dataset.manifest
+    layout = None
+    if remade:
+        workload = registry.find(manifest.workload)
+        layout = find_layout(workload, manifest.variant, tiny=manifest.tiny, fill=manifest.fill)
+    count = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    with tempfile.TemporaryDirectory(prefix="dlio-bench-verify-") as folder:
+        remake = Remake(layout, Path(folder)) if layout else None
+        check = partial(_damage, dataset.folder, remake, remade)
+        numbers = range(len(manifest.files))
+        if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
+            yield from map(check, numbers)
+            return
+        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+            yield from pool.map(check, numbers, chunksize=max(1, min(64, len(numbers) // (8 * count))))
+
+
+_opened: dict[Path, Dataset] = {}  # of a worker: tables are mapped once
+
+
+def _damage(folder: Path, remake: Remake | None, remade: set[int], number: int) -> str | None:
+    if folder not in _opened:
+        _opened[folder] = open_dataset(folder)
+    return damage(_opened[folder], number, remake if number in remade else None)
+
+
+def _why_not(dataset: Dataset) -> str:
+    if dataset.manifest.generator is None:
+        return "no sample was made anew: the dataset was indexed, not generated"
+    return (
+        "no sample was made anew: the dataset was made by other versions or on another processor, whose floating-point "
+        "results may differ in the last digit"
+    )
+
+
+def _render(found: dict[str, Any]) -> str:
+    """As text."""
+    bad = found["bad"]
+    size = format_bytes(found["stored_bytes"])
+    lines = [f"{found['folder']}: {found['files']} files, {found['samples']} samples, {size}"]
+    if found["remade_files"]:
+        lines.append(f"  {found['remade_files']} files were made anew and compared")
+    if found["remake_note"]:
+        lines.append(f"  {found['remake_note']}")
+    lines += [f"  BAD  {one['problem']}" for one in bad[:SHOWN]]
+    if len(bad) > SHOWN:
+        lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")
+    lines.append(f"  {len(bad)} bad files" if bad else "  every byte is as it was written")
+    return "\n".join(lines)

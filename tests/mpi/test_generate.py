@@ -1,0 +1,272 @@
+"""`dlio-bench generate`, `verify` and `index` for real: ranks, processes, kills, full and read-only disks."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.datagen.verify import verify_files
+
+DLIO = [sys.executable, "-m", "dlio_bench"]
+MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", "600")  # some seconds of work
+FILE_BYTES = 202_840  # of a tiny training file
+
+
+def start(cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*DLIO, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
+    process = start(cwd, *arguments)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def made(cwd: Path, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dlio(cwd, "generate", *arguments, "--json").stdout)
+    return found
+
+
+@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+def test_ranks_and_processes_make_the_same_dataset(workload: str, tmp_path: Path) -> None:
+    asked = (workload, "--tiny", "--files", "7", "--no-raw")
+    ranks = made(tmp_path, *asked, "--out", "ranks", "--nodes", "3")
+    own = made(tmp_path, *asked, "--out", "own", "--workers", "2")
+    one = made(tmp_path, *asked, "--out", "one", "--ranks-per-node", "1")
+    assert ranks["digest"] == own["digest"] == one["digest"]
+    assert (ranks["processes"], ranks["launcher"]) == (3, "mpirun")
+    assert (own["processes"], own["launcher"]) == (2, None)
+    assert (one["processes"], one["launcher"]) == (1, "local")
+    assert sum(split["files"] for split in own["splits"]) == 7
+    assert not (tmp_path / "ranks" / ".progress").exists()
+
+
+@pytest.mark.parametrize("who", [("--workers", "2"), ("--ranks-per-node", "2")])
+def test_the_json_holds_our_rate_beside_the_folders_own(who: tuple[str, str], tmp_path: Path) -> None:
+    found = made(tmp_path, "cdb", "--tiny", "--files", "6", "--fill", "random", "--out", "set", *who)
+    assert found["written_bytes"] == found["stored_bytes"] == sum(s["stored_bytes"] for s in found["splits"])
+    assert found["stored_bytes_per_second"] == pytest.approx(found["written_bytes"] / found["seconds"])
+    assert found["raw_seconds"] >= 2 or found["raw_bytes"] >= 2_000_000_000
+    assert found["raw_bytes_per_second"] == pytest.approx(found["raw_bytes"] / found["raw_seconds"])
+    assert found["ratio"] == pytest.approx(found["stored_bytes_per_second"] / found["raw_bytes_per_second"])
+    assert found["allocated_bytes"] >= found["stored_bytes"]
+    assert found["duplicate_share"] < 0.01
+    again = made(tmp_path, "cdb", "--tiny", "--files", "6", "--fill", "random", "--out", "set", *who)
+    assert again["digest"] == found["digest"]
+    assert again["written_bytes"] == 0
+    assert again["seconds"] is None
+
+
+@pytest.mark.parametrize("who", [("--workers", "2"), ("--nodes", "2")])
+@pytest.mark.parametrize("victim", ["writer", "command"])
+def test_a_killed_generation_goes_on_where_it_was(who: tuple[str, ...], victim: str, tmp_path: Path) -> None:
+    process = start(tmp_path, "generate", *MANY, "--out", "set", *who)
+    writers = wait_for_writers(tmp_path / "set", process)
+    os.kill(writers[0] if victim == "writer" else process.pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=30)
+    gone(writers)
+    if victim == "writer":
+        assert process.returncode == 4
+        assert "kill" in err.lower()
+        assert "finished files are kept" in err
+        assert not list((tmp_path / "set").rglob("*.h5.part"))
+    assert "Traceback" not in err
+    assert not (tmp_path / "set" / "manifest.json").exists()
+    assert "holds no manifest" in dlio(tmp_path, "verify", "set", status=5).stderr
+    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").glob("*.h5")}
+    assert 10 < len(finished) < 600
+    found = made(tmp_path, *MANY, "--out", "set", "--no-raw", *who)
+    kept = sum(path.stat().st_mtime_ns == written for path, written in finished.items())
+    assert kept >= len(finished) - 2  # one a writer that is whole but was not yet recorded
+    assert found["written_bytes"] < found["stored_bytes"] - 8 * FILE_BYTES
+    dataset = open_dataset(tmp_path / "set")
+    assert verify_files(dataset) == []
+    assert not list((tmp_path / "set").rglob("*.part"))
+    assert {path.name for path in (tmp_path / "set").iterdir() if path.suffix != ".h5"} == {
+        ".lock", "manifest.json", "extents.npy", "checksums.npy"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("who", [("--workers", "2"), ("--nodes", "2")])
+def test_a_disk_that_fills_up_is_named_and_nothing_half_stays(
+    who: tuple[str, str], tmp_path: Path, small_disk: Path
+) -> None:
+    process = start(tmp_path, "generate", *MANY, "--out", str(small_disk / "set"), *who)
+    wait_for_writers(small_disk / "set", process)
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 16)):
+            pass
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "No space left" in err
+    assert str(small_disk / "set") in err
+    assert "Traceback" not in err
+    assert not list((small_disk / "set").rglob("*.h5.part"))
+    assert not (small_disk / "set" / "manifest.json").exists()
+    filler.unlink()
+    dlio(tmp_path, "generate", *MANY, "--out", str(small_disk / "set"), *who)
+    assert verify_files(open_dataset(small_disk / "set")) == []
+
+
+def test_too_small_a_disk_is_refused_before_the_first_byte(tmp_path: Path, small_disk: Path) -> None:
+    done = dlio(tmp_path, "generate", "cdb", "--files", "20", "--out", str(small_disk / "set"), status=4)
+    assert "free" in done.stderr
+    assert not list((small_disk / "set").rglob("*.h5*"))
+
+
+@pytest.mark.parametrize("who", [("--workers", "2"), ("--nodes", "2")])
+def test_a_read_only_folder_is_named(who: tuple[str, str], tmp_path: Path, read_only: Path) -> None:
+    done = dlio(tmp_path, "generate", "cdb", "--tiny", "--files", "4", "--out", str(read_only / "set"), *who, status=4)
+    assert str(read_only / "set") in done.stderr
+    assert "can be written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("cdb", "--files", "4", "--variant", "xl"), "Its variants: cori"),
+        (("cosmoflow", "--files", "4", "--variant", "cori"), "Its variants: mlperf-v1"),
+        (("cdb", "--files", "4", "--fill", "zeros"), "physical or random"),
+        (("cdb", "--files", "0"), "at least"),
+        (("cdb", "--bytes", "1kB"), "at least that"),
+        (("cdb", "--fraction", "2"), "--fraction"),
+        (("cdb",), "one of the arguments --files --bytes --fraction --full is required"),
+        (("cdb", "--files", "4", "--full"), "not allowed with"),
+        (("cdb", "--files", "4", "--workers", "2", "--nodes", "2"), "Give either"),
+        (("cdb", "--files", "4", "--workers", "0"), "--workers 0"),
+        (("cdb", "--files", "4", "--nodes", "0"), "--nodes 0"),
+        (("cdb", "--files", "4", "--launcher", "telnet"), "telnet"),
+        (("cdb", "--files", "4", "--seed", "-1"), "seed"),
+    ],
+)
+def test_what_cannot_be_is_answered_before_anything_is_made(
+    arguments: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    done = dlio(tmp_path, "generate", *arguments, "--tiny", "--out", "set", status=2)
+    assert says in done.stderr
+    assert not (tmp_path / "set").exists()
+
+
+def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    first = made(tmp_path, "cdb", "--tiny", "--files", "4", "--no-raw", "--out", "set")
+    for other in (("hepcnnb", "--files", "4"), ("cdb", "--files", "5"), ("cdb", "--files", "4", "--seed", "2")):
+        for who in ((), ("--nodes", "2")):
+            done = dlio(tmp_path, "generate", *other, "--tiny", "--out", "set", *who, status=2)
+            assert "holds another dataset (cdb cori tiny" in done.stderr
+    assert made(tmp_path, "cdb", "--tiny", "--files", "4", "--out", "set")["digest"] == first["digest"]
+    fill = dlio(tmp_path, "generate", "cdb", "--files", "4", "--tiny", "--out", "set", "--fill", "random", status=2)
+    assert "random fill" in fill.stderr
+
+
+def test_verify_lists_every_bad_file_and_says_5(tmp_path: Path) -> None:
+    made(tmp_path, "hepcnnb", "--tiny", "--files", "6", "--no-raw", "--out", "set")
+    assert "every byte is as it was written" in dlio(tmp_path, "verify", "set", "--sample-fraction", "0.5").stdout
+    files = sorted((tmp_path / "set").glob("*.h5"))
+    flipped = bytearray(files[0].read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    files[0].write_bytes(flipped)
+    os.truncate(files[2], 1000)
+    files[4].unlink()
+    done = dlio(tmp_path, "verify", "set", "--workers", "2", "--json", status=5)
+    found = json.loads(done.stdout)
+    assert {one["file"] for one in found["bad"]} == {files[n].name for n in (0, 2, 4)}
+    assert all(
+        str(tmp_path / "set" / one["file"]) in one["problem"] or one["file"] in one["problem"] for one in found["bad"]
+    )
+    text = dlio(tmp_path, "verify", "set", status=5).stdout
+    assert "3 bad files" in text
+
+
+@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+def test_a_run_reads_the_training_files_of_an_indexed_dataset(workload: str, tmp_path: Path) -> None:
+    made(tmp_path, workload, "--tiny", "--files", "20", "--no-raw", "--out", "set")
+    for name in ("manifest.json", "extents.npy", "checksums.npy"):
+        (tmp_path / "set" / name).unlink()
+    indexed = json.loads(dlio(tmp_path, "index", "set", "--workload", workload, "--tiny", "--json").stdout)
+    run = ("run", workload, "--tiny", "--nodes", "2", "--data", "set", "--compute", "none", "--json", "--out", "out")
+    (result,) = json.loads(dlio(tmp_path, *run).stdout)
+    assert result["class"] == "EXPLORE"
+    assert result["dataset"]["samples"] == indexed["splits"][0]["samples"]
+    assert result["dataset"]["files"] == indexed["splits"][0]["files"]
+    assert result["dataset"]["fill"] == "indexed"
+
+
+def wait_for_writers(folder: Path, process: "subprocess.Popen[str]") -> list[int]:
+    """The process ids of the two writers, once files have been finished."""
+    deadline = time.monotonic() + 60
+    while len(list((folder / ".progress").glob("*.npz"))) < 15:
+        assert time.monotonic() < deadline, "no file was finished"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    writers = [pid for pid in descendants(process.pid) if is_writer(pid)]
+    assert len(writers) == 2, writers
+    return writers
+
+
+def is_writer(pid: int) -> bool:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return False
+    return "prte" not in line and "mpirun" not in line and ("spawn_main" in line or "generation.rank" in line)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that come from `pid`."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    found, new = [], {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found += sorted(new)
+    return found
+
+
+def gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 15
+    while any(is_writer(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"orphans: {pids}"
+        time.sleep(0.05)
+
+
+def mounted(arguments: list[str]) -> None:
+    if subprocess.run(["mount", *arguments], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 100 MB (mounting needs root, as in CI)."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted(["-t", "tmpfs", "-o", "size=100m", "tmpfs", str(place)])
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A file system that cannot be written, even by root."""
+    place = tmp_path / "read-only"
+    place.mkdir()
+    mounted(["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(place)])
+    yield place
+    subprocess.run(["umount", place], check=True)

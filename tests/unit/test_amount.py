@@ -1,0 +1,143 @@
+"""How much data: from a number, a size or a share to files of every split; what a cold run needs; published totals."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout, Split
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.generation.amount import Amount, counts, fraction, sizes, stored_bytes
+from dlio_bench.harness.generation.plan import Options, facts, render
+
+HEP = WORKLOADS["hepcnnb"].variants["224"](False, RANDOM)
+LAYOUTS = [
+    pytest.param(make(False, RANDOM), id=f"{name}-{variant}")
+    for name, workload in WORKLOADS.items()
+    for variant, make in workload.variants.items()
+]
+
+
+def layout_of(*files: int) -> Layout:
+    """A layout whose splits have so many files of 10 bytes."""
+    names = (TRAIN, VALIDATION, TEST)
+    splits = (Split(name, n, 2 * n, 2, 10, 4.0, HEP.spec_files) for name, n in zip(names, files, strict=False))
+    return replace(HEP, splits=tuple(splits))
+
+
+@given(files=st.lists(st.integers(1, 10_000), min_size=1, max_size=3), data=st.data())
+def test_files_are_dealt_in_proportion_and_every_split_gets_one(files: list[int], data: st.DataObject) -> None:
+    layout = layout_of(*files)
+    asked = data.draw(st.integers(len(files), sum(files)))
+    found = list(counts(layout, Amount(files=asked)).values())
+    assert sum(found) == asked
+    assert min(found) >= 1
+    assert all(n <= full for n, full in zip(found, files, strict=True))
+    for n, full in zip(found, files, strict=True):
+        assert abs(n - asked * full / sum(files)) < len(files) or n == 1
+
+
+@given(files=st.lists(st.integers(1, 10_000), min_size=1, max_size=3), data=st.data())
+def test_bytes_are_a_limit_that_is_used(files: list[int], data: st.DataObject) -> None:
+    layout = layout_of(*files)
+    limit = data.draw(st.integers(10 * len(files), 12 * sum(files)))
+    found = counts(layout, Amount(bytes=limit))
+    assert stored_bytes(layout, found) <= limit
+    assert stored_bytes(layout, found) + 10 > limit or found == counts(layout, Amount())
+
+
+def test_a_share_is_of_every_split_and_all_is_all() -> None:
+    assert counts(layout_of(1000, 300, 10), Amount(fraction=0.01)) == {TRAIN: 10, VALIDATION: 3, TEST: 1}
+    assert counts(layout_of(1000, 300), Amount()) == {TRAIN: 1000, VALIDATION: 300}
+
+
+@pytest.mark.parametrize(
+    ("amount", "says"),
+    [
+        (Amount(files=1), "Ask for at least 2"),
+        (Amount(files=2049), "Ask for at most 2048"),
+        (Amount(bytes=10**6), "484 MB"),
+    ],
+)
+def test_what_cannot_be_says_what_can(amount: Amount, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        counts(HEP, amount)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("100%", 1.0), ("0.25", 0.25), ("0.5%", 0.005)])
+def test_shares_in_both_spellings(text: str, value: float) -> None:
+    assert fraction(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5", "-1%", "half", "nan", ""])
+def test_shares_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="--fraction"):
+        fraction(text)
+
+
+@pytest.mark.parametrize(
+    ("workload", "variant", "splits", "published"),
+    [
+        ("hepcnnb", "224", (TRAIN, VALIDATION), 495.1e9),
+        ("cdb", "cori", (TRAIN, VALIDATION, TEST), 3.775e12),
+        ("cosmoflow", "mlperf-v1", (TRAIN,), 1.48e12),
+        ("imagenet", "tfrecord", (TRAIN,), 146.9e9),
+    ],
+)
+def test_full_sizes_are_the_published_ones(
+    workload: str, variant: str, splits: tuple[str, ...], published: float
+) -> None:
+    layout = WORKLOADS[workload].variants[variant](False, RANDOM)
+    found = facts(layout, Options(workload, variant, 1, None, 2_000_000_000, True, True))
+    stored = sum(size["stored_bytes"] for size in found["splits"] if size["name"] in splits)
+    assert stored == pytest.approx(published, rel=0.005)
+    payload = sum(size["payload_bytes"] for size in found["splits"])
+    assert found["payload_bytes"] == payload != found["stored_bytes"]
+    assert found["seconds"] == found["stored_bytes"] / 2e9
+    assert max(len(line) for line in render(found).splitlines()) <= 80
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_names_of_a_split_are_as_many_as_its_size_says(layout: Layout) -> None:
+    files = counts(layout, Amount(files=min(40, sum(split.full_files for split in layout.splits))))
+    specs = layout.files(files)
+    assert [spec.split for spec in specs] == [name for name, n in files.items() for _ in range(n)]
+    assert len({spec.name for spec in specs}) == len(specs)
+    first = 0
+    for spec in specs:
+        assert spec.first == first
+        first += spec.samples
+    expected = sum(size.samples for size in sizes(layout, files))
+    assert first == pytest.approx(expected, abs=len(specs))  # a shard has a record more or less than the typical one
+
+
+def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
+    found = facts(HEP, Options("hepcnnb", None, 4, 2_000_000_000, None, False, True))
+    assert found["needed_bytes"] == 40_000_000_000
+    train = found["splits"][0]
+    assert train["stored_bytes"] - 426_926_240 < found["needed_bytes"] <= train["stored_bytes"]
+    assert found["large_enough"]
+    assert found["seconds"] is None
+    assert not found["full"]
+
+
+def test_a_published_dataset_that_is_too_small_is_said_to_be() -> None:
+    found = facts(HEP, Options("hepcnnb", None, 1000, 2**37, None, False, True))
+    assert found["full"]
+    assert found["large_enough"] is False
+    assert "smaller than that" in render(found)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Options("hepcnnb", None, 1, None, None, False, False),
+        Options("hepcnnb", None, 0, 10, None, False, False),
+        Options("hepcnnb", None, 1, 0, None, False, False),
+    ],
+)
+def test_a_plan_needs_nodes_and_memory(asked: Options) -> None:
+    with pytest.raises(UsageError):
+        facts(HEP, asked)

@@ -1,0 +1,211 @@
+"""Files of others: indexed when a plain read can serve them, refused with the reason when not; and verified."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.formats import tfrecord
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION, Layout
+from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
+from dlio_bench.datagen.verify import Remake, damage, remakable, verify_files
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.generation.amount import Amount, counts
+from dlio_bench.harness.generation.indexing import Options, index_data, split_names
+
+h5py = pytest.importorskip("h5py")
+VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
+
+
+def tiny(workload: str, variant: str) -> Layout:
+    return WORKLOADS[workload].variants[variant](True, RANDOM)
+
+
+def bare(dataset: Dataset) -> Path:
+    """The dataset's files without all that makes them one."""
+    for name in (NAME, EXTENTS, CHECKSUMS, ".lock"):
+        (dataset.folder / name).unlink()
+    return dataset.folder
+
+
+@pytest.mark.parametrize(("workload", "variant"), VARIANTS)
+def test_an_index_finds_what_generation_knew(workload: str, variant: str, tmp_path: Path) -> None:
+    layout = tiny(workload, variant)
+    made = generate(layout, counts(layout, Amount(files=5)), tmp_path / "set", 1)
+    names = [field.name for field in layout.fields]
+    where = {entry.name: (entry.first, entry.samples, entry.split) for entry in made.manifest.files}
+    ids = np.arange(made.samples)
+    extents, checksums = np.stack(made.locate(ids, names)[1:]), made.checksums(ids, names)
+    assert index_data(Options(bare(made), workload, variant, True, True)) == 0
+    found = open_dataset(tmp_path / "set")
+    assert found.manifest.generator is None
+    assert found.samples == made.samples
+    for entry in found.manifest.files:
+        first, samples, split = where[entry.name]
+        assert (entry.samples, entry.split) == (samples, split)
+        here = np.arange(entry.first, entry.first + samples)
+        assert np.array_equal(np.stack(found.locate(here, names)[1:]), extents[:, first : first + samples])
+        assert np.array_equal(found.checksums(here, names), checksums[first : first + samples])
+    assert verify_files(found) == []
+    assert not remakable(found)
+
+
+def test_an_index_may_be_made_again_but_never_over_a_generated_dataset(tmp_path: Path) -> None:
+    made = generate(tiny("cdb", "cori"), 3, tmp_path / "set", 1)
+    asked = Options(made.folder, "cdb", None, True, True)
+    with pytest.raises(UsageError, match="a manifest of its own"):
+        index_data(asked)
+    bare(made)
+    assert index_data(asked) == 0
+    first = open_dataset(made.folder).digest
+    assert index_data(asked) == 0
+    assert open_dataset(made.folder).digest == first
+
+
+def rewritten(path: Path, **how: Any) -> None:
+    """The HDF5 file with its first dataset stored in another way."""
+    with h5py.File(path, "r+") as file:
+        values = file["climate/data"][()]
+        del file["climate/data"]
+        file["climate"].create_dataset("data", **({"data": values} | how))
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"compression": "gzip"}, "compressed or filtered"),
+        ({"chunks": (1, 48, 72)}, "16 chunks"),
+        ({"dtype": "<f8"}, "holds <f8 instead of <f4"),
+        ({"data": np.zeros((15, 48, 72), dtype="<f4")}, "and a sample of"),
+    ],
+)
+def test_files_that_extents_cannot_serve_are_refused_by_name(
+    how: dict[str, Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("cdb", "cori"), 3, tmp_path / "set", 1)
+    victim = made.path(1)
+    rewritten(victim, **how)
+    bare(made)
+    assert index_data(Options(made.folder, "cdb", None, True, False)) == 5
+    told = capsys.readouterr().out
+    assert victim.name in told
+    assert says in told
+    assert not (made.folder / NAME).exists()
+
+
+def twice(path: Path) -> None:
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content + content))
+
+
+def no_dataset(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["climate/labels"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "variant", "harm", "says"),
+    [
+        ("cdb", "cori", no_dataset, "no dataset 'labels'"),
+        ("cdb", "cori", lambda path: path.write_bytes(b"no HDF5"), "cannot be read as HDF5"),
+        ("cosmoflow", "sc18", lambda path: path.write_bytes(path.read_bytes()[:-5]), "ends inside the record"),
+        ("cosmoflow", "mlperf-v1", lambda path: path.write_bytes(b"\x1f\x8b no"), "cannot be unpacked"),
+        ("cosmoflow", "mlperf-v1", twice, "2 records"),
+    ],
+)
+def test_broken_files_are_refused_by_name(
+    workload: str,
+    variant: str,
+    harm: Callable[[Path], None],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = generate(tiny(workload, variant), 3, tmp_path / "set", 1)
+    victim = made.path(1)
+    harm(victim)
+    bare(made)
+    assert index_data(Options(made.folder, workload, variant, True, False)) == 5
+    told = capsys.readouterr().out
+    assert victim.name in told
+    assert says in told
+
+
+def test_records_of_other_lengths_are_served_and_said_to_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    tfrecord.write(folder / "0.tfrecord", [[b"short"], [b"of another length"]])
+    (folder / "README").write_text("not a sample")
+    assert index_data(Options(folder, "cosmoflow", "sc18", True, False)) == 0
+    told = capsys.readouterr().out
+    assert "files of 2 samples instead of 64" in told
+    assert "samples of 5, 17 bytes" in told
+    assert "README" in told
+    found = open_dataset(folder)
+    assert found.manifest.fields[0].shape == (-1,)
+    assert verify_files(found) == []
+
+
+def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no folder"):
+        index_data(Options(tmp_path / "absent", "cdb", None, True, False))
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match="by its name"):
+        index_data(Options(tmp_path, "cdb", None, True, False))
+    with pytest.raises(UsageError, match="Its variants: cori"):
+        index_data(Options(tmp_path, "cdb", "xl", True, False))
+
+
+def test_splits_are_read_from_names() -> None:
+    layout = tiny("hepcnnb", "224")
+    assert split_names(layout, ["hep_train_chunk0.h5", "hep_validation_chunk0.h5", "x/val/1.h5"]) == [
+        TRAIN,
+        VALIDATION,
+        VALIDATION,
+    ]
+
+
+@pytest.mark.parametrize(("workload", "variant"), VARIANTS)
+def test_files_made_anew_have_the_checksums_they_had(workload: str, variant: str, tmp_path: Path) -> None:
+    layout = tiny(workload, variant)
+    made = generate(layout, counts(layout, Amount(files=5)), tmp_path / "set", 1)
+    assert remakable(made)
+    assert all(damage(made, n, Remake(layout, tmp_path)) is None for n in range(len(made.manifest.files)))
+
+
+def test_a_dataset_of_another_seed_than_it_says_is_found_by_making_it_anew(tmp_path: Path) -> None:
+    layout = tiny("hepcnnb", "224")
+    made = generate(layout, 2, tmp_path / "set", 1)
+    path = made.folder / NAME
+    path.write_text(path.read_text().replace('"seed": 1', '"seed": 2'))
+    told = open_dataset(made.folder)
+    assert damage(told, 0) is None
+    problem = damage(told, 0, Remake(layout, tmp_path))
+    assert problem is not None
+    assert "seed 2" in problem
+
+
+def test_metadata_that_lead_elsewhere_are_found(tmp_path: Path) -> None:
+    made = generate(tiny("cdb", "cori"), 2, tmp_path / "set", 1)
+    path = made.path(1)
+    with h5py.File(path, "r+", libver=("v108", "v108")) as file:
+        file.move("climate/labels", "climate/stamps")
+    problem = damage(made, 1)
+    assert problem is not None
+    assert str(path) in problem
+
+
+def test_a_manifest_with_a_generator_that_is_no_number_is_damaged(tmp_path: Path) -> None:
+    made = generate(tiny("cdb", "cori"), 1, tmp_path / "set", 1)
+    path = made.folder / NAME
+    path.write_text(path.read_text().replace('"generator": 1', '"generator": "me"'))
+    with pytest.raises(DataError):
+        open_dataset(made.folder)
