@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 8 * strips.BLOCKS, 8  # pixels of a strip
 FEWEST = 4  # strips of a picture: they spell the id
 CROPPED = 8  # pixels, at most 7 of which are left out at the right and at the bottom
 _RESTARTS = [struct.pack(">BB", 0xFF, 0xD0 + number) for number in range(8)]  # RST0..RST7 in turn between strips
-_SCRAMBLE = 0x9E3779B97 | 1  # odd: a bijection of 40 bits
+SCRAMBLE = 0x9E3779B97 | 1  # odd: a bijection of 40 bits
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int)
     upper, lower = round(shares[0] * rows), round(shares[2] * rows)
     base = np.repeat(np.array(palettes) * STRIPS, np.array([upper, rows - upper - lower, lower]) * columns)
     drawn = random_bytes.integers(source, -(-columns * rows // 2)).view("<u2")[: columns * rows] % STRIPS
-    spelt = sample * _SCRAMBLE % STRIPS**FEWEST
+    spelt = sample * SCRAMBLE % STRIPS**FEWEST
     drawn[:FEWEST] = [spelt // STRIPS**place % STRIPS for place in range(FEWEST)]
     cropped = int(words[1]) % CROPPED, (int(words[1]) >> 8) % CROPPED
     return Plan(WIDTH * columns - cropped[0], HEIGHT * rows - cropped[1], base + drawn)

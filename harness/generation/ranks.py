@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,7 @@ def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished:
             f"The ranks ended well, but {TIMING_FILE} did not come back to {folder}. The dataset's folder must be on a "
             "file system that all nodes share."
         ) from None
-    return Timing(found["processes"], found["seconds"], Raw(**_raw(found["raw"])))
-
-
-def _raw(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"bytes": found["bytes"], "seconds": found["seconds"]}
+    return Timing(found["processes"], found["seconds"], Raw(**found["raw"]))
 
 
 def _work_folder(folder: Path) -> Path:

@@ -131,7 +131,7 @@ def test_counts_out_of_range_are_refused(tmp_path: Path, files: int, seed: int, 
 
 def test_too_little_space_is_found_before_the_first_byte(tmp_path: Path) -> None:
     full = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
-    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18),))
+    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18), *full.splits[1:]))
     with pytest.raises(EnvironmentFailure, match=r"needs 1e\+03 PB|needs 1000 PB"):
         generate(huge, 1, tmp_path / "set", 1)
     assert leftovers(tmp_path / "set") == []

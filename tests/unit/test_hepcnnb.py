@@ -32,7 +32,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, npt.N
     path.unlink()
 
 
-def test_both_splits_have_the_published_files(tmp_path: Path) -> None:
+def test_both_splits_have_the_published_files() -> None:
     made = layout(False, PHYSICAL)
     for split in made.splits:
         samples, size = PUBLISHED[split.name]
@@ -55,6 +55,13 @@ def test_a_validation_file_is_laid_out_as_published(fill: str, tmp_path: Path) -
         for column, name in enumerate(NAMES):
             assert file[name].id.get_offset() == written.extents[0, column, 0]
             assert crc32c(file[name][93].tobytes()) == written.checksums[93, column]
+
+
+def test_tiny_files_have_the_stated_size(tmp_path: Path) -> None:
+    made = layout(True, PHYSICAL)
+    for split in made.splits:
+        made.write(tmp_path / "a", split.spec_files(1)[0], SEED)
+        assert (tmp_path / "a").stat().st_size == split.file_bytes
 
 
 def test_images_are_as_sparse_and_as_compressible_as_estimated(images: dict[str, npt.NDArray[np.float32]]) -> None:

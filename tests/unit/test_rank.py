@@ -10,13 +10,14 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.run.job import Job
 
 
 def job(folder: Path, **changes: Any) -> Job:
     workload = find("cdb")
-    dataset = generate(workload.variants["cori"](True), 4, folder / "data", seed=1)
+    dataset = generate(workload.variants["cori"](True, RANDOM), 4, folder / "data", seed=1)
     asked: dict[str, Any] = {
         "workload": "cdb",
         "readers": ("naive",),

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import FILLS, RANDOM, FileSpec, Layout, Written
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's log is not what is tested
 with warnings.catch_warnings():
@@ -67,8 +67,9 @@ def test_the_sc18_pipeline_parses_all_samples(tmp_path: Path) -> None:
         assert tf.io.decode_raw(one["label_raw"], tf.float32).shape == (3,)
 
 
-def test_the_imagenet_pipeline_decodes_all_images(tmp_path: Path) -> None:
-    path, _, _ = write(WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM), tmp_path)
+@pytest.mark.parametrize("fill", FILLS)
+def test_the_imagenet_pipeline_decodes_all_images(fill: str, tmp_path: Path) -> None:
+    path, _, _ = write(WORKLOADS["imagenet"].variants["tfrecord"](True, fill), tmp_path)
     features = {
         "image/encoded": tf.io.FixedLenFeature([], tf.string),
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
