@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dlio_bench.datagen.claim import Progress, claimed, keep_intact, title_of
+from dlio_bench.datagen.claim import PROGRESS, Progress, claimed, keep_intact, title_of
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
@@ -173,8 +173,9 @@ def _parts_removed(folder: Path, names: list[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in names:
-            part_of(folder / name).unlink(missing_ok=True)
+        parts = [part_of(folder / name) for name in names]
+        for part in [*parts, *(folder / PROGRESS).glob(part_of(Path("*")).name)]:
+            part.unlink(missing_ok=True)
 
 
 def _require_positive(what: str, value: int) -> None:
