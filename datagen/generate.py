@@ -10,10 +10,12 @@ from pathlib import Path
 from dlio_bench.datagen.claim import PROGRESS, Progress, claimed, keep_intact, title_of
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
 from dlio_bench.datagen.manifest import NAME, FileEntry, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.datagen.raw_rate import raw_room
+from dlio_bench.datagen.verify import content_damage
 from dlio_bench.datagen.writers import (
     ALONE,
     MOST_WORKERS,
@@ -133,7 +135,7 @@ def _write(
     """Write all files that are not whole yet: their numbers, and how long it took."""
     report = progress or (lambda _done, _total: None)
     sizes = [round(spec.samples * layout.split(spec.split).sample_bytes) for spec in specs]
-    todo = [n for n, spec in enumerate(specs) if record.finished(n, folder / spec.name) is None]
+    todo = [number for number, spec in enumerate(specs) if not _is_whole(layout, spec, number, folder, record)]
     total, left = sum(sizes), sum(sizes[number] for number in todo)
     # the second half of the raw writes comes when the dataset is there
     _require_space(folder, left + (raw_room(left) if raw and todo else 0))
@@ -154,6 +156,16 @@ def _write(
     with _parts_removed(folder, [specs[number].name for number in todo]):  # once its writers have ended
         work = Work(layout, specs, tuple(todo), folder, seed, left, left // len(todo), raw)
         return todo, writer(work, finished)
+
+
+def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record: Progress) -> bool:
+    """Whether an earlier generation finished this file, and its bytes still are what was written then. OSError."""
+    kept = record.finished(number, folder / spec.name)
+    if kept is None:
+        return False
+    names = [field.name for field in layout.fields]
+    container = CONTAINERS[layout.container]
+    return content_damage(folder / spec.name, spec.first, names, kept[1], container) is None
 
 
 def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[tuple[int, Written]]:

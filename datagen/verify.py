@@ -13,7 +13,7 @@ from crc32c import crc32c
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import Container
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
 from dlio_bench.errors import DataError
 
@@ -98,21 +98,29 @@ def _content_damage(dataset: Dataset, path: Path, entry: FileEntry, container: C
     names = [field.name for field in dataset.manifest.fields]
     ids = np.arange(entry.first, entry.first + entry.samples)
     _, offsets, stored, delivered = dataset.locate(ids, names)
-    expected = dataset.checksums(ids, names)
+    written = Written(np.stack([offsets, stored, delivered], axis=2), dataset.checksums(ids, names))
+    return content_damage(path, entry.first, names, written, container)
+
+
+def content_damage(path: Path, first: int, names: Sequence[str], written: Written, container: Container) -> str | None:
+    """The first field of a file, in a line that names it, whose delivered bytes do not have their CRC32C. OSError.
+
+    `first` is the id of the file's first sample, `names` are the fields in the order of `written`.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for row, sample in enumerate(ids):
-            for column, name in enumerate(names):
-                content = os.pread(handle, int(stored[row, column]), int(offsets[row, column]))
+        for row, extents in enumerate(written.extents.tolist()):
+            for column, (offset, stored, delivered) in enumerate(extents):
+                content = os.pread(handle, stored, offset)
                 if container.decode is not None:
-                    out = bytearray(int(delivered[row, column]))
+                    out = bytearray(delivered)
                     try:
                         container.decode(memoryview(content), memoryview(out))
                     except DataError as error:
-                        return f"{path}: sample {sample}, field '{name}' does not decode: {error}"
+                        return f"{path}: sample {first + row}, field '{names[column]}' does not decode: {error}"
                     content = bytes(out)
-                if crc32c(content) != expected[row, column]:
-                    return f"{path}: sample {sample}, field '{name}' does not match its CRC32C"
+                if crc32c(content) != written.checksums[row, column]:
+                    return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
     finally:
         os.close(handle)
     return None

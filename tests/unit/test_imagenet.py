@@ -100,7 +100,7 @@ def test_sizes_over_fifty_thousand_pictures_are_as_published() -> None:
     found = []
     for sample in range(50_000):
         source = random_bytes.source(SEED, sample, 0)
-        size = image_bytes(int(random_bytes.words(source, 8)[0]))
+        size = max(image_bytes(int(random_bytes.words(source, 8)[0])), layouts.LEAST_BYTES)
         found.append(pictures.size_of(pictures.plan(source, SEED, sample, label_of(sample), size), SEED))
         if sample % 500 == 0:
             assert len(layouts.picture(SEED, sample, 1, PHYSICAL).content) == found[-1]
@@ -214,3 +214,15 @@ def test_tiny_shards_have_the_stated_mean_size(fill: str, tmp_path: Path) -> Non
 def test_more_images_than_were_published_are_refused(split: str, most: int) -> None:
     with pytest.raises(UsageError, match=f"{most} {split} images"):
         layouts.raw_layout(False, RANDOM).split(split).spec_files(most + 1)
+
+
+@pytest.mark.parametrize("fill", [PHYSICAL, RANDOM])
+def test_even_the_smallest_pictures_are_mostly_scan_data(fill: str) -> None:
+    seen = 0
+    for sample in range(4000):
+        source = random_bytes.source(SEED, sample, 0)
+        if image_bytes(int(random_bytes.words(source, 8)[0])) < layouts.LEAST_BYTES:
+            content = bytes(layouts.picture(SEED, sample, 1, fill).content)
+            assert len(content) - content.index(b"\xff\xda") > 0.9 * len(content)
+            seen += 1
+    assert seen > 20
