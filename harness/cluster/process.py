@@ -23,12 +23,15 @@ GRACE_SECONDS = 5.0
 LOG, KEPT_LINES = "launcher.log", 500
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
+# Loaded here: it is called between fork and exec, where loading could wait for a lock of another thread.
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
 OnEvent = Callable[[dict[str, Any]], None]
 
 
 def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
     """Ask the kernel to end this process when its parent is gone, so that no rank is ever left behind."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
+    _prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
 
 
 def launch(
@@ -55,7 +58,7 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_softly,  # noqa: PLW1509 - no threads here yet
+            preexec_fn=_die_softly,  # noqa: PLW1509 - one system call, no lock taken
         )
     except OSError as error:
         raise EnvironmentFailure(
