@@ -58,7 +58,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         (
             "INVALID",
             f"when a check fails: more than {MOST_RESIDENT:.0%} of the dataset in the page cache where cold was asked, "
-            f"emulated compute late by more than {MOST_OVERRUN:.0%} of the time, clocks apart by more than "
+            f"emulated compute late by more than {MOST_OVERRUN:.0%} of the median trial, clocks apart by more than "
             f"{MOST_CLOCK_DRIFT:.0%}, ...",
         ),
     ]

@@ -116,6 +116,16 @@ def test_a_cache_that_cannot_be_attested_is_never_called_cold() -> None:
     assert "not attestable (not ours)" in cold["found"]
 
 
+def test_one_late_trial_of_three_is_no_late_result() -> None:
+    def three(found: list[dict[str, Any]], late: list[float]) -> None:
+        found += [deepcopy(found[1]), deepcopy(found[1])]
+        for trial, seconds in zip(found[1:], late, strict=True):
+            trial["compute_late_seconds"] = seconds
+
+    assert failed(lambda t, _: three(t, [0.01, 0.3, 0.01])) == []
+    assert failed(lambda t, _: three(t, [0.3, 0.3, 0.01])) == ["emulated compute"]
+
+
 def test_warm_asks_for_residency_and_as_is_asks_nothing() -> None:
     assert failed(job=replace(JOB, cache="warm")) == ["warm cache"]
     assert failed(lambda t, _: host(t).update(resident_share=0.97), replace(JOB, cache="warm")) == []
