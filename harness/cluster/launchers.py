@@ -71,7 +71,7 @@ Launcher = Callable[[Job, Site], tuple[str, ...]]
 
 
 def _local(job: Job, site: Site) -> tuple[str, ...]:  # noqa: ARG001 - every launcher takes the same two
-    """One rank in a process of its own, without MPI."""
+    """One rank without MPI: the command itself. `run` does its work in the process it is in and starts nothing."""
     if job.ranks != 1:
         raise UsageError(
             f"The launcher 'local' starts one rank without MPI, but {job.ranks} are asked for "

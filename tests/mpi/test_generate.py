@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,26 +247,7 @@ def gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
-def mounted(arguments: list[str]) -> None:
-    if subprocess.run(["mount", *arguments], capture_output=True).returncode:
-        pytest.skip("mounting needs root")
-
-
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 100 MB (mounting needs root, as in CI)."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted(["-t", "tmpfs", "-o", "size=100m", "tmpfs", str(place)])
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A file system that cannot be written, even by root."""
-    place = tmp_path / "read-only"
-    place.mkdir()
-    mounted(["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(place)])
-    yield place
-    subprocess.run(["umount", place], check=True)
+def small_disk(mount: Callable[[str], Path]) -> Path:
+    """A file system of 100 MB."""
+    return mount("size=100m")
