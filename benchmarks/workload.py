@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dlio_bench.benchmarks.pipeline import Decode, Upstream
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
 
 PUBLISHED, DERIVED, ESTIMATE = "published", "derived from published figures", "estimate"
@@ -27,7 +29,7 @@ class StepTime:
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none.
     """
 
     name: str
@@ -38,3 +40,5 @@ class Workload:
     batch: int  # samples a rank and step
     batch_source: str
     step_times: tuple[StepTime, ...]
+    decode: Callable[[Dataset], Decode] | None = None
+    upstream: Upstream | None = None

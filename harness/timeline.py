@@ -13,16 +13,25 @@ class StepLog:
     """The exclusive phases of a rank's trainer thread in one trial.
 
     clock: float64 [steps, 5], before the batch is asked for, and after stall, check, compute and exchange.
-    samples: uint64 [steps, batch], the marks of what was delivered.
+    samples: uint64 [steps, batch], the marks of what was delivered; ids: int64 [steps, batch], its ids.
     """
 
     clock: npt.NDArray[np.float64]
     samples: npt.NDArray[np.uint64]
+    ids: npt.NDArray[np.int64]
 
     @classmethod
     def empty(cls, steps: int, batch: int) -> "StepLog":
         """A log with room for every step, its pages touched."""
-        return cls(np.zeros((steps, len(PHASES) + 1)), np.zeros((steps, batch), dtype=np.uint64))
+        return cls(
+            np.zeros((steps, len(PHASES) + 1)),
+            np.zeros((steps, batch), dtype=np.uint64),
+            np.zeros((steps, batch), dtype=np.int64),
+        )
+
+    def part(self, steps: slice) -> "StepLog":
+        """Some of its steps, in the same memory."""
+        return StepLog(self.clock[steps], self.samples[steps], self.ids[steps])
 
     def phases(self) -> dict[str, npt.NDArray[np.float64]]:
         """Seconds of each phase, float64 [steps]."""

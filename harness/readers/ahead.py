@@ -7,8 +7,10 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.readers.session import Batch, OpenExtents, Planned, Tally, touched
+from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touched
 from dlio_bench.units import format_bytes
 
 # A thread takes at least this much of a batch at a time, so that small samples do not cost a lock each.
@@ -20,8 +22,12 @@ MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published p
 class Ahead:
     """A ring of slots, one batch each. Threads fill slots in plan order; the trainer empties them in the same order."""
 
-    def __init__(self, open_extents: OpenExtents, *, threads: int, staging_bytes: int, batch_bytes: int) -> None:
+    def __init__(
+        self, form: Form, open_extents: OpenExtents, *, threads: int, staging_bytes: int, batch_bytes: int
+    ) -> None:
         """Make a ring for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
+        self.form = form
+        self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
         self._threads = threads
         slots = min(MOST_SLOTS, staging_bytes // max(batch_bytes, 1))
@@ -37,6 +43,10 @@ class Ahead:
     def options(self) -> dict[str, int]:
         """See Reader.options."""
         return {"threads": self._threads, "slots": len(self._ring), "staging_bytes": sum(map(len, self._ring))}
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks."""
+        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
@@ -85,7 +95,8 @@ class _Work:
                 error = self._errors.get(step)
             if error is not None:
                 raise error
-            yield Batch(batch.ids, self._ring[step % len(self._ring)][: batch.bytes], batch.starts)
+            block = Block(self._ring[step % len(self._ring)][: batch.bytes], batch.starts)
+            yield Batch(batch.ids, (block,))
 
     def run(self, open_extents: OpenExtents, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""

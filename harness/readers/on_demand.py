@@ -3,16 +3,24 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dlio_bench.harness.readers.session import Batch, OpenExtents, Planned, Tally, touched
+from dlio_bench.batches import Batch, Block
+from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touched
 
 
 class OnDemand:
     """One buffer of one batch, filled sample by sample in the caller's thread."""
 
-    def __init__(self, open_extents: OpenExtents, *, batch_bytes: int) -> None:
+    def __init__(self, form: Form, open_extents: OpenExtents, *, batch_bytes: int) -> None:
+        self.form = form
         self._open_extents = open_extents
         self._buffer = touched(batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
+        self.processes: tuple[int, ...] = ()
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks."""
+        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
@@ -25,7 +33,7 @@ class OnDemand:
                 for i in range(len(batch.ids)):
                     out = memory[batch.starts[i] : batch.starts[i + 1]]
                     extents.read(batch.ids[i : i + 1], out, tally.of(batch.epoch))
-                yield Batch(batch.ids, self._buffer[: batch.bytes], batch.starts)
+                yield Batch(batch.ids, (Block(self._buffer[: batch.bytes], batch.starts),))
 
         try:
             yield batches()

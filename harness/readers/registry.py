@@ -1,11 +1,14 @@
 """Delivery -> the reader that executes it. All share one extent path, so that a gain is the policy's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
+from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.session import OpenExtents, Reader
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -18,24 +21,61 @@ class Resources:
     threads: int
     staging_bytes: int
     batch_bytes: int
+    check_crc: bool = False  # compare every delivered field with its CRC32C of generation
 
 
-def _on_demand(extents: OpenExtents, resources: Resources) -> Reader:
-    return OnDemand(extents, batch_bytes=resources.batch_bytes)
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank sits: ranks fill node after node. `tier`: the node's folder on node-local storage, if it has one."""
+
+    comm: Comm
+    ranks_per_node: int = 1
+    tier: Path | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return self.comm.size // self.ranks_per_node
+
+    @property
+    def node(self) -> int:
+        """This rank's node."""
+        return self.comm.rank // self.ranks_per_node
 
 
-def _ahead(extents: OpenExtents, resources: Resources) -> Reader:
+ALONE = Seat(Solo())
+
+Open = Callable[[Form, Policy, Resources, Seat, Pipeline | None], Reader]
+
+
+def _extents(form: Form, resources: Resources) -> OpenExtents:
+    return lambda: ExtentReader(form.dataset, form.fields, form.decode, check=resources.check_crc)
+
+
+def _on_demand(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+    del policy, seat, pipeline
+    return OnDemand(form, _extents(form, resources), batch_bytes=resources.batch_bytes)
+
+
+def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+    del policy, seat, pipeline
     return Ahead(
-        extents,
+        form,
+        _extents(form, resources),
         threads=resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
     )
 
 
-READERS: dict[str, Callable[[OpenExtents, Resources], Reader]] = {"on demand": _on_demand, "ahead": _ahead}
+READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead}
 
 
-def open_reader(policy: Policy, dataset: Dataset, view: Sequence[str], resources: Resources) -> Reader:
-    """The reader of a policy's row over one dataset and view. UsageError when the resources are too small."""
-    return READERS[policy.delivery](lambda: ExtentReader(dataset, view), resources)
+def open_reader(
+    policy: Policy, form: Form, resources: Resources, seat: Seat = ALONE, pipeline: Pipeline | None = None
+) -> Reader:
+    """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
+
+    UsageError when the resources are too small.
+    """
+    return READERS[policy.delivery](form, policy, resources, seat, pipeline)

@@ -8,23 +8,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.storage.extents import Cost, ExtentReader
+from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.storage.extents import ExtentReader
 
-Ids = npt.NDArray[np.int64]
 OpenExtents = Callable[[], ExtentReader]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples in memory: sample i is data[starts[i]:starts[i + 1]], its fields in view order.
-
-    `data` is uint8 and lies in the reader's own buffer: it is valid until the next batch is asked for.
-    """
-
-    ids: Ids
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,7 +21,7 @@ class Planned:
 
     epoch: int
     ids: Ids
-    starts: npt.NDArray[np.int64]
+    starts: Ids
 
     @property
     def bytes(self) -> int:
@@ -54,10 +42,7 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Add another thread's tally."""
         for epoch, cost in other.epochs.items():
-            mine = self.of(epoch)
-            mine.requested += cost.requested
-            mine.read_seconds += cost.read_seconds
-            mine.decode_seconds += cost.decode_seconds
+            self.of(epoch).add(cost)
 
 
 class Reader(Protocol):
@@ -67,8 +52,22 @@ class Reader(Protocol):
     """
 
     @property
+    def form(self) -> Form:
+        """What it delivers of a sample."""
+        ...
+
+    @property
     def options(self) -> dict[str, int]:
         """Settings in force (threads, slots, staging bytes), for the result."""
+        ...
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its child processes, whose reads count as this rank's."""
+        ...
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """Epoch -> bytes that this reader will ask of the dataset's file system to deliver the plan."""
         ...
 
     def session(self, plan: Sequence[Planned], tally: Tally) -> AbstractContextManager[Iterator[Batch]]:
@@ -81,14 +80,13 @@ def largest(plan: Sequence[Planned]) -> int:
     return max((batch.bytes for batch in plan), default=0)
 
 
-def planned(dataset: Dataset, view: Sequence[str], epochs: Sequence[tuple[int, Sequence[Ids]]]) -> list[Planned]:
+def planned(form: Form, epochs: Sequence[tuple[int, Sequence[Ids]]]) -> list[Planned]:
     """The batches of (epoch, [ids of each batch]) with their place in memory."""
-    batches = []
-    for epoch, steps in epochs:
-        for ids in steps:
-            delivered = dataset.locate(ids, view)[3].sum(axis=1)
-            batches.append(Planned(epoch, ids, np.concatenate(([0], np.cumsum(delivered)))))
-    return batches
+    return [
+        Planned(epoch, ids, np.concatenate(([0], np.cumsum(form.sizes(ids)))))
+        for epoch, steps in epochs
+        for ids in steps
+    ]
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:

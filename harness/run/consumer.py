@@ -1,7 +1,7 @@
 """The trainer's check of what it is given: the ids are the plan's, and 64 bytes of every sample were really there.
 
-A sample's mark is a weighted sum of 64 of its bytes at positions drawn from its id. Marks are taken inside the timed
-loop, and compared afterwards with the marks of content that has passed its CRC32C.
+A sample's mark is a weighted sum of 64 of its bytes (of each block it comes in) at positions drawn from its id. Marks
+are taken inside the timed loop, and compared afterwards with the marks of content that has passed its CRC32C.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,12 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.batches import Batch, Block, Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
-from dlio_bench.harness.readers.session import Batch
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import planned
+from dlio_bench.harness.storage.extents import ExtentReader
 
 PROBES = 64
 
@@ -26,25 +29,58 @@ def marks(batch: Batch) -> npt.NDArray[np.uint64]:
     draws = seeds[:, None] ^ _PROBE[None, :]
     draws ^= draws >> np.uint64(29)
     draws *= _ODD
-    sizes = np.diff(batch.starts).astype(np.uint64)
-    # the upper 32 bits scaled to the sample's length (integer only; samples are far below 4 GiB)
-    positions = ((draws >> np.uint64(32)) * sizes[:, None]) >> np.uint64(32)
-    found = batch.data[positions.astype(np.int64) + batch.starts[:-1, None]]
-    total = ((found.astype(np.uint64) + np.uint64(1)) * (draws | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    total = np.zeros(len(batch.ids), dtype=np.uint64)
+    for block in batch.blocks:
+        sizes = np.diff(block.starts).astype(np.uint64)
+        # the upper 32 bits scaled to the sample's length (integer only; samples are far below 4 GiB)
+        positions = ((draws >> np.uint64(32)) * sizes[:, None]) >> np.uint64(32)
+        found = block.data[positions.astype(np.int64) + block.starts[:-1, None]]
+        total += ((found.astype(np.uint64) + np.uint64(1)) * (draws | np.uint64(1))).sum(axis=1, dtype=np.uint64)
     result: npt.NDArray[np.uint64] = total | np.uint64(1)
     return result
 
 
-def damaged(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
-    """Compare every field of every sample with its CRC32C of generation; a line for each that differs."""
+def damaged(batch: Batch, form: Form) -> list[str]:
+    """Compare every field of every sample with its CRC32C of generation; a line for each that differs.
+
+    What was decoded is compared, byte for byte, with a decoding of fields that are read here and pass their CRC32C.
+    """
+    return _damaged_fields(batch, form.dataset, form.fields) if form.decode is None else _damaged_decoded(batch, form)
+
+
+def _damaged_decoded(batch: Batch, form: Form) -> list[str]:
+    assert form.decode is not None
+    raw = planned(Form(form.dataset, form.fields), [(0, [batch.ids])])[0]
+    buffer = np.empty(raw.bytes, dtype=np.uint8)
+    extents = ExtentReader(form.dataset, form.fields)
+    try:
+        extents.read(batch.ids, memoryview(buffer), Cost())
+    finally:
+        extents.close()
+    lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), form.dataset, form.fields)
+    files, _, _, sizes = form.dataset.locate(batch.ids, form.fields)
+    expected = np.empty(form.decode.sample_bytes, dtype=np.uint8)
+    for i, sample in enumerate(batch.ids.tolist()):
+        ends = raw.starts[i] + np.cumsum(sizes[i])
+        parts = [memoryview(buffer[end - size : end]) for end, size in zip(ends, sizes[i], strict=True)]
+        form.decode.apply(sample, parts, memoryview(expected))
+        if not np.array_equal(batch.sample(i), expected):
+            lines.append(f"{form.dataset.path(int(files[i]))}: sample {sample}: what was delivered is not its decoding")
+    return lines
+
+
+def _damaged_fields(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
     files, _, _, delivered = dataset.locate(batch.ids, view)
     expected = dataset.checksums(batch.ids, view)
     lines = []
     for i, sample in enumerate(batch.ids.tolist()):
-        at = int(batch.starts[i])
+        content, at = batch.sample(i), 0
+        if content.nbytes != delivered[i].sum():
+            lines.append(f"{dataset.path(int(files[i]))}: sample {sample}: {content.nbytes} bytes were delivered")
+            continue
         for j, name in enumerate(view):
             end = at + int(delivered[i, j])
-            found = crc32c.crc32c(batch.data[at:end])
+            found = crc32c.crc32c(content[at:end])
             if found != expected[i, j]:
                 path = dataset.path(int(files[i]))
                 lines.append(
@@ -54,9 +90,18 @@ def damaged(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
     return lines
 
 
-def require_planned(batch: Batch, ids: npt.NDArray[np.int64]) -> None:
-    """DataError when a reader hands out something else than its plan."""
-    if not np.array_equal(batch.ids, ids):
+def require_planned(batch: Batch, ids: npt.NDArray[np.int64], *, ordered: bool) -> None:
+    """DataError when a reader hands out something else than its plan, or a batch of another size (not `ordered`)."""
+    if not np.array_equal(batch.ids, ids) if ordered else len(batch.ids) != len(ids):
         raise DataError(
             f"The reader delivered samples {batch.ids[:4]}... where the plan says {ids[:4]}...: a defect of it."
+        )
+
+
+def require_same_set(delivered: npt.NDArray[np.int64], plan: npt.NDArray[np.int64]) -> None:
+    """DataError when an epoch's deliveries are not the plan's as a multiset."""
+    if not np.array_equal(np.sort(delivered, axis=None), np.sort(plan, axis=None)):
+        missing = np.setdiff1d(plan, delivered)[:4]
+        raise DataError(
+            f"The reader delivered other samples in an epoch than its plan has (missing: {missing}...): a defect of it."
         )

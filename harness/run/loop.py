@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers.session import Batch
 from dlio_bench.harness.run.consumer import marks, require_planned
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import wait
@@ -32,6 +32,7 @@ def run(
     *,
     step_seconds: float,
     sync: str,
+    ordered: bool,
     at_epoch: Callable[[], None],
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
@@ -39,7 +40,7 @@ def run(
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
     """
-    clock, rows, samples = time.perf_counter, log.clock, log.samples
+    clock, rows, samples, delivered = time.perf_counter, log.clock, log.samples, log.ids
     t0 = clock()
     comm.barrier()
     started = clock()
@@ -52,7 +53,8 @@ def run(
         row[0] = clock()
         batch = next(batches)
         row[1] = clock()
-        require_planned(batch, ids)
+        require_planned(batch, ids, ordered=ordered)
+        delivered[step] = batch.ids
         samples[step] = marks(batch)
         row[2] = clock()
         wait(step_seconds)

@@ -16,7 +16,8 @@ from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.plan.orders import Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.trial import Trial, TrialTimes
@@ -45,18 +46,20 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     comm.barrier()
     tell({"event": "ready"})
     hosts = comm.allgather(host_name())
+    tiers = job.tier_folders
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
 
     shape = Shape(dataset.training_samples, job.ranks, job.batch)
+    form = Form(dataset, job.view)
+    seat = Seat(comm, job.ranks_per_node, Path(tiers[comm.rank // job.ranks_per_node]) if tiers else None)
     trials = {
-        name: [Trial(job, dataset, shape, find(name).order, number) for number in range(job.warmup_trials + job.trials)]
+        name: [Trial(job, dataset, shape, find(name), number) for number in range(job.warmup_trials + job.trials)]
         for name in job.readers
     }
     # every buffer is made, and found too small, before anything is timed
     readers = {
-        name: open_reader(find(name), dataset, job.view, _resources(job, dataset, comm, own))
-        for name, own in trials.items()
+        name: open_reader(find(name), form, _resources(job, form, comm, own), seat) for name, own in trials.items()
     }
 
     def at_epoch(epoch: int) -> None:
@@ -71,7 +74,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
-        verified[name] = verify(reader, job, dataset, shape, times[name], comm) if job.verify else None
+        ordered = find(name).order_known
+        verified[name] = verify(reader, job, times[name], comm, ordered=ordered) if job.verify else None
 
     for name, reader in readers.items():
         gathered = comm.gather([trial.arrays() for trial in times[name]])
@@ -89,13 +93,13 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     comm.barrier()
 
 
-def _resources(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> Resources:
+def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    share = every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch)
-    most = largest(planned(dataset, job.view, [(0, share)]))
+    share = every_sample_once(form.dataset.training_samples, comm.size, comm.rank, job.batch)
+    most = largest(planned(form, [(0, share)]))
     for trial in trials:
         for epoch, ids in enumerate(trial.ids(comm.rank)):
-            most = max(most, largest(planned(dataset, job.view, [(epoch, list(ids))])))
+            most = max(most, largest(planned(form, [(epoch, list(ids))])))
     return Resources(threads=job.threads, staging_bytes=job.staging_bytes, batch_bytes=most)
 
 

@@ -14,8 +14,10 @@ import numpy.typing as npt
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape
+from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run import loop
+from dlio_bench.harness.run.consumer import require_same_set
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, device_bytes, host_cpu
@@ -61,6 +63,7 @@ class TrialTimes:
             "seed": self.seed,
             "enclosing_seconds": self.enclosing_seconds,
             "requested": [cost.requested for cost in costs],
+            "local": [cost.local for cost in costs],
             "read_seconds": sum(cost.read_seconds for cost in costs),
             "decode_seconds": sum(cost.decode_seconds for cost in costs),
             "compute_seconds": float(self.log.phases()["compute"].sum()),
@@ -77,8 +80,9 @@ class TrialTimes:
 class Trial:
     """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
 
-    def __init__(self, job: Job, dataset: Dataset, shape: Shape, order: str, number: int) -> None:
-        self._job, self._dataset, self._shape, self._order, self._number = job, dataset, shape, order, number
+    def __init__(self, job: Job, dataset: Dataset, shape: Shape, policy: Policy, number: int) -> None:
+        self._job, self._dataset, self._shape, self._number = job, dataset, shape, number
+        self._order, self._ordered = policy.order, policy.order_known
         # network file systems count nothing as read from a device, and a zero would look like a cache
         self._counts_device = cache_beyond(dataset.folder) is None
 
@@ -90,19 +94,18 @@ class Trial:
     def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
         """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
-        times = TrialTimes(
-            self._number, job.seed + self._number, plan, StepLog.empty(job.epochs * self._shape.steps, job.batch)
-        )
+        times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         for epoch in plan:
-            _, _, stored, delivered = self._dataset.locate(epoch.ravel(), job.view)
-            times.stored.append(int(stored.sum()))
-            times.useful.append(int(delivered.sum()))
+            times.useful.append(reader.form.useful(epoch.ravel()))
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         for segment in segments:
             times.residency.append(self._prepare_cache(comm))
             starts.append(self._run_segment(segment, reader, comm, times, at_epoch))
+        if not self._ordered:
+            for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
+                require_same_set(delivered, ids)
         times.starts = np.concatenate(starts)
         return times
 
@@ -129,18 +132,19 @@ class Trial:
     def _run_segment(
         self, epochs: list[int], reader: Reader, comm: Comm, times: TrialTimes, at_epoch: Callable[[int], None]
     ) -> npt.NDArray[np.float64]:
-        job, per_epoch = self._job, self._shape.steps
+        job, per_epoch = self._job, len(times.plan[0])
         ids = [step for epoch in epochs for step in times.plan[epoch]]
         first = epochs[0] * per_epoch
-        log = StepLog(times.log.clock[first : first + len(ids)], times.log.samples[first : first + len(ids)])
+        log = times.log.part(slice(first, first + len(ids)))
         remaining = iter(epochs)
         device: list[int | None] = []
 
         def new_epoch() -> None:
-            device.append(self._device_bytes())
+            device.append(self._device_bytes(reader))
             at_epoch(next(remaining))
 
-        plan = planned(self._dataset, job.view, [(epoch, list(times.plan[epoch])) for epoch in epochs])
+        plan = planned(reader.form, [(epoch, list(times.plan[epoch])) for epoch in epochs])
+        times.stored += [reader.asks(plan).get(epoch, 0) for epoch in epochs]
         with reader.session(plan, times.tally) as batches:
             before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
             elapsed = loop.run(
@@ -151,12 +155,13 @@ class Trial:
                 log,
                 step_seconds=job.step_seconds,
                 sync=job.sync,
+                ordered=self._ordered,
                 at_epoch=new_epoch,
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
-        device.append(self._device_bytes())
+        device.append(self._device_bytes(reader))
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
         times.device += [None if a is None or b is None else b - a for a, b in pairwise(device)]
         times.enclosing_seconds.append(elapsed.enclosing)
@@ -164,8 +169,8 @@ class Trial:
         times.loop_seconds += elapsed.loop
         return starts
 
-    def _device_bytes(self) -> int | None:
-        return device_bytes() if self._counts_device else None
+    def _device_bytes(self, reader: Reader) -> int | None:
+        return device_bytes(reader.processes) if self._counts_device else None
 
 
 def _read_through(path: Path) -> None:

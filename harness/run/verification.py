@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import Shape, every_sample_once
+from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.run.consumer import damaged, marks, require_planned
+from dlio_bench.harness.run.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.trial import TrialTimes
 
@@ -37,35 +36,38 @@ class Verified:
         return asdict(self)
 
 
-def verify(
-    reader: Reader, job: Job, dataset: Dataset, shape: Shape, trials: Sequence[TrialTimes], comm: Comm
-) -> Verified:
+def verify(reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool) -> Verified:
     """Verify content on all ranks together, then every delivery of every timed step against it."""
+    dataset = reader.form.dataset
     table = np.zeros(dataset.training_samples, dtype=np.uint64)
     lines: list[str] = []
     share = every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch)
-    plan = planned(dataset, job.view, [(0, share)])
-    with reader.session(plan, Tally()) as batches:
+    delivered = []
+    with reader.session(planned(reader.form, [(0, share)]), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
-            require_planned(batch, ids)
-            lines += damaged(batch, dataset, job.view)
-            table[ids] = marks(batch)
+            require_planned(batch, ids, ordered=ordered)
+            lines += damaged(batch, reader.form)
+            table[batch.ids] = marks(batch)
+            delivered.append(batch.ids.copy())
+    if share:
+        require_same_set(np.concatenate(delivered), np.concatenate(share))
     table = comm.total(table)
 
     deliveries = altered = once = 0
     for times in trials:
-        for epoch, ids in enumerate(times.plan):
+        ids = times.log.ids.reshape(len(times.plan), -1)
+        for epoch in ids:
             seen = np.zeros(dataset.training_samples, dtype=np.uint64)
-            np.add.at(seen, ids.ravel(), np.uint64(1))
+            np.add.at(seen, epoch, np.uint64(1))
             seen = comm.total(seen)
-            once += bool(seen.max(initial=0) == 1 and seen.sum() == dataset.training_samples - shape.dropped)
-            found = times.log.samples[epoch * shape.steps : (epoch + 1) * shape.steps]
-            deliveries += ids.size
-            altered += int((table[ids] != found).sum())
+            # under padding some come twice, and then all must have come
+            once += int((seen > 0).sum()) == min(int(seen.sum()), dataset.training_samples)
+        deliveries += ids.size
+        altered += int((table[times.log.ids] != times.log.samples).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
-        fields=dataset.training_samples * len(job.view),
+        fields=dataset.training_samples * len(reader.form.fields),
         damaged_fields=totals[0],
         damaged=shown,
         deliveries=totals[1],

@@ -14,6 +14,7 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
@@ -33,6 +34,10 @@ def view(dataset: Dataset) -> tuple[str, ...]:
     return find_workload(dataset.manifest.workload).view
 
 
+def form(dataset: Dataset) -> Form:
+    return Form(dataset, view(dataset))
+
+
 def open_files() -> set[str]:
     return {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
 
@@ -44,15 +49,15 @@ class ReaderContract:
 
     def make(self, dataset: Dataset, *, staging: int = 64_000_000, batch_bytes: int | None = None) -> Reader:
         if batch_bytes is None:  # the largest batch of any plan below
-            batch_bytes = largest(planned(dataset, view(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))]))
+            batch_bytes = largest(planned(form(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))]))
             batch_bytes = max(batch_bytes, largest(self.epochs(dataset, 1, 0)))
         resources = Resources(threads=3, staging_bytes=staging, batch_bytes=batch_bytes)
-        return open_reader(find(self.policy), dataset, view(dataset), resources)
+        return open_reader(find(self.policy), form(dataset), resources)
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         shape = Shape(dataset.samples, ranks, 3)
         order = ORDERS[find(self.policy).order]
-        return planned(dataset, view(dataset), [(e, order(shape, rank, e, 5)) for e in range(epochs)])
+        return planned(form(dataset), [(e, order(shape, rank, e, 5)) for e in range(epochs)])
 
     @pytest.mark.parametrize("ranks", [1, 2, 4])
     def test_it_delivers_the_plan_in_order_with_the_generated_bytes(self, dataset: Dataset, ranks: int) -> None:
@@ -62,15 +67,15 @@ class ReaderContract:
             with self.make(dataset).session(plan, Tally()) as batches:
                 for expected, batch in zip(plan, batches, strict=True):
                     assert batch.ids.tolist() == expected.ids.tolist()
-                    assert batch.starts.tolist() == expected.starts.tolist()
-                    assert damaged(batch, dataset, view(dataset)) == []
+                    assert batch.blocks[0].starts.tolist() == expected.starts.tolist()
+                    assert damaged(batch, form(dataset)) == []
                     seen += batch.ids.tolist()
         steps = Shape(dataset.samples, ranks, 3).steps
         assert len(seen) == 2 * steps * ranks * 3
         assert max(np.bincount(seen)) == 2  # once in each of two epochs
 
     def test_the_last_partial_batch_is_delivered_when_the_plan_has_one(self, dataset: Dataset) -> None:
-        plan = planned(dataset, view(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))])
+        plan = planned(form(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))])
         with self.make(dataset).session(plan, Tally()) as batches:
             sizes = [len(batch.ids) for batch in batches]
         assert sum(sizes) == dataset.samples
@@ -84,7 +89,7 @@ class ReaderContract:
         tally = Tally()
         plan = self.epochs(dataset, 2, 1)
         with self.make(dataset).session(plan, tally) as batches:
-            delivered = [sum(batch.data.nbytes for batch in batches)]
+            delivered = [sum(batch.blocks[0].data.nbytes for batch in batches)]
         for epoch in range(2):
             ids = np.concatenate([batch.ids for batch in plan if batch.epoch == epoch])
             assert tally.of(epoch).requested == dataset.locate(ids, view(dataset))[2].sum()
@@ -94,7 +99,7 @@ class ReaderContract:
         reader, plan = self.make(dataset), self.epochs(dataset, 2, 0, epochs=1)
         for _ in range(2):
             with reader.session(plan, Tally()) as batches:
-                assert all(not damaged(batch, dataset, view(dataset)) for batch in batches)
+                assert all(not damaged(batch, form(dataset)) for batch in batches)
 
     def test_leaving_early_leaves_no_thread_and_no_open_file(self, dataset: Dataset) -> None:
         threads, files = threading.active_count(), open_files()

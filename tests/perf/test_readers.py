@@ -18,6 +18,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.consumer import marks
@@ -33,9 +34,10 @@ def cdb(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def through(dataset: Dataset, policy: str) -> Callable[[], int]:
     view = find_workload(dataset.manifest.workload).view
-    plan = planned(dataset, view, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
+    form = Form(dataset, view)
+    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
     resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=largest(plan))
-    reader = open_reader(find(policy), dataset, view, resources)
+    reader = open_reader(find(policy), form, resources)
 
     def epoch() -> int:
         with reader.session(plan, Tally()) as batches:

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError
-from dlio_bench.harness.readers.session import Batch
-from dlio_bench.harness.run.consumer import PROBES, marks, require_planned
+from dlio_bench.harness.run.consumer import PROBES, marks, require_planned, require_same_set
 
 
 def batch(ids: list[int], samples: list[bytes]) -> Batch:
     starts = np.concatenate(([0], np.cumsum([len(sample) for sample in samples]))).astype(np.int64)
-    return Batch(np.array(ids, dtype=np.int64), np.frombuffer(b"".join(samples), dtype=np.uint8), starts)
+    return Batch(np.array(ids, dtype=np.int64), (Block(np.frombuffer(b"".join(samples), dtype=np.uint8), starts),))
 
 
 @given(
@@ -51,4 +51,17 @@ def test_probes_reach_the_whole_sample() -> None:
 
 def test_samples_that_were_not_planned_are_refused() -> None:
     with pytest.raises(DataError, match="the plan says"):
-        require_planned(batch([1, 2], [b"a", b"b"]), np.array([1, 3]))
+        require_planned(batch([1, 2], [b"a", b"b"]), np.array([1, 3]), ordered=True)
+    with pytest.raises(DataError, match="the plan says"):
+        require_planned(batch([1], [b"a"]), np.array([1, 3]), ordered=False)
+    with pytest.raises(DataError, match="other samples"):
+        require_same_set(np.array([[1, 2], [2, 3]]), np.array([[1, 2], [3, 4]]))
+    require_same_set(np.array([[4, 2], [1, 3]]), np.array([[1, 2], [3, 4]]))
+
+
+def test_a_mark_covers_every_block_of_a_sample() -> None:
+    whole = batch([3], [b"x" * 50])
+    two = Batch(whole.ids, (*whole.blocks, Block(np.zeros(4, dtype=np.uint8), np.array([0, 4]))))
+    other = Batch(whole.ids, (*whole.blocks, Block(np.ones(4, dtype=np.uint8), np.array([0, 4]))))
+    assert marks(two)[0] != marks(other)[0]
+    assert two.sample(0).tobytes() == b"x" * 50 + bytes(4)

@@ -1,0 +1,75 @@
+"""What a workload says of its own input: how its application decodes samples, and how its published code reads them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.datagen.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Decode:
+    """What an application makes of a sample before its network sees it: a pure function of the id and the fields.
+
+    fields: of the dataset, in the order `apply` gets them. sample_bytes: what it delivers, alike for every sample.
+    apply(id, fields, out): fills `out`, sample_bytes long, from the delivered bytes of each field; DataError when they
+    are damaged. what: one line for people, with the source.
+    """
+
+    fields: tuple[str, ...]
+    sample_bytes: int
+    apply: Callable[[int, Sequence[memoryview], memoryview], None]
+    what: str
+
+
+Plan = Sequence[tuple[int, Ids]]  # (epoch, ids) of each batch
+CostOf = Callable[[int], Cost]  # the cost of an epoch, to be added to
+
+
+class Pipeline(Protocol):
+    """An application's own input pipeline at work in one process. It is started before MPI is."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Its settings (threads, processes, batches ahead), for the result."""
+        ...
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its child processes, whose reads count as this rank's."""
+        ...
+
+    def decode(self, dataset: Dataset) -> Decode:
+        """What it delivers of a sample, to be compared with: recomputed from the stored fields, byte for byte."""
+        ...
+
+    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """Epoch -> bytes that it will ask of the file system to deliver the plan."""
+        ...
+
+    def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> AbstractContextManager[Iterator[Batch]]:
+        """Deliver the plan; entering reads nothing. Where its order is not known, an epoch comes as a multiset."""
+        ...
+
+    def close(self) -> None:
+        """End its processes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The published input pipeline of a workload.
+
+    order: its own, by name; orders: others that fit it. exactly_once, order_known: as in the table of policies.
+    defects: what shapes its input and is reproduced here, one sentence each; every report tells them.
+    """
+
+    order: str
+    orders: tuple[str, ...]
+    exactly_once: bool
+    order_known: bool
+    source: str
+    defects: tuple[str, ...]
+    start: Callable[[], Pipeline]
