@@ -121,7 +121,7 @@ def _lines(document: Document) -> Iterator[str]:
     if document["marks"]:
         yield from _wrapped("  ".join(f"[{mark}]" for mark in document["marks"]))
     yield ""
-    yield f"  {'pattern':<11}{'ranks':>5}{'threads':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}{'device':>11}"
+    yield f"  {'pattern':<11}{'ranks':>5}{'threads':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}{'device':>10}"
     yield from (_shown_row(row) for row in document["reads"])
     if any(row["noisy"] for row in document["reads"]):
         yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
@@ -145,7 +145,7 @@ def _shown_row(row: Mapping[str, Any]) -> str:
     rates = "".join(f"{format_bytes(row[key]) + '/s':>12}" for key in ("median", "min", "max"))
     device = "-" if row["device_bytes"] is None else format_bytes(row["device_bytes"])
     spread = format_share(row["spread"]) + ("*" if row["noisy"] else "")
-    return f"  {row['pattern']:<11}{row['ranks']:>5}{row['threads']:>8}{rates}{spread:>8}{device:>11}"
+    return f"  {row['pattern']:<11}{row['ranks']:>5}{row['threads']:>8}{rates}{spread:>8}{device:>10}"
 
 
 def _wrapped(words: str, indent: int = 9) -> list[str]:
