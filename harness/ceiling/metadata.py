@@ -1,0 +1,52 @@
+"""Files opened, made and removed a second.
+
+Opens find their directory entries in the kernel's cache from the second time on, and dropping that cache takes root:
+the rate of opens is that of a path that is known already.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from itertools import count, cycle, islice
+from pathlib import Path
+
+from dlio_bench.harness.cluster.comm import Comm
+
+OPEN, CREATE, UNLINK = "open+fstat+close", "create", "unlink"
+OPERATIONS, SECONDS = 1000, 1.0  # of a rank and trial: whichever comes first
+
+
+def rates(comm: Comm, paths: tuple[str, ...], creates_in: str | None) -> dict[str, float]:
+    """Operations a second of all ranks together, by name; creating and removing only with a folder for it. OSError."""
+    found = {OPEN: _rate(comm, _open, islice(cycle(paths), comm.rank, None))}
+    if creates_in is not None:
+        folder = Path(creates_in)
+        made: list[str] = []
+
+        def create(path: str) -> None:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            made.append(path)
+
+        found[CREATE] = _rate(comm, create, (str(folder / f"{comm.rank}-{number}") for number in count()))
+        found[UNLINK] = _rate(comm, os.unlink, iter(made), whole=True)
+    return found
+
+
+def _open(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.fstat(handle)
+    os.close(handle)
+
+
+def _rate(comm: Comm, operation: Callable[[str], None], paths: Iterable[str], *, whole: bool = False) -> float:
+    """All ranks' operations over the slowest rank's seconds; `whole`: to the end of `paths`, however long it takes."""
+    comm.barrier()
+    done, started, seconds = 0, time.perf_counter(), 0.0
+    for path in paths:
+        operation(path)
+        done += 1
+        seconds = time.perf_counter() - started
+        if not whole and (done >= OPERATIONS or seconds >= SECONDS):
+            break
+    everybody = comm.allgather((done, seconds))
+    return float(sum(each for each, _ in everybody) / max(each for _, each in everybody))

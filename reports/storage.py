@@ -1,0 +1,185 @@
+"""What `dlio-bench storage` found: rates from trials, the ceiling, marks, text. Pure functions over its JSON."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jsonschema
+
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.reports.words import format_share, plural
+from dlio_bench.units import format_bytes
+
+Document = Mapping[str, Any]
+
+SCHEMA = "dlio-bench/storage/1"
+NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
+MOST_SPREAD = 0.20  # (max - min) / median of the trials: beyond it a row is noisy
+FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
+# Samples of about one size have one ceiling. The view of a sample that a workload reads is smaller than the stored
+# sample (CDB: 17.7 of 60.2 MB), and the two must still count as one size.
+COMPARABLE = 4.0
+WIDTH = 80
+OPEN_NOTE = (
+    "Opens find directory entries in the kernel's cache, which cannot be dropped without root; storage behind a "
+    "network may answer the first open of a file more slowly."
+)
+
+
+def complete(draft: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a draft, whose rows have "trials": rates, marks and the ceiling added. All rates a second.
+
+    draft["reads"]: {"pattern", "ranks", "threads", "trials": [{"bytes", "seconds", "device_bytes", ...}]};
+    draft["metadata"]: {"operation", "ranks", "trials": [operations a second]}. ValueError when it breaks this contract.
+    """
+    reads = sorted((_read_row(row) for row in draft["reads"]), key=lambda row: str(row["pattern"]), reverse=True)
+    rates = [{**row, **_summary(row["trials"])} for row in draft["metadata"]]
+    best = max(reads, key=lambda row: float(row["median"]))
+    marks = []
+    if not draft["attestation"]["attested"]:
+        marks.append(NOT_ATTESTED)
+    if best["noisy"]:
+        marks.append(NOISY)
+    if draft["trials"] < FEWEST_TRIALS:
+        marks.append(FEW_TRIALS)
+    document = {
+        **draft,
+        "marks": marks,
+        "reads": reads,
+        "metadata": {"note": OPEN_NOTE, "rates": rates},
+        "ceiling": {key: best[key] for key in ("pattern", "ranks", "threads", "median", "min", "max", "noisy")},
+    }
+    if fault := _fault(document):
+        raise ValueError(f"the document does not follow {SCHEMA}: {fault}")
+    return document
+
+
+def validate(document: Any, name: str = "the storage document") -> dict[str, Any]:
+    """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
+    named = document.get("schema") if isinstance(document, dict) else None
+    if named != SCHEMA:
+        raise DataError(
+            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
+            "storage --out, or use the version of dlio-bench that wrote this one."
+        )
+    if fault := _fault(document):
+        raise DataError(f"'{name}' does not follow {SCHEMA}: {fault}. Measure again with dlio-bench storage.")
+    return dict(document)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"'{path}' could not be read: {error.strerror}. Name a file written by --out."
+        ) from error
+    try:
+        document = json.loads(content)
+    except ValueError as error:
+        raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench storage --out.") from error
+    return validate(document, str(path))
+
+
+def ceiling_for(document: Document, sample_bytes: float) -> float | None:
+    """Bytes a second: the best cold random rate, for readers that take samples of `sample_bytes` one at a time.
+
+    None where the document does not say: measured warm, the cache not attested, or samples of another size (beyond a
+    factor of COMPARABLE either way).
+    """
+    if document["cache"] != "cold" or not document["attestation"]["attested"] or sample_bytes <= 0:
+        return None
+    ratio = document["sample_bytes"] / sample_bytes
+    if not 1 / COMPARABLE <= ratio <= COMPARABLE:
+        return None
+    return max((float(row["median"]) for row in document["reads"] if row["pattern"] == "random"), default=None)
+
+
+def render(document: Document) -> str:
+    """The document as text ending in a newline; no line is longer than 80 columns, long paths excepted."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Document) -> Iterator[str]:
+    mount = document["mount"]
+    yield f"storage  {document['folder']}" + (f"  ({mount['type']} on {mount['source']})" if mount else "")
+    size = format_bytes(document["sample_bytes"])
+    made = "made for this" if document["made"] else "of the dataset"
+    yield from _wrapped(
+        f"{plural(document['files'], 'file')} of {format_bytes(document['file_bytes'])} {made}, "
+        f"{plural(document['samples'], 'sample')} of {size}"
+    )
+    yield from _wrapped(f"{document['cache']}: {document['attestation']['found']}")
+    if document["marks"]:
+        yield from _wrapped("  ".join(f"[{mark}]" for mark in document["marks"]))
+    yield ""
+    yield f"  {'pattern':<11}{'ranks':>5}{'threads':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}{'device':>10}"
+    yield from (_shown_row(row) for row in document["reads"])
+    if any(row["noisy"] for row in document["reads"]):
+        yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
+    yield ""
+    yield f"  {'operation':<16}{'ranks':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}"
+    for row in document["metadata"]["rates"]:
+        rates = "".join(f"{row[key]:>10.0f}/s" for key in ("median", "min", "max"))
+        yield f"  {row['operation']:<16}{row['ranks']:>8}{rates}{format_share(row['spread']):>8}"
+    yield from _wrapped(document["metadata"]["note"], indent=2)
+    yield ""
+    best = document["ceiling"]
+    what = f"random {size}" if best["pattern"] == "random" else "sequential"
+    yield (
+        f"ceiling {format_bytes(best['median'])}/s: {what}, {plural(best['ranks'], 'rank')} x "
+        f"{plural(best['threads'], 'thread')}, {document['cache']}, median of {document['trials']}"
+        + (" (noisy)" if best["noisy"] else "")
+    )
+
+
+def _shown_row(row: Mapping[str, Any]) -> str:
+    rates = "".join(f"{format_bytes(row[key]) + '/s':>12}" for key in ("median", "min", "max"))
+    device = "-" if row["device_bytes"] is None else format_bytes(row["device_bytes"])
+    spread = format_share(row["spread"]) + ("*" if row["noisy"] else "")
+    return f"  {row['pattern']:<11}{row['ranks']:>5}{row['threads']:>8}{rates}{spread:>8}{device:>10}"
+
+
+def _wrapped(words: str, indent: int = 9) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(words, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+
+
+def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its rates in bytes a second, of each trial too, and the median of what the device delivered."""
+    trials = [{**trial, "bytes_per_second": trial["bytes"] / trial["seconds"]} for trial in row["trials"]]
+    device = [trial["device_bytes"] for trial in trials]
+    found = _summary([trial["bytes_per_second"] for trial in trials])
+    return {
+        **row,
+        **found,
+        "noisy": found["spread"] > MOST_SPREAD,
+        "device_bytes": None if None in device else median(device),
+        "trials": trials,
+    }
+
+
+def _summary(rates: Sequence[float]) -> dict[str, float]:
+    """Median, extremes and (max - min) / median of the trials."""
+    centre = median(rates)
+    return {"median": centre, "min": min(rates), "max": max(rates), "spread": (max(rates) - min(rates)) / centre}
+
+
+@cache
+def _validator() -> Any:
+    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/storage-1.json").read_text("utf-8"))
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _fault(document: Document) -> str | None:
+    """Where and how a document breaks the schema, or None."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
+    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

@@ -1,0 +1,226 @@
+"""`dlio-bench storage` with one rank, on real files: what it tells, and that nothing of it stays."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.ceiling.attestation import attestation
+from dlio_bench.harness.ceiling.folder import NAME, claimed
+from dlio_bench.reports import storage
+
+DLIO = [sys.executable, "-m", "dlio_bench"]
+SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
+LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
+
+
+def start(cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([*DLIO, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
+    process = start(cwd, *arguments)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def measured(cwd: Path, *arguments: str) -> dict[str, Any]:
+    return storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout))
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def test_cold_reads_come_from_the_device_and_leave_nothing(tmp_path: Path) -> None:
+    found = measured(tmp_path, ".", *SMALL)
+    assert files_in(tmp_path) == []
+    assert (found["folder"], found["made"], found["workload"]) == (str(tmp_path), True, None)
+    assert (found["files"], found["samples"], found["sample_bytes"]) == (1, 40, 100_000)
+    assert found["attestation"]["attested"], found["attestation"]
+    assert "FEW TRIALS" in found["marks"]
+    kinds = [(row["pattern"], row["ranks"], row["threads"]) for row in found["reads"]]
+    assert kinds == [("sequential", 1, 1), ("sequential", 1, 2), ("random", 1, 1), ("random", 1, 2)]
+    for row in found["reads"]:
+        assert len(row["trials"]) == 2
+        assert all(trial["bytes"] == 4_000_000 for trial in row["trials"])
+        assert all(trial["resident_share"] <= 0.01 for trial in row["trials"])
+        # two threads at once may fetch a few pages at the border of two samples together
+        assert row["device_bytes"] >= 4_000_000
+    assert found["ceiling"]["median"] == max(row["median"] for row in found["reads"])
+    operations = [row["operation"] for row in found["metadata"]["rates"]]
+    assert operations == ["open+fstat+close", "create", "unlink"]
+
+
+def test_warm_reads_do_not(tmp_path: Path) -> None:
+    found = measured(tmp_path, ".", *SMALL, "--cache", "warm")
+    assert found["attestation"]["attested"], found["attestation"]
+    assert all(trial["resident_share"] >= 0.95 for row in found["reads"] for trial in row["trials"])
+    assert all(row["device_bytes"] == 0 for row in found["reads"])
+    assert storage.ceiling_for(found, 100_000) is None
+
+
+def test_the_text_fits_and_the_json_goes_to_a_file(tmp_path: Path) -> None:
+    where = tmp_path / "disk"
+    where.mkdir()
+    done = dlio(tmp_path, "storage", "disk", *SMALL, "--out", "new/ceiling.json")
+    assert files_in(where) == []
+    document = storage.load(tmp_path / "new" / "ceiling.json")
+    assert done.stdout == storage.render(document)
+    assert max(len(line) for line in done.stdout.splitlines()[1:]) <= 80
+
+
+@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Path) -> None:
+    dlio(tmp_path, "generate", workload, "--tiny", "--files", "20", "--out", "set")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()}
+    found = measured(tmp_path, "--data", "set", "--ranks", "1", "--threads", "1,2", "--trials", "1")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()} == before
+    assert files_in(tmp_path) == [tmp_path / "set"]
+    dataset = open_dataset(tmp_path / "set")
+    assert not found["made"]
+    assert (found["files"], found["samples"]) == (len(dataset.training_files), dataset.training_samples)
+    stored = sum(entry.bytes for entry in dataset.training_files)
+    by_pattern = {row["pattern"]: row["trials"][0]["bytes"] for row in found["reads"]}
+    assert by_pattern["sequential"] == stored
+    assert 0.5 * stored < by_pattern["random"] <= stored
+    assert [row["operation"] for row in found["metadata"]["rates"]] == ["open+fstat+close"]
+    less = measured(tmp_path, ".", "--data", "set", "--size", str(stored // 2), "--threads", "1", "--ranks", "1")
+    assert 1 <= less["files"] <= max(1, found["files"] // 2)
+    assert files_in(tmp_path) == [tmp_path / "set"]
+
+
+def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    dlio(tmp_path, "generate", "cdb", "--tiny", "--files", "4", "--out", "set")
+    next((tmp_path / "set").glob("*.h5")).unlink()
+    assert "is not whole" in dlio(tmp_path, "storage", "--data", "set", status=5).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("sign", "arguments"),
+    [("file-0000000", ("--size", "500MB", "--ranks", "1")), ("empty", LONG)],
+    ids=["write", "read"],
+)
+def test_an_interruption_leaves_nothing(number: int, sign: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    process = start(tmp_path, "storage", ".", *arguments)
+    wait_for(tmp_path / NAME / sign, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 4, out + err
+    assert "Interrupted" in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert files_in(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    process = start(tmp_path, "storage", ".", *LONG)
+    wait_for(tmp_path / NAME / "empty", process)
+    process.kill()
+    process.communicate(timeout=30)
+    assert (tmp_path / NAME / "file-0000000").exists()
+    dlio(tmp_path, "storage", ".", *SMALL)
+    assert files_in(tmp_path) == []
+
+
+def test_two_processes_do_not_measure_in_one_folder(tmp_path: Path) -> None:
+    with claimed(tmp_path) as place:
+        (place / "file-0").touch()
+        assert "Another process" in dlio(tmp_path, "storage", ".", *SMALL, status=4).stderr
+        assert (place / "file-0").exists()
+    assert files_in(tmp_path) == []
+
+
+def test_somebody_elses_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "thesis.tex").write_text("dear")
+    assert "thesis.tex" in dlio(tmp_path, "storage", ".", *SMALL, status=2).stderr
+    assert (tmp_path / NAME / "thesis.tex").read_text() == "dear"
+    (tmp_path / NAME / "thesis.tex").rename(tmp_path / "thesis.tex")
+    (tmp_path / NAME).rmdir()
+    (tmp_path / NAME).write_text("a file")
+    assert "is a file" in dlio(tmp_path, "storage", ".", *SMALL, status=2).stderr
+
+
+def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path) -> None:
+    def fail(told: str) -> None:
+        with claimed(tmp_path) as place:
+            for name in ("work", "empty"):
+                (place / name).mkdir()
+            (place / "file-0").touch()
+            raise EnvironmentFailure(told.format(place))
+
+    with pytest.raises(EnvironmentFailure):
+        fail("the whole is in {}/work/launcher.log")
+    assert [path.name for path in files_in(tmp_path / NAME)] == ["work"]
+    with pytest.raises(EnvironmentFailure):
+        fail("no space")
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Name a folder"),
+        (("none",), "none does not exist"),
+        (("file",), "file is not a folder"),
+        ((".", "--workload", "cbd"), "Did you mean 'cdb'"),
+        ((".", "--workload", "cdb", "--sample-size", "1MB"), "Give one of them"),
+        ((".", "--sample-size", "0"), "--sample-size 0"),
+        ((".", "--sample-size", "big"), "'big' is not a size"),
+        ((".", "--sample-size", "1MB", "--size", "3MB"), "8 readers need at least a sample of 1 MB each"),
+        ((".", "--sample-size", "10TB", "--size", "200TB"), "need 200 TB"),
+        ((".", "--threads", "two"), "--threads 'two'"),
+        ((".", "--threads", "0"), "--threads '0'"),
+        ((".", "--ranks", "2,2"), "--ranks '2,2'"),
+        ((".", "--ranks", "-1"), "--ranks"),
+        ((".", "--trials", "0"), "--trials 0"),
+        ((".", "--size", "0"), "--size 0"),
+        ((".", "--cache", "cool"), "cold or warm"),
+        ((".", "--ranks", "2", "--launcher", "local"), "local"),
+        ((".", "--launcher", "telnet"), "telnet"),
+        ((".", "--out", "folder"), "--out folder is a folder"),
+        (("--data", "none"), "no dataset folder"),
+        (("--data", "folder"), "no manifest.json"),
+    ],
+)
+def test_what_cannot_be_is_answered_in_one_paragraph(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    status = {"need 200 TB": 4, "no manifest.json": 5}.get(says, 2)
+    done = dlio(tmp_path, "storage", *arguments, status=status)
+    assert says in done.stderr
+    assert [path.name for path in files_in(tmp_path)] == ["file", "folder"]
+
+
+def test_a_cache_that_proves_nothing_is_not_attested() -> None:
+    seen = {"resident_share": 0.0, "attestable": True, "memory_backed": False, "note": None}
+    full, hidden = seen | {"resident_share": 1.0}, seen | {"attestable": False, "note": "nfs keeps data"}
+    in_memory = seen | {"memory_backed": True, "attestable": False, "note": "tmpfs"}
+    assert attestation("cold", [seen, seen])["attested"]
+    assert not attestation("cold", [seen, seen | {"resident_share": 0.02}])["attested"]
+    assert not attestation("cold", [seen, hidden])["attested"]
+    assert "nfs keeps data" in attestation("cold", [seen, hidden])["found"]
+    assert not attestation("cold", [in_memory])["attested"]
+    assert attestation("warm", [full])["attested"]
+    assert attestation("warm", [in_memory])["attested"]
+    assert not attestation("warm", [full, seen | {"resident_share": 0.9}])["attested"]
+    assert not attestation("warm", [hidden])["attested"]
+
+
+def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)

@@ -1,0 +1,133 @@
+"""The storage document: medians, marks, the ceiling and what it is good for, as text and against its schema."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.reports import storage
+
+BYTES = 1_000_000_000
+
+
+def read_row(
+    pattern: str, ranks: int, threads: int, seconds: list[float], device: int | None = BYTES
+) -> dict[str, Any]:
+    seen = {"resident_share": 0.0, "attestable": True, "memory_backed": False, "note": None}
+    trials = [{"bytes": BYTES, "seconds": each, "device_bytes": device, **seen} for each in seconds]
+    return {"pattern": pattern, "ranks": ranks, "threads": threads, "trials": trials}
+
+
+def draft(**changes: Any) -> dict[str, Any]:
+    return {
+        "schema": storage.SCHEMA, "created": "2026-11-21T01:40:00+00:00", "version": "0.1.0", "folder": "/scratch",
+        "mount": {"point": "/", "type": "ext4", "source": "/dev/vda", "options": ["rw"]}, "hosts": ["node01"],
+        "workload": "cdb", "made": True, "seed": 7, "files": 16, "file_bytes": 60_000_000, "samples": 16,
+        "sample_bytes": 60_000_000, "cache": "cold", "trials": 5,
+        "attestation": {"attested": True, "found": "page cache dropped before each trial"},
+        "reads": [
+            read_row("sequential", 1, 1, [1.0, 1.01, 0.99, 1.0, 1.02]),
+            read_row("random", 1, 1, [0.8, 0.81, 0.79, 0.8, 0.82]),
+            read_row("sequential", 2, 2, [0.625, 0.62, 0.63, 0.61, 0.64]),
+            read_row("random", 2, 2, [0.5, 0.49, 0.51, 0.505, 0.495]),
+        ],
+        "metadata": [{"operation": "open+fstat+close", "ranks": 1, "trials": [9000.0, 10000.0, 11000.0]}],
+    } | changes  # fmt: skip
+
+
+def test_the_ceiling_is_the_row_with_the_highest_median() -> None:
+    document = storage.complete(draft())
+    assert document["ceiling"] == {
+        "pattern": "random", "ranks": 2, "threads": 2, "median": 2e9, "min": BYTES / 0.51, "max": BYTES / 0.49,
+        "noisy": False,
+    }  # fmt: skip
+    assert document["marks"] == []
+    assert document["metadata"]["rates"][0]["median"] == 10000
+    assert [row["pattern"] for row in document["reads"]] == ["sequential", "sequential", "random", "random"]
+    assert storage.validate(json.loads(json.dumps(document))) == document
+
+
+def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
+    reads = [read_row("random", 1, 1, [0.4, 0.5, 0.6])]
+    unproven = {"attested": False, "found": "not attestable: nfs"}
+    document = storage.complete(draft(reads=reads, trials=3, attestation=unproven))
+    assert document["marks"] == ["CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"]
+    shown = storage.render(document)
+    assert "[CACHE NOT ATTESTED]  [NOISY]  [FEW TRIALS]" in shown
+    assert "42 %*" in shown
+    assert shown.endswith("median of 3 (noisy)\n")
+
+
+def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
+    shown = storage.render(storage.complete(draft()))
+    assert shown.splitlines()[:10] == [
+        "storage  /scratch  (ext4 on /dev/vda)",
+        "         16 files of 60 MB made for this, 16 samples of 60 MB",
+        "         cold: page cache dropped before each trial",
+        "",
+        "  pattern    ranks threads      median         min         max  spread    device",
+        "  sequential     1       1      1 GB/s    980 MB/s   1.01 GB/s   3.0 %      1 GB",
+        "  sequential     2       2    1.6 GB/s   1.56 GB/s   1.64 GB/s   4.8 %      1 GB",
+        "  random         1       1   1.25 GB/s   1.22 GB/s   1.27 GB/s   3.7 %      1 GB",
+        "  random         2       2      2 GB/s   1.96 GB/s   2.04 GB/s   4.0 %      1 GB",
+        "",
+    ]
+    assert "  open+fstat+close       1     10000/s      9000/s     11000/s    20 %" in shown
+    assert "without root" in shown
+    assert shown.endswith("\nceiling 2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5\n")
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_device_that_tells_nothing_is_a_dash() -> None:
+    document = storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
+    assert document["reads"][0]["device_bytes"] is None
+    shown = storage.render(document)
+    assert shown.startswith("storage  /scratch\n")
+    assert "0.0 %         -\n" in shown
+    assert "ceiling 1 GB/s: sequential, 1 rank x 1 thread," in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "sample_bytes", "found"),
+    [
+        ({}, 60e6, 2e9),
+        ({}, 17.7e6, 2e9),  # the view of a CDB sample
+        ({}, 10e6, None),
+        ({}, 300e6, None),
+        ({}, 0, None),
+        ({"cache": "warm"}, 60e6, None),
+        ({"attestation": {"attested": False, "found": "nfs"}}, 60e6, None),
+        ({"reads": [read_row("sequential", 1, 1, [1.0] * 5)]}, 60e6, None),
+        ({"reads": [read_row("sequential", 1, 1, [0.1] * 5), read_row("random", 1, 1, [1.0] * 5)]}, 60e6, 1e9),
+    ],
+)
+def test_a_run_is_held_against_the_best_cold_random_rate_of_its_sample_size(
+    changes: dict[str, Any], sample_bytes: float, found: float | None
+) -> None:
+    assert storage.ceiling_for(storage.complete(draft(**changes)), sample_bytes) == found
+
+
+def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
+    document = storage.complete(draft())
+    path = tmp_path / "ceiling.json"
+    path.write_text(json.dumps(document))
+    assert storage.load(path) == document
+    with pytest.raises(DataError, match="of schema 'dlio-bench/result/1'"):
+        storage.validate(document | {"schema": "dlio-bench/result/1"})
+    with pytest.raises(DataError, match="of schema None"):
+        storage.validate([])
+    broken = copy.deepcopy(document)
+    broken["reads"][0]["median"] = "fast"
+    with pytest.raises(DataError, match=r"reads\[0\].median"):
+        storage.validate(broken)
+    del broken["ceiling"]
+    path.write_text(json.dumps(document)[:-9])
+    with pytest.raises(DataError, match="is not JSON"):
+        storage.load(path)
+    with pytest.raises(UsageError, match="does not exist"):
+        storage.load(tmp_path / "none.json")
+    with pytest.raises(ValueError, match="does not follow"):
+        storage.complete(draft(seed="seven"))
