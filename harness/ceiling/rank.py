@@ -32,21 +32,28 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     buffers = reading.buffers(max(job.threads), size)
     kinds = [(pattern, threads) for threads in job.threads for pattern in PATTERNS]
     trials: dict[tuple[str, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
-    operations: dict[str, list[float]] = {}
+    operations: dict[str, list[float]] = {metadata.OPEN: [], metadata.CREATE: []}
+    made: list[list[str]] = []
     for number in range(job.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
         for pattern, threads in kinds:
             if comm.rank == 0:
                 tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
             trials[pattern, threads].append(_trial(job, files, comm, pattern, buffers[:threads], number))
-        for name, rate in metadata.rates(comm, files.paths, job.creates_in).items():
-            operations.setdefault(name, []).append(rate)
+        operations[metadata.OPEN].append(metadata.opens(comm, files.paths))
+        if job.creates_in is not None:
+            rate, names = metadata.creates(comm, Path(job.creates_in), number)
+            operations[metadata.CREATE].append(rate)
+            made.append(names)
+    operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
     return {
         "reads": [
             {"pattern": pattern, "ranks": job.ranks, "threads": threads, "trials": found}
             for (pattern, threads), found in trials.items()
         ],
-        "metadata": [{"operation": name, "ranks": job.ranks, "trials": found} for name, found in operations.items()],
+        "metadata": [
+            {"operation": name, "ranks": job.ranks, "trials": found} for name, found in operations.items() if found
+        ],
         "hosts": sorted(set(comm.allgather(host_name()))),
     }
 

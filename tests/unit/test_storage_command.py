@@ -129,6 +129,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     process.kill()
     process.communicate(timeout=30)
     assert (tmp_path / NAME / "file-0000000").exists()
+    (tmp_path / NAME / "empty" / "0-0-0").touch()  # of the name that the next one makes first
     dlio(tmp_path, "storage", ".", *SMALL)
     assert files_in(tmp_path) == []
 
