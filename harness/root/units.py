@@ -9,6 +9,8 @@ _FACTORS = {unit.lower(): 1000**power for power, unit in enumerate(_DECIMAL)} | 
     unit.lower(): 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1)
 }
 
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
 
 def format_bytes(count: float) -> str:
     """Bytes as a short decimal figure: 60171786 -> '60.2 MB'."""
@@ -42,3 +44,22 @@ def parse_bytes(text: str) -> int:
             f"'{text}' is not a size. Write a number and a unit, such as 500MB (1e6 bytes) or 4GiB (2^30 bytes)."
         )
     return int(float(match[1]) * factor)
+
+
+def parse_rate(text: str) -> int:
+    """'400MB/s' -> 400_000_000 bytes a second; '/s' may be left out. Raises UsageError."""
+    try:
+        return parse_bytes(text.strip().removesuffix("/s"))
+    except UsageError:
+        raise UsageError(
+            f"'{text}' is not a rate. Write bytes a second with a unit, such as 400MB/s (1e6 bytes) or 2GiB/s."
+        ) from None
+
+
+def parse_seconds(text: str) -> float:
+    """'0.3ms' -> 0.0003, '2 s' -> 2.0, '0' -> 0.0. A time other than 0 needs its unit. Raises UsageError."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    unit = match and (match[2].lower() or ("s" if float(match[1]) == 0 else ""))
+    if match is None or unit not in _SECONDS:
+        raise UsageError(f"'{text}' is not a time. Write a number and a unit (ns, us, ms, s, min, h), such as 0.3ms.")
+    return float(match[1]) * _SECONDS[unit]

@@ -1,0 +1,67 @@
+"""The client cache of one node, as bookkeeping: which pages of which files it would hold. It holds no bytes."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import NamedTuple
+
+PAGE = 4096  # bytes
+BLOCK = 1 << 20  # bytes: what is remembered, and forgotten, together
+
+
+class Taken(NamedTuple):
+    """How many of the asked bytes were in the cache, and how many were not; their sum is what was asked."""
+
+    hit: int
+    missed: int
+
+
+class ClientCache:
+    """Blocks of 1 MiB, each with a bit for each of its 256 pages, the least recently used of them forgotten first.
+
+    Holds `capacity` bytes at most; 0 = none. A block is as large as its pages that were read. Time is O(1) for each
+    block touched. Not locked.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._blocks: OrderedDict[tuple[Hashable, int], int] = OrderedDict()  # oldest first -> bits of pages held
+        self._used = 0  # pages
+
+    @property
+    def used(self) -> int:
+        """Bytes of the pages held."""
+        return self._used * PAGE
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._blocks.clear()
+        self._used = 0
+
+    def take(self, file: Hashable, offset: int, length: int) -> Taken:
+        """Read `length` bytes of `file` at `offset`: count what is held, then hold all of it, while there is room."""
+        if self._capacity == 0 or length <= 0:
+            return Taken(0, max(length, 0))
+        hit, end = 0, offset + length
+        for block in range(offset // BLOCK, (end - 1) // BLOCK + 1):
+            first = max(offset - block * BLOCK, 0)  # bytes from the block's start
+            last = min(end - block * BLOCK, BLOCK)
+            hit += self._touch((file, block), first, last)
+        return Taken(hit, length - hit)
+
+    def _touch(self, key: tuple[Hashable, int], first: int, last: int) -> int:
+        """Bytes first..last of a block that were held; all its touched pages are held from now on."""
+        low, high = first // PAGE, (last - 1) // PAGE
+        asked = (1 << (high + 1)) - (1 << low)
+        held = self._blocks.get(key, 0)
+        found = held & asked
+        hit = found.bit_count() * PAGE
+        if found >> low & 1:  # of the first and the last page only a part may be asked for
+            hit -= first - low * PAGE
+        if found >> high & 1:
+            hit -= (high + 1) * PAGE - last
+        self._used += asked.bit_count() - found.bit_count()
+        self._blocks[key] = held | asked
+        self._blocks.move_to_end(key)
+        while self._used * PAGE > self._capacity:
+            self._used -= self._blocks.popitem(last=False)[1].bit_count()
+        return hit

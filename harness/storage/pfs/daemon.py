@@ -1,0 +1,70 @@
+"""The process behind one emulated mount: `python -P -m dlio_bench.harness.storage.pfs.daemon CONFIG.json`.
+
+Loads no NumPy and ends with the process that started it. The configuration's keys are the arguments of `Config`.
+"""
+
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.storage.pfs.board import READY, Board
+from dlio_bench.harness.storage.pfs.bucket import SharedBucket
+from dlio_bench.harness.storage.pfs.node import Node
+from dlio_bench.harness.storage.pfs.passthrough import serve
+from dlio_bench.harness.storage.pfs.spec import from_dict
+
+_LOOK_SECONDS = 0.025
+_GRACE_SECONDS = 2.0  # for requests under way when the parent is gone
+_PR_SET_TIMERSLACK = 29  # prctl(2)
+
+
+@dataclass(frozen=True)
+class Config:
+    """spec: `PfsSpec` as a dict. source: the folder shown. mount: where. node: whose row of the board.
+
+    bucket: the file of the shared rate. parent: the process id with which the daemon ends.
+    """
+
+    spec: dict[str, Any]
+    source: str
+    mount: str
+    board: str
+    node: int
+    bucket: str
+    parent: int
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(asdict(self)))
+
+
+def main(config_path: Path) -> None:
+    """Serve one mount until told to end."""
+    config = Config(**json.loads(config_path.read_text()))
+    spec = from_dict(config.spec)
+    # Sleeps end within 1 ns of timer slack instead of 50 us; threads made later, libfuse's among them, inherit it.
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    board = Board.open(Path(config.board))
+    row = board.row(config.node)
+    node = Node(spec, SharedBucket(Path(config.bucket), spec.bandwidth), row)
+    threading.Thread(target=_watch, args=(node, config.parent), daemon=True).start()
+    serve(Path(config.source), Path(config.mount), node, row[READY : READY + 1])
+
+
+def _watch(node: Node, parent: int) -> None:
+    """Empty the cache when asked; end when the parent is gone, even if requests would still wait for long."""
+    while os.getppid() == parent:
+        node.drop_if_asked()
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

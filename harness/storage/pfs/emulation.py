@@ -1,0 +1,169 @@
+"""Starting and ending an emulated parallel file system: one mount for each virtual node, gone when `with` is left."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.harness.storage import mounts
+from dlio_bench.harness.storage.pfs import passthrough
+from dlio_bench.harness.storage.pfs.board import READY, Board
+from dlio_bench.harness.storage.pfs.bucket import SharedBucket
+from dlio_bench.harness.storage.pfs.daemon import Config
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, to_dict
+
+_PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
+_GRACE = 2.0  # seconds for all daemons to end when asked
+_LOOK = 0.01
+_INSTALL = (
+    "Install FUSE 3 (Debian and Ubuntu: apt-get install fuse3; RHEL: dnf install fuse3; SUSE: zypper install fuse3), "
+    "and start a container with --device /dev/fuse --cap-add SYS_ADMIN"
+)
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """mounts: the folder that each node reads, in order of nodes. board: the file for `Board.open`."""
+
+    mounts: tuple[Path, ...]
+    board: Path
+
+
+def available() -> str | None:
+    """Why no file system can be emulated here, with the fix; None when it can. Quick, for it mounts nothing."""
+    lacking = []
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        lacking.append("/dev/fuse")
+    if shutil.which("fusermount3") is None:
+        lacking.append("fusermount3")
+    if passthrough.library() is None:
+        lacking.append("libfuse3")
+    if lacking:
+        return f"No {' and no '.join(lacking)} that this user may use. {_INSTALL}."
+    if find_spec("mfusepy") is None:
+        return "The Python package mfusepy is missing: pip install 'mfusepy>=3.1'."
+    return None
+
+
+@contextmanager
+def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Emulation]:
+    """Mount `source` once for each of `nodes` virtual nodes in the folder `work`, each as slow as `spec` says.
+
+    However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
+    process is killed, the daemons end and unmount by themselves. To be called from a thread that outlives the block.
+    Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s.
+    """
+    if reason := available():
+        raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
+    if not source.is_dir():
+        raise EnvironmentFailure(f"'{source}' is not a folder that can be mounted. Give the folder of a dataset.")
+    if nodes < 1:
+        raise EnvironmentFailure(f"A parallel file system for {nodes} nodes cannot be emulated; ask for at least one.")
+    source, work = source.resolve(), work.resolve()
+    made_work = not work.exists()
+    work.mkdir(parents=True, exist_ok=True)
+    points = tuple(work / f"node-{node}" for node in range(nodes))
+    board, bucket = work / "board", work / "bucket"
+    daemons: list[subprocess.Popen[bytes]] = []
+    try:
+        Board.create(board, nodes)
+        SharedBucket.create(bucket)
+        for node, point in enumerate(points):
+            point.mkdir()
+            config = Config(to_dict(spec), str(source), str(point), str(board), node, str(bucket), os.getpid())
+            config.write(_config(point))
+            daemons.append(_start(point))
+        _await(board, points, daemons)
+        yield Emulation(points, board)
+    finally:
+        _end(points, daemons)
+        for point in points:
+            _config(point).unlink(missing_ok=True)
+            _log(point).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                point.rmdir()
+        board.unlink(missing_ok=True)
+        bucket.unlink(missing_ok=True)
+        if made_work:
+            with contextlib.suppress(OSError):  # somebody else keeps files there
+                work.rmdir()
+
+
+def _config(point: Path) -> Path:
+    return point.with_suffix(".json")
+
+
+def _log(point: Path) -> Path:
+    return point.with_suffix(".log")
+
+
+def _start(point: Path) -> "subprocess.Popen[bytes]":
+    """A daemon in a session of its own: Ctrl-C is for the command, which ends its daemons last."""
+    with _log(point).open("wb") as log:
+        return subprocess.Popen(
+            python_command("dlio_bench.harness.storage.pfs.daemon", str(_config(point))),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
+        )
+
+
+def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
+    """Until every daemon has heard from the kernel that its mount is there."""
+    deadline = time.monotonic() + _PATIENCE
+    with Board.open(board) as open_board:
+        waiting = list(range(len(points)))
+        while waiting:
+            node = waiting[0]
+            with open_board.row(node) as row:
+                answers = row[READY] != 0
+            if answers:
+                waiting.pop(0)
+                continue
+            status = daemons[node].poll()
+            if status is not None or time.monotonic() > deadline:
+                what = f"did not answer within {_PATIENCE:.0f} s" if status is None else f"ended with status {status}"
+                said = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
+                raise EnvironmentFailure(
+                    f"The emulated file system of node {node} at '{points[node]}' {what}. It said: "
+                    f"{said or '(nothing)'}. If it may not mount: {_INSTALL}."
+                )
+            time.sleep(_LOOK)
+
+
+def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
+    """Politely, then by force; then take away by force what is still mounted. Never waits for a reader."""
+    for daemon in daemons:
+        daemon.terminate()
+    deadline = time.monotonic() + _GRACE
+    for daemon in daemons:
+        try:
+            daemon.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+    deadline = time.monotonic() + _GRACE  # for fusermount3, which unmounts for a killed daemon
+    while left := mounted(points):
+        for point in left if time.monotonic() > deadline else ():
+            subprocess.run(["fusermount3", "-u", "-z", "-q", str(point)], check=False, stderr=subprocess.DEVNULL)
+        if time.monotonic() > deadline + _GRACE:
+            return
+        time.sleep(_LOOK)
+
+
+def mounted(points: tuple[Path, ...]) -> list[Path]:
+    """Those of `points` where something is mounted, by the kernel's own list: the mounts themselves are not touched."""
+    here = {mount.point for mount in mounts.parse_mountinfo(Path("/proc/self/mountinfo").read_text())}
+    return [point for point in points if str(point) in here]

@@ -1,0 +1,169 @@
+"""One node's side of the emulated file system: what a read costs, counted and waited for. Knows nothing of FUSE.
+
+A read takes its bytes from the client cache and the rest from the file system. The rest first takes the node's own
+link, and when its turn comes there the link that all nodes share, as a client sends a request when it can; so a node
+that asks for much at once does not keep the shared link from others. Latency is added after that and occupies no link:
+requests overlap in it. The real bytes are copied in the meantime; a read that is slower than the emulated time takes as
+long as it takes.
+
+Two simplifications: bytes count as cached from the moment they are asked for, and a read that is partly cached takes
+the longer of its two parts.
+"""
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlio_bench.harness.storage.pfs.board import CACHE_BYTES, DROP_ASKED, DROP_DONE, OPENS, PFS_BYTES, REQUESTS
+from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket
+from dlio_bench.harness.storage.pfs.cache import ClientCache
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+
+REQUEST = 1 << 20  # bytes: the largest request the kernel sends, and what one `request_seconds` is charged for
+PAGE = 4096
+# Seconds that a request is on its way between reader and daemon; 26 us for 4 KiB, 72 us for 256 KiB were measured.
+TRANSPORT = 60e-6
+_CALLERS = 1024  # threads that are remembered; a forgotten one only loses its credit
+
+FileKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A source file that is open: its descriptor, its identity (device, inode, time of change in ns), its bytes."""
+
+    fd: int
+    key: FileKey
+    size: int
+
+
+class _Caller:
+    """What is remembered of a reading thread.
+
+    due: when its last call should have returned. late: seconds that it returned after that. end: (file, offset) where
+    its last read ended when that may be a piece that the kernel cut from a larger one. room: bytes left of its last
+    started MiB.
+    """
+
+    __slots__ = ("due", "end", "late", "room")
+
+    def __init__(self, now: float) -> None:
+        self.due = now
+        self.late = 0.0
+        self.end: tuple[FileKey, int] | None = None
+        self.room = 0
+
+
+class Node:
+    """Charges opens and reads of one node. May be called by many threads; `row` is the node's row of the board."""
+
+    def __init__(
+        self,
+        spec: PfsSpec,
+        shared: SharedBucket,
+        row: memoryview,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._spec = spec
+        self._shared = shared
+        self._row = row
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._cache = ClientCache(spec.cache_bytes)
+        self._link = LocalBucket(spec.per_node)
+        self._memory = LocalBucket(spec.cache_bandwidth)
+        self._callers: OrderedDict[int, _Caller] = OrderedDict()
+
+    def open(self, path: str, caller: int) -> OpenFile:
+        """Open a source file for reading. OSError as the source has it; a failed open takes its latency too."""
+        due = self._clock() + self._spec.open_seconds
+        with self._lock:
+            who, _ = self._who(caller)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            self._wait(who, due)
+        status = os.fstat(fd)
+        with self._lock:
+            self._row[OPENS] += 1
+        return OpenFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), status.st_size)
+
+    def read(self, file: OpenFile, offset: int, out: memoryview, caller: int) -> int:
+        """Fill `out` with the file's bytes from `offset`; returns how many there were. OSError as the source has it.
+
+        `caller` tells the reading threads apart: what wake-ups cost one of them is given back to it.
+        """
+        count = max(min(len(out), file.size - offset), 0)
+        now = self._clock()
+        with self._lock:
+            who, late = self._who(caller)
+            continues = who.end == (file.key, offset)
+            # Of the time since the thread's last call, all was ours when the kernel cut one read into pieces; else what
+            # that call was late, and the way to the reader and back.
+            credit = min(max(now - who.due, 0.0), SLACK if continues else late + TRANSPORT)
+            hit, missed = self._cache.take(file.key, offset, count)
+            started = _started(who, missed, continues)
+            # The kernel cuts a large read at 256 pages: into whole MiB, but for less than a page of the first piece
+            # when the reader's memory does not begin at a page.
+            who.end = (file.key, offset + count) if count > REQUEST - PAGE else None
+            due = self._memory.reserve(hit, now, credit).end if hit else now
+            link = self._link.reserve(missed, now, credit) if missed else None
+        if link:
+            if link.start > now:
+                self._until(link.start)
+                now = self._clock()
+                credit = now - link.start
+            network = self._shared.reserve(missed, now, credit)
+            due = max(due, link.end, network.end) + started * self._spec.request_seconds
+        got = 0
+        while got < count and (step := os.preadv(file.fd, [out[got:count]], offset + got)):
+            got += step
+        self._wait(who, due)
+        with self._lock:
+            self._row[CACHE_BYTES] += min(hit, got)
+            self._row[PFS_BYTES] += got - min(hit, got)
+            self._row[REQUESTS] += started
+        return got
+
+    def drop_if_asked(self) -> None:
+        """Empty the cache when the board asks for it, and say so there."""
+        asked = self._row[DROP_ASKED]
+        if self._row[DROP_DONE] != asked:
+            with self._lock:
+                self._cache.clear()
+            self._row[DROP_DONE] = asked
+
+    def _who(self, caller: int) -> tuple[_Caller, float]:
+        """The thread's memory, and the lateness of its last call, which is given back once. Under the lock."""
+        who = self._callers.get(caller)
+        if who is None:
+            who = self._callers[caller] = _Caller(self._clock())
+            if len(self._callers) > _CALLERS:
+                self._callers.popitem(last=False)
+        else:
+            self._callers.move_to_end(caller)
+        late, who.late = who.late, 0.0
+        return who, min(late, SLACK)
+
+    def _wait(self, who: _Caller, due: float) -> None:
+        self._until(due)
+        who.due, who.late = due, max(self._clock() - due, 0.0)
+
+    def _until(self, moment: float) -> None:
+        """Sleep to `moment`, never less."""
+        while (left := moment - self._clock()) > 0:
+            self._sleep(left)
+
+
+def _started(who: _Caller, missed: int, continues: bool) -> int:
+    """Started MiB of `missed` bytes, after what the last one has room for when the kernel cut one read into pieces."""
+    room = who.room if continues else 0
+    beyond = max(missed - room, 0)
+    started = -(-beyond // REQUEST)
+    who.room = room - missed if beyond == 0 else started * REQUEST - beyond
+    return started

@@ -1,0 +1,123 @@
+"""The FUSE side: a read-only mount that shows a source folder and has every open and read charged by a `Node`.
+
+The only file that knows mfusepy (pure Python over libfuse 3), imported when a mount is served.
+
+Direct I/O: the kernel keeps no page of the files, so that each read comes here, in requests of up to 1 MiB. What
+follows from it: files can be mapped with MAP_PRIVATE only (MAP_SHARED gives ENODEV), and what is read through such a
+mapping is kept by the kernel and counted once only. Links in the source are followed and shown as what they lead to, so
+that no path leaves the mount. Names and attributes are kept by the kernel for a minute: the source is not to be changed
+while mounted.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.storage.pfs.node import Node, OpenFile
+
+LIBRARIES = ("libfuse3.so.3", "libfuse3.so.4")  # libfuse 3.0 to 3.16, and from 3.17 on
+NAME = "dlio-bench-pfs"  # the mount's source as `mount` shows it
+
+_KEPT_SECONDS = 60.0
+_THREADS = 64  # requests of one node that may wait at once; libfuse's own default of 10 would be a hidden limit
+_STAT = ("st_ino", "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks", "st_blksize")
+_TIMES = ("st_atime", "st_mtime", "st_ctime")
+_STATVFS = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree", "f_files", "f_frsize", "f_namemax")
+
+
+def library() -> str | None:
+    """The libfuse 3 that can be loaded here; None when there is none."""
+    for name in LIBRARIES:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return name
+    return None
+
+
+class _Operations:
+    """What libfuse asks for, in mfusepy's form. A missing operation is one that the kernel stops asking for."""
+
+    use_ns = True  # times are ns
+    flag_nopath = flag_nullpath_ok = True  # reads need no path: the kernel's handle is enough
+
+    def __init__(self, source: Path, node: Node, ready: "memoryview") -> None:
+        self._source = str(source)
+        self._node = node
+        self._ready = ready
+        self._open: dict[int, OpenFile] = {}
+        self._caller: Any = None
+
+    def init_with_config(self, _connection: Any, config: Any) -> None:
+        config.use_ino = 1
+        config.direct_io = 1
+        config.entry_timeout = config.attr_timeout = config.negative_timeout = _KEPT_SECONDS
+        self._ready[0] = os.getpid()
+
+    def getattr(self, path: str | None, handle: int | None = None) -> dict[str, int]:
+        found = os.fstat(handle) if path is None and handle is not None else os.stat(f"{self._source}{path}")  # noqa: PTH116
+        values = {name: getattr(found, name) for name in _STAT} | {
+            name: getattr(found, f"{name}_ns") for name in _TIMES
+        }
+        values["st_mode"] &= ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        return values
+
+    def readdir(self, path: str, _handle: int) -> list[str]:
+        return [".", "..", *os.listdir(f"{self._source}{path}")]  # noqa: PTH208 - names, not paths
+
+    def statfs(self, path: str) -> dict[str, int]:
+        found = os.statvfs(f"{self._source}{path}")
+        return {name: getattr(found, name) for name in _STATVFS}
+
+    def open(self, path: str, flags: int) -> int:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        file = self._node.open(f"{self._source}{path}", self._caller())
+        self._open[file.fd] = file
+        return file.fd
+
+    def read(self, handle: int, address: int, size: int, offset: int) -> int:
+        out = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+        return self._node.read(self._open[handle], offset, out, self._caller())
+
+    def release(self, _path: str | None, handle: int) -> int:
+        del self._open[handle]
+        os.close(handle)
+        return 0
+
+
+def serve(source: Path, mount: Path, node: Node, ready: "memoryview") -> None:
+    """Mount and answer until the mount is taken away or SIGTERM, SIGINT or SIGHUP comes; unmounts itself.
+
+    `ready[0]` becomes the process id when the mount answers. When this process is killed, a process of libfuse that
+    waits for that takes the mount away (auto_unmount). Raises RuntimeError when it cannot be mounted; libfuse has said
+    why on stderr.
+    """
+    os.environ.setdefault("FUSE_LIBRARY_PATH", library() or LIBRARIES[0])  # or mfusepy would prefer a libfuse 2
+    import mfusepy
+
+    class Direct(mfusepy.FUSE):  # type: ignore[misc] # ships no types
+        """mfusepy's binding, but for reads: into libfuse's own buffer, without a copy through Python bytes."""
+
+        def read(self, _path: bytes | None, buffer: Any, size: int, offset: int, info: Any) -> int:
+            count: int = self.operations.read(info.contents.fh, ctypes.addressof(buffer.contents), size, offset)
+            return count
+
+    operations = _Operations(source, node, ready)
+    operations._caller = lambda: mfusepy.fuse_get_context()[2]  # the reading thread's id
+    threads = {"max_threads": _THREADS} if mfusepy.fuse_version_minor >= 12 else {}  # older ones have no limit
+    Direct(
+        operations,
+        str(mount),
+        foreground=True,
+        fsname=NAME,
+        subtype=NAME,
+        auto_unmount=True,
+        ro=True,
+        max_idle_threads=_THREADS,
+        **threads,
+    )

@@ -1,0 +1,117 @@
+"""What an emulated parallel file system is like: rates and latencies, as users write them and results keep them."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from dlio_bench.errors import UsageError
+from dlio_bench.units import format_bytes, format_seconds, parse_bytes, parse_rate, parse_seconds
+
+EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"
+UNLIMITED = "unlimited"
+
+
+@dataclass(frozen=True)
+class PfsSpec:
+    """An emulated parallel file system.
+
+    bandwidth: bytes/s that all nodes share; None = unlimited. per_node: bytes/s of one node at most; None = unlimited.
+    open_seconds: what each open of a file takes. request_seconds: added for each started MiB fetched from the file
+    system. cache_bytes: client cache of one node; 0 = none. cache_bandwidth: bytes/s out of that cache, per node; None
+    = unlimited.
+    """
+
+    bandwidth: float | None
+    per_node: float | None = None
+    open_seconds: float = 0.0
+    request_seconds: float = 0.0
+    cache_bytes: int = 0
+    cache_bandwidth: float | None = None
+
+
+def _rate(text: str) -> float | None:
+    if text == UNLIMITED:
+        return None
+    rate = parse_rate(text)
+    if rate == 0:
+        raise UsageError(f"A rate of 0 would never deliver anything; write a positive rate, or '{UNLIMITED}'.")
+    return float(rate)
+
+
+# key on the command line -> (field, parser)
+_KEYS: dict[str, tuple[str, Callable[[str], float | None]]] = {
+    "bandwidth": ("bandwidth", _rate),
+    "per-node": ("per_node", _rate),
+    "open": ("open_seconds", parse_seconds),
+    "request": ("request_seconds", parse_seconds),
+    "cache": ("cache_bytes", parse_bytes),
+    "cache-bandwidth": ("cache_bandwidth", _rate),
+}
+
+
+def parse_spec(text: str) -> PfsSpec:
+    """'bandwidth=400MB/s,open=1ms' -> PfsSpec. Every key but bandwidth may be left out.
+
+    Raises UsageError for an unknown, repeated, missing or useless key, and for a value that is none.
+    """
+    values: dict[str, Any] = {}
+    for word in text.split(","):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise _refused(text, f"'{key}' is not one of its keys ({', '.join(_KEYS)}).{hint}")
+        field, parse = _KEYS[key]
+        if not equals or not value:
+            raise _refused(text, f"'{key}' has no value.")
+        if field in values:
+            raise _refused(text, f"'{key}' is given twice; give it once.")
+        try:
+            values[field] = parse(value)
+        except UsageError as error:
+            raise _refused(text, f"{key}={value}: {error}") from None
+    if "bandwidth" not in values:
+        raise _refused(text, f"'bandwidth' is missing: what all nodes share, as 400MB/s or '{UNLIMITED}'.")
+    if values.get("cache_bandwidth") is not None and not values.get("cache_bytes"):
+        raise _refused(text, "'cache-bandwidth' means nothing without a cache; add 'cache=2GB' or leave it out.")
+    return PfsSpec(**values)
+
+
+def _refused(text: str, why: str) -> UsageError:
+    return UsageError(f"The emulated parallel file system '{text}' is refused: {why} A whole one is: {EXAMPLE}.")
+
+
+def describe(spec: PfsSpec) -> str:
+    """The file system in words: '400 MB/s shared by all nodes, 250 MB/s a node, 1 ms an open, ...'."""
+    words = [
+        "unlimited bandwidth" if spec.bandwidth is None else f"{format_bytes(spec.bandwidth)}/s shared by all nodes"
+    ]
+    if spec.per_node is not None:
+        words.append(f"{format_bytes(spec.per_node)}/s a node")
+    if spec.open_seconds:
+        words.append(f"{format_seconds(spec.open_seconds)} an open")
+    if spec.request_seconds:
+        words.append(f"{format_seconds(spec.request_seconds)} a request of 1 MiB")
+    if spec.cache_bytes:
+        rate = "" if spec.cache_bandwidth is None else f" at {format_bytes(spec.cache_bandwidth)}/s"
+        words.append(f"a client cache of {format_bytes(spec.cache_bytes)} a node{rate}")
+    else:
+        words.append("no client cache")
+    return ", ".join(words)
+
+
+def to_dict(spec: PfsSpec) -> dict[str, Any]:
+    """The fields by name, for JSON; None is unlimited."""
+    return asdict(spec)
+
+
+def from_dict(values: Mapping[str, Any]) -> PfsSpec:
+    """The inverse of `to_dict`. Raises UsageError when the names are not the fields of a PfsSpec."""
+    known = {field.name for field in fields(PfsSpec)}
+    if set(values) != known:
+        raise UsageError(
+            f"An emulated parallel file system has the fields {', '.join(sorted(known))}, not "
+            f"{', '.join(sorted(values)) or 'none'}. Take it from `to_dict` of the same version."
+        )
+    return PfsSpec(**values)
