@@ -15,20 +15,8 @@ from types import FrameType
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.generation import arguments as generation
-from dlio_bench.units import parse_bytes
-
-EXIT_STATUSES = """\
-exit status:
-  0  pass           2  usage             4  launch or environment failure, interrupted
-  1  limit missed   3  INVALID result    5  data verification failed
-"""
-
-MAIN_EXAMPLE = """\
-examples:
-  dlio-bench run cdb --nodes 8 --reader prefetch
-  dlio-bench run cosmoflow --nodes 1,2,4 --reader naive,shuffled,prefetch --compute none
-  dlio-bench run imagenet --nodes 2 --tiny
-"""
+from dlio_bench.harness.run import arguments
+from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    _add_run(commands)
+    arguments.add_run(commands)
     generation.add_generate(commands)
     generation.add_verify(commands)
     generation.add_index(commands)
@@ -57,126 +45,6 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     return top
-
-
-def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    run = commands.add_parser(
-        "run",
-        help="measure one workload with one or more readers",
-        description="Make a small dataset if none is given, launch the ranks, measure, and write result and report.",
-        epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
-    scale = run.add_argument_group("scale")
-    scale.add_argument(
-        "--nodes", type=_counts, default=(1,), metavar="N[,N...]", help="nodes; several counts are compared (default 1)"
-    )
-    scale.add_argument("--ranks-per-node", type=int, default=1, metavar="R", help="ranks (trainers) a node (default 1)")
-    scale.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
-    scale.add_argument(
-        "--memory-per-node",
-        type=parse_bytes,
-        metavar="SIZE",
-        help="memory budget of a node (default: the machine's, shared by virtual nodes)",
-    )
-    data = run.add_argument_group("data")
-    data.add_argument("--data", type=Path, metavar="DIR", help="an existing dataset (default: one is made and kept)")
-    data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
-    data.add_argument(
-        "--max-data", type=parse_bytes, metavar="SIZE", help="most that is made when no --data is given (default 5GB)"
-    )
-    data.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
-    )
-    data.add_argument(
-        "--tiny", action="store_true", help="shrunken samples, for a smoke test in seconds: never a measurement"
-    )
-    how = run.add_argument_group("readers and steps")
-    how.add_argument(
-        "--reader",
-        type=_names,
-        default=("prefetch",),
-        metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch (see `dlio-bench list`; default prefetch)",
-    )
-    how.add_argument(
-        "--batch",
-        type=int,
-        metavar="B",
-        help="samples a rank and step (default: the published batch, less where data are few)",
-    )
-    how.add_argument(
-        "--epochs", type=int, metavar="E", help="epochs a trial (default: 1, more where they are shorter than 16 steps)"
-    )
-    how.add_argument(
-        "--compute", default="emulate", metavar="HOW", help="none, emulate or emulate:DEVICE (default emulate:v100)"
-    )
-    how.add_argument(
-        "--sync", default="step", metavar="WHEN", help="ranks meet at every step, epoch or none (default step)"
-    )
-    how.add_argument(
-        "--threads",
-        type=int,
-        metavar="T",
-        help="reading threads a rank of readers that read ahead (default: up to 4, as the cores allow)",
-    )
-    how.add_argument(
-        "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"
-    )
-    trust = run.add_argument_group("trials and trust")
-    trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 5; 1 with --tiny)")
-    trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
-    trust.add_argument(
-        "--cache",
-        default="cold",
-        metavar="MODE",
-        help="page cache before a trial: cold, cold-epochs (before each epoch too), warm, as-is (default cold)",
-    )
-    trust.add_argument("--seed", type=int, metavar="S", help="seed of the order (default: a new one, recorded)")
-    trust.add_argument(
-        "--no-verify", dest="verify", action="store_false", help="leave out the untimed pass that checks every byte"
-    )
-    output = run.add_argument_group("output")
-    output.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of results and report (default dlio-results/TIME-WORKLOAD)"
-    )
-    output.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
-    output.add_argument("--json", action="store_true", help="print the results as JSON")
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
-    if not names:
-        raise UsageError("--reader needs a name, such as --reader naive,prefetch.")
-    if len(set(names)) != len(names):
-        raise UsageError(f"--reader '{value}' names a reader twice. Name each once.")
-    return names
-
-
-def _counts(value: str) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--nodes '{value}' is not a count. Write a whole number, or several: --nodes 1,2,4."
-        ) from None
-    if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"--nodes '{value}': every count must be at least 1 and stand there once.")
-    return counts
-
-
-def _run(asked: argparse.Namespace) -> int:
-    from dlio_bench.harness.run.command import run
-    from dlio_bench.harness.run.options import Options
-
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
-    return run(Options(readers=asked.reader, **values))
 
 
 def _list(asked: argparse.Namespace) -> int:
@@ -199,7 +67,7 @@ def _doctor(asked: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": _run,
+    "run": arguments.run,
     "generate": generation.run_generate,
     "verify": generation.run_verify,
     "index": generation.run_index,

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from dlio_bench.reports import facts, figures, judge, tables, words
+from dlio_bench.reports import facts, figures, judge, tables, transfers, words
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
 from dlio_bench.reports.figures import Figure
@@ -39,8 +39,10 @@ TITLES: dict[str, str] = {
     "step_p99": "step cost, 99th percentile",
     "no_io_seconds": "no-I/O bound: the same steps, data in memory",
     "over_bound": "elapsed / no-I/O bound",
+    "read_seconds": "reading, a rank, summed over its threads",
+    "decode_seconds": "decoding, a rank, summed over its threads",
     "requested_bytes": "bytes requested of the file system in a trial",
-    "pfs_bytes": "bytes that came from the storage device",
+    "pfs_bytes": "bytes that came from the device, or the emulated PFS",
     "compute_overrun": "compute beyond what was asked",
 }
 
@@ -79,6 +81,9 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         checks=_checks(results),
         advice=_advice(pairs),
         notes=list(dict.fromkeys(note for result in results for note in result["plan"]["notes"])),
+        transfers=transfers.rows(results),
+        storage=transfers.storage_name(results),
+        pfs=next((pfs["says"] for result in results if (pfs := result["environment"].get("emulated_pfs"))), None),
         environment=facts.environment(results),
         plans=facts.plans(results),
         commands=list(dict.fromkeys(shlex.join(result["command"]) for result in results)),
@@ -161,6 +166,7 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "reason": judge.reason(result),
         "failed": judge.failed(result),
         "bound": result["bound"],
+        "ceiling": words.ceiling(result),
         "slowest": f"rank {rank} ({host}), {words.format_share(worst)}",
         "median_trial": result["trials"][median_trial(result)]["trial"],
         "policy": result["policy"],

@@ -32,6 +32,8 @@ UNITS: dict[str, str] = {
     "step_p99": "s",
     "no_io_seconds": "s",
     "over_bound": "ratio",
+    "read_seconds": "s",
+    "decode_seconds": "s",
     "requested_bytes": "B",
     "pfs_bytes": "B",
     "compute_overrun": "share",
@@ -124,6 +126,9 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         "au": _utilisation(compute, stall) if computes else None,
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
+        # summed over a rank's threads, mean of the ranks; they overlap the trainer's phases
+        "read_seconds": _known_column(trials, "read_seconds", stall.shape[1]),
+        "decode_seconds": _known_column(trials, "decode_seconds", stall.shape[1]),
         "requested_bytes": requested,
         "pfs_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
@@ -138,6 +143,12 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
 
 def _column(trials: list[dict[str, Any]], name: str) -> Floats:
     return np.asarray([trial[name] for trial in trials], dtype=np.float64)
+
+
+def _known_column(trials: list[dict[str, Any]], name: str, share: int) -> Floats | None:
+    """A column over `share`, or None where a trial could not measure it."""
+    values = [trial.get(name) for trial in trials]
+    return None if None in values else np.asarray(values, dtype=np.float64) / share
 
 
 def _utilisation(compute: Floats, stall: Floats) -> Floats | None:

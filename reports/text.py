@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlio_bench.reports import judge, tables, words
+from dlio_bench.reports import judge, tables, transfers, words
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.comparison import Comparison, comparisons, refusals
 from dlio_bench.reports.statistics import SHARES
@@ -37,6 +37,7 @@ def _single(result: Result) -> Iterator[str]:
     yield from _wrapped(f"{judge.headline(result):<{HEAD}}", title)
     yield from _marks([result])
     yield from _block(result)
+    yield from _transfers([result])
     yield from _notes([result])
     yield from _list("advice", advice(result))
 
@@ -56,6 +57,7 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
         yield from _wrapped(" " * HEAD, judge.reason(results[0]))
         yield ""
         yield from _side_by_side(results, labels)
+    yield from _transfers(results)
     yield from _notes(results)
     said = words.shared(labels, [advice(result) for result in results])
     more = [f"and {len(said) - MOST_ADVICE} more in the report"] if len(said) > MOST_ADVICE else []
@@ -72,6 +74,8 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
         yield from _list(f"at {words.plural(comparison.nodes, 'node')}", comparison.sentences)
     bounds = [f"{result['bound']['by']}: {'; '.join(result['bound']['evidence'][:2])}" for result in results]
     yield from _list("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
+    ceilings = [[said] if (said := words.ceiling(result)) else [] for result in results]
+    yield from _list("of the ceiling", words.shared(labels, ceilings))
     yield from _list("checked", words.shared(labels, [[_held(result)] for result in results]))
 
 
@@ -121,9 +125,12 @@ def _numbers(result: Result) -> Iterator[str]:
     yield from _metric(
         "read bandwidth", metrics["read_bandwidth"], f"delivered {number(metrics['delivered_bandwidth'])}"
     )
-    device = "what the device delivered is not known"
+    if ceiling := words.ceiling(result):
+        yield from _entry("of the ceiling", ceiling)
+    storage = transfers.storage_name([result])
+    device = f"what the {storage} delivered is not known"
     if metrics["pfs_bytes"]["value"] is not None:
-        device = f"the device delivered {number(metrics['pfs_bytes'])}"
+        device = f"the {storage} delivered {number(metrics['pfs_bytes'])}"
     yield from _entry("requested", f"{number(metrics['requested_bytes'])} in a trial; {device}")
     yield from _metric("stall", metrics["stall_share"], f"slowest rank {number(metrics['stall_share_worst_rank'])}")
     if metrics["au"]["value"] is not None:
@@ -135,11 +142,39 @@ def _numbers(result: Result) -> Iterator[str]:
     yield from _entry("step time", words.step_time(result))
     shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in SHARES)
     yield from _entry("time goes (mean)", shares)
+    yield from _entry(
+        "meanwhile",
+        f"reading {number(metrics['read_seconds'])}, decoding "
+        f"{number(metrics['decode_seconds'])} a rank, summed over its threads",
+    )
 
 
 def _held(result: Result) -> str:
     held = [f"{check['name']}: {check['found']}" for check in result["checks"] if check["ok"]]
     return "; ".join(held) or "nothing held"
+
+
+def _transfers(results: Sequence[Result]) -> Iterator[str]:
+    """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
+    emulated = _marked(results, transfers.EMULATED)
+    found = transfers.rows(results)
+    if len(found) == len(results) and not emulated and not any(row.local for _, _, row in found):
+        return
+    storage, spoken = transfers.storage_name(results), None
+    yield ""
+    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{'requested':>12}{storage:>14}{'caches':>12}{'local tier':>12}"
+    for label, epochs, row in found:
+        name = label if len(results) > 1 and label != spoken else ""
+        parts = f"{words.size(row.requested):>12}{words.size(row.storage):>14}{words.size(row.cached):>12}"
+        yield f"  {_short(name)}{epochs:>6}{parts}{words.size(row.local) if row.local else words.NOTHING:>12}"
+        spoken = label
+    if emulated:
+        pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
+        yield from _entry("emulated PFS", pfs["says"])
+
+
+def _marked(results: Sequence[Result], mark: str) -> bool:
+    return any(mark in result["marks"] for result in results)
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:

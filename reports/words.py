@@ -39,6 +39,11 @@ def number(metric: Mapping[str, Any]) -> str:
     return NOTHING if metric["value"] is None else FORMATS[metric["unit"]](metric["value"])
 
 
+def size(value: float | None) -> str:
+    """Bytes, or '-' where nobody counted them."""
+    return NOTHING if value is None else format_bytes(value)
+
+
 def interval(metric: Mapping[str, Any]) -> str:
     """A metric's confidence interval, '440 MB/s … 460 MB/s', or '-' where it has none."""
     if metric["ci"] is None:
@@ -97,6 +102,19 @@ def certainty(result: Mapping[str, Any]) -> str:
 def has_interval(result: Mapping[str, Any]) -> bool:
     """Whether the trials were many enough for confidence intervals."""
     return result["metrics"]["elapsed_seconds"]["ci"] is not None
+
+
+def ceiling(result: Mapping[str, Any]) -> str | None:
+    """How the read bandwidth compares with what the path gave any reader; None where that was not measured."""
+    found = result["environment"].get("ceiling")
+    if found is None:
+        return None
+    if not found["bytes_per_second"]:
+        return f"not known: nothing was measured cold in {found['folder']} with samples of about this size"
+    share = result["metrics"]["read_bandwidth"]["value"] / found["bytes_per_second"]
+    return (
+        f"{format_share(share)} of {format_bytes(found['bytes_per_second'])}/s, cold random reads in {found['folder']}"
+    )
 
 
 def step_time(result: Mapping[str, Any]) -> str:

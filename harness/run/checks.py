@@ -1,10 +1,11 @@
 """What was looked at before a result is believed: each check with what was expected and what was found."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.units import format_seconds
 
@@ -15,7 +16,28 @@ JUDGED_STEP = 0.005  # seconds: waits shorter than a scheduler's slice overrun o
 MOST_CLOCK_DRIFT = 0.01  # of a trial by which wall and monotonic clock may disagree: beyond it the clock was stepped
 
 
-def checks(job: Job, shape: Shape, trials: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Count:
+    """Steps of an epoch as planned for this reader, and what they come to."""
+
+    steps: int
+    job: Job
+    dataset_samples: int
+
+    @property
+    def samples(self) -> int:
+        """Samples delivered in an epoch."""
+        return self.steps * self.job.batch * self.job.ranks
+
+    @property
+    def dropped(self) -> int:
+        """Samples an epoch leaves out because they do not fill a step of every rank."""
+        return max(0, self.dataset_samples - self.samples)
+
+
+def checks(
+    job: Job, count: Count, row: Policy, trials: Sequence[Mapping[str, Any]], own: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Every check of one reader's trials, as JSON: name, ok, expected, found. `own` as in `draft`."""
     timed = [trial for trial in trials if not trial["warmup"]]
     results = [
@@ -30,11 +52,8 @@ def checks(job: Job, shape: Shape, trials: Sequence[Mapping[str, Any]], own: Map
         _clock_check(timed),
     ]
     if verified := own["verified"]:
-        once, epochs = verified["epochs_once"], verified["epochs"]
-        each = f"each of {shape.samples - shape.dropped} planned samples once in {epochs} epochs"
-        results.append(
-            _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
-        )
+        if row.exactly_once:
+            results.append(_once_check(count, verified))
         bad, fields = verified["damaged_fields"], verified["fields"]
         found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
         results.append(_check("content", not bad, f"CRC32C of {fields} delivered fields as generated", found))
@@ -50,6 +69,15 @@ def checks(job: Job, shape: Shape, trials: Sequence[Mapping[str, Any]], own: Map
     if job.step_seconds > 0:
         results.append(_overrun_check(job, timed))
     return results
+
+
+def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
+    once, epochs = verified["epochs_once"], verified["epochs"]
+    planned = min(count.samples, count.dataset_samples)
+    each = f"each of {planned} planned samples once in {epochs} epochs"
+    if count.samples > planned:
+        each += f", {count.samples - planned} of them again to fill the last step"
+    return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
 
 
 def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:

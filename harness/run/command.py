@@ -1,16 +1,19 @@
 """`dlio-bench run`: data made ready, ranks launched for every node count, results written, the report rendered."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
-from dlio_bench.harness.run.folders import output_folder, tier_folders
+from dlio_bench.harness.run.folders import local_tiers, output_folder
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
 from dlio_bench.harness.run.measurement import measure, plan_launch
@@ -18,13 +21,15 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
-from dlio_bench.reports import html, judge, result, text
+from dlio_bench.harness.storage.pfs.emulation import emulated
+from dlio_bench.reports import html, judge, result, storage, text
 
 
 def run(options: Options) -> int:
     """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
     request = look_up(options)
     source = data.source(request)
+    yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
     planned = jobs(request, cut, source.folder)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
@@ -34,22 +39,41 @@ def run(options: Options) -> int:
 
     progress = Progress()
     finished = []
-    with output_folder(options.out, options.workload) as folder, tier_folders(max(options.nodes)) as tiers:
+    with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress.bytes_written)
         for template in planned:
-            own_tiers = tiers[: template.nodes] if template.virtual else ()
-            job = replace(template, dataset_digest=dataset.digest, tier_folders=own_tiers)
-            setting = Setting(request, dataset, cut.notes, node_memory(options, job))
-            progress.begin(job)
-            for drafted, steps in measure(job, setting, folder, options.launcher, progress):
-                complete = result.complete(drafted, steps)
-                result.save(complete, steps, folder / _name(job, complete))
-                finished.append((complete, steps))
+            with _mounted(options, dataset, template.nodes) as (mounts, board):
+                job = replace(
+                    template,
+                    dataset_digest=dataset.digest,
+                    tier_folders=tiers[: template.nodes],
+                    mounts=mounts,
+                    board=board,
+                )
+                setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
+                progress.begin(job)
+                for drafted, steps in measure(job, setting, folder, options.launcher, progress):
+                    complete = result.complete(drafted, steps)
+                    result.save(complete, steps, folder / _name(job, complete))
+                    finished.append((complete, steps))
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
     progress.done()
     _print([complete for complete, _ in finished], folder, as_json=options.json)
     return judge.exit_status([complete for complete, _ in finished])
+
+
+@contextmanager
+def _mounted(options: Options, dataset: Dataset, nodes: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The mounts of an emulated file system over the dataset, one a node, and their counters; nothing without one."""
+    if options.emulate_pfs is None:
+        yield (), ""
+        return
+    with (
+        TemporaryDirectory(prefix="dlio-bench-pfs-") as work,
+        emulated(options.emulate_pfs, dataset.folder, nodes, Path(work)) as emulation,
+    ):
+        yield tuple(map(str, emulation.mounts)), str(emulation.board)
 
 
 def _print_plans(

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import __version__
-from dlio_bench.benchmarks.workload import ESTIMATE, StepTime
+from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.checks import checks
+from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.run.checks import Count, checks
+from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import STEPS
+from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
+from dlio_bench.reports.storage import ceiling_for
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Setting:
     dataset: Dataset
     notes: tuple[str, ...]
     node_memory_bytes: int
+    storage: Mapping[str, Any] | None = None  # a document of `dlio-bench storage`
 
 
 Steps = Mapping[str, npt.NDArray[Any]]
@@ -38,11 +41,11 @@ def draft(
     reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
 ) -> dict[str, Any]:
     """One reader's draft result. `measured`: the job's json and launch; `own`, `steps`: the reader's json and npz."""
-    shape = Shape(setting.dataset.training_samples, job.ranks, job.batch)
+    count = Count(own["steps_per_epoch"], job, setting.dataset.training_samples)
     trials = [
         _trial(
             job,
-            shape,
+            count,
             [facts[number] for facts in own["ranks"]],
             measured,
             _epoch_seconds(steps, number),
@@ -50,7 +53,7 @@ def draft(
         )
         for number in range(job.warmup_trials + job.trials)
     ]
-    manifest, policy = setting.dataset.manifest, find(reader)
+    manifest, row = setting.dataset.manifest, policy(reader, setting.request.workload)
     return {
         "schema": "dlio-bench/result/1",
         "kind": "run",
@@ -73,11 +76,15 @@ def draft(
         },
         "policy": {
             "alias": reader,
-            "name": policy.name,
-            "order": policy.order,
-            "placement": policy.placement,
-            "delivery": policy.delivery,
-            "source": policy.source,
+            "name": row.name,
+            "order": row.order,
+            "placement": row.placement,
+            "delivery": row.delivery,
+            "source": _source(row, setting.request.workload),
+            "exactly_once": row.exactly_once,
+            "order_known": row.order_known,
+            "decode": own["decode"],
+            "check_crc": job.check_crc,
             "options": own["options"],
         },
         "plan": {
@@ -87,10 +94,12 @@ def draft(
             "batch": job.batch,
             "published_batch": setting.request.workload.batch,
             "epochs": job.epochs,
-            "steps_per_epoch": shape.steps,
-            "steps": shape.steps * job.epochs,
-            "samples_per_epoch": shape.samples - shape.dropped,
-            "dropped_samples": shape.dropped,
+            "steps_per_epoch": count.steps,
+            "steps": count.steps * job.epochs,
+            "samples_per_epoch": count.samples,
+            "dropped_samples": count.dropped,
+            "shard": job.shard,
+            "last": job.last,
             "seed": job.seed,
             "sync": job.sync,
             "trials": job.trials,
@@ -98,20 +107,22 @@ def draft(
             "cache": job.cache,
             "view_bytes_per_epoch": trials[0]["epochs"][0]["bytes_useful"],
             "node_memory_bytes": setting.node_memory_bytes,
-            "comparable": shape.steps * job.epochs >= STEPS,
-            "notes": list(setting.notes),
+            "comparable": count.steps * job.epochs >= STEPS,
+            "notes": [*setting.notes, *_defects(row, setting.request.workload)],
         },
         "compute": _compute(job, setting.request.step_time),
         "marks": _marks(job, setting, trials),
-        "checks": checks(job, shape, trials, own),
+        "checks": checks(job, count, row, trials, own),
         "trials": trials,
         "environment": {
             "hosts": measured["hosts"],
             "rank_hosts": measured["rank_hosts"],
             "rank_memory_bytes": measured["rank_memory_bytes"],
             "tier_folders": list(job.tier_folders),
+            "emulated_pfs": None if job.pfs is None else {**job.pfs, "says": describe(from_dict(job.pfs))},
             "launcher": measured["launcher"],
             "mpi": measured["mpi"],
+            "ceiling": _ceiling(setting.storage, trials[0]["bytes_useful"] / trials[0]["samples"]),
             "startup_seconds": measured["startup_seconds"],
             "code_digest": job.code_digest,
         },
@@ -130,7 +141,7 @@ def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
 
 def _trial(
     job: Job,
-    shape: Shape,
+    count: Count,
     ranks: Sequence[Mapping[str, Any]],
     measured: Mapping[str, Any],
     seconds: Sequence[float],
@@ -145,7 +156,11 @@ def _trial(
             "bytes_useful": sum(rank["useful"][epoch] for rank in ranks),
             "bytes_requested": sum(rank["requested"][epoch] for rank in ranks),
             "bytes_planned": sum(rank["stored"][epoch] for rank in ranks),
-            "bytes_device": _sum_known([rank["device"][epoch] for rank in ranks]),
+            "bytes_device": _sum_known([rank["delivered"][epoch]["device"] for rank in ranks]),
+            "bytes_client_cache": _sum_known([rank["delivered"][epoch]["client_cache"] for rank in ranks]),
+            "bytes_local": sum(rank["local"][epoch] for rank in ranks),
+            "read_seconds": sum(rank["read_seconds"][epoch] for rank in ranks),
+            "decode_seconds": sum(rank["decode_seconds"][epoch] for rank in ranks),
         }
         for epoch in range(job.epochs)
     ]
@@ -155,19 +170,21 @@ def _trial(
         "warmup": ranks[0]["trial"] < job.warmup_trials,
         "seed": ranks[0]["seed"],
         "elapsed_seconds": elapsed,
-        "steps": shape.steps * job.epochs,
-        "samples": shape.steps * job.epochs * job.batch * job.ranks,
+        "steps": count.steps * job.epochs,
+        "samples": count.samples * job.epochs,
         "cache": {"asked": job.cache, "hosts": _residency(ranks, measured["rank_hosts"])},
         "epochs": epochs,
         "bytes_useful": sum(epoch["bytes_useful"] for epoch in epochs),
         "bytes_requested": sum(epoch["bytes_requested"] for epoch in epochs),
         "bytes_device": _sum_known([epoch["bytes_device"] for epoch in epochs]),
-        "read_seconds": sum(rank["read_seconds"] for rank in ranks),
-        "decode_seconds": sum(rank["decode_seconds"] for rank in ranks),
-        "compute_asked_seconds": job.step_seconds * shape.steps * job.epochs * job.ranks,
+        "bytes_client_cache": _sum_known([epoch["bytes_client_cache"] for epoch in epochs]),
+        "bytes_local": sum(epoch["bytes_local"] for epoch in epochs),
+        "read_seconds": sum(epoch["read_seconds"] for epoch in epochs),
+        "decode_seconds": sum(epoch["decode_seconds"] for epoch in epochs),
+        "compute_asked_seconds": job.step_seconds * count.steps * job.epochs * job.ranks,
         "compute_actual_seconds": sum(rank["compute_seconds"] for rank in ranks),
         "compute_late_seconds": max(rank["compute_seconds"] for rank in ranks)
-        - job.step_seconds * shape.steps * job.epochs,
+        - job.step_seconds * count.steps * job.epochs,
         "cpu_seconds": sum(rank["cpu_seconds"] for rank in ranks),
         "host_cpu_busy_share": max((host["busy"] for host in busy), default=None),
         "host_iowait_share": max((host["iowait"] for host in busy), default=None),
@@ -177,6 +194,22 @@ def _trial(
         "reader_threads": job.ranks * max(options["threads"], 1),
         "rank_bytes": [sum(rank["useful"]) for rank in ranks],
     }
+
+
+def _source(row: Policy, workload: Workload) -> str:
+    return workload.upstream.source if row.delivery == OWN and workload.upstream else row.source
+
+
+def _defects(row: Policy, workload: Workload) -> tuple[str, ...]:
+    """What the published pipeline does worse than it could, and what is therefore done here too."""
+    return workload.upstream.defects if row.delivery == OWN and workload.upstream else ()
+
+
+def _ceiling(document: Mapping[str, Any] | None, sample_bytes: float) -> dict[str, Any] | None:
+    """The rate that `dlio-bench storage` found for samples of this size; its value is None where it found none."""
+    if document is None:
+        return None
+    return {"bytes_per_second": ceiling_for(document, sample_bytes), "folder": document["folder"]}
 
 
 def _residency(ranks: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict[str, Any]:
@@ -214,10 +247,11 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
     marks = {
         "TINY": setting.dataset.manifest.tiny,
         "VIRTUAL NODES": job.virtual,
+        "EMULATED PFS": job.pfs is not None,
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and setting.request.step_time.kind == ESTIMATE,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
-        "CACHE NOT ATTESTED": job.cache != "as-is" and any(_is_hidden(host) for host in hosts),
+        "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not job.verify,
     }
     return [mark for mark, holds in marks.items() if holds]

@@ -5,12 +5,15 @@ import textwrap
 from collections.abc import Sequence
 
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import Policy, find
+from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.run.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN, MOST_RESIDENT
+from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.data import Source
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
+from dlio_bench.harness.storage.pfs.spec import from_dict
 from dlio_bench.units import format_bytes, format_seconds
 
 WIDTH = 80
@@ -18,7 +21,7 @@ WIDTH = 80
 
 def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_node: int, argv: Sequence[str]) -> str:
     """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
-    shape = Shape(source.samples, job.ranks, job.batch)
+    shape = Shape(source.samples, job.ranks, job.batch)  # file orders may drop more
     steps = shape.steps * job.epochs
     rank_bytes = shape.steps * job.batch * request.view_bytes
     node_bytes = rank_bytes * job.ranks_per_node
@@ -47,8 +50,9 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
+        *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
-        *((name, _row(find(name))) for name in job.readers),
+        *((name, _row(policy(name, request.workload))) for name in job.readers),
         *(("note", note) for note in cut.notes),
         (
             "checked",

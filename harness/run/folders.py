@@ -1,5 +1,6 @@
 """Where a run's results go, and the folders that live only as long as it does."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.run.options import Options
 
 DEFAULT = Path("dlio-results")
 WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
@@ -53,10 +56,26 @@ def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
 
 
 @contextmanager
-def tier_folders(nodes: int) -> Iterator[tuple[str, ...]]:
-    """A local-tier folder for each virtual node, in the machine's temporary folder, gone when the run ends."""
-    with TemporaryDirectory(prefix="dlio-bench-tiers-") as base:
+def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, ...]]:
+    """A local-tier folder for each node of this machine, in `below` or the temporary folder, gone when the run ends.
+
+    UsageError when `below` is no folder.
+    """
+    if below is not None and not below.is_dir():
+        raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
+    with TemporaryDirectory(prefix="dlio-bench-tiers-", dir=below) as base:
         folders = [Path(base) / f"node{number:03d}" for number in range(nodes)]
         for folder in folders:
             folder.mkdir()
         yield tuple(map(str, folders))
+
+
+@contextmanager
+def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
+    """The local-tier folder of every node of a run. Real nodes have one only where --local-tier names it."""
+    nodes = max(options.nodes)
+    if allocation_nodes(os.environ) is None:
+        with tier_folders(nodes, options.local_tier) as folders:
+            yield folders
+    else:
+        yield (str(options.local_tier),) * nodes if options.local_tier else ()

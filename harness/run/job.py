@@ -38,6 +38,13 @@ class Job:
     staging_bytes: int
     verify: bool
     tier_folders: tuple[str, ...]  # node -> its local-tier folder
+    shard: str = "rank"
+    last: str = "drop"
+    decode: bool = False  # deliver what the application makes of the view
+    check_crc: bool = False  # in the reader's threads, every delivered field
+    pfs: dict[str, Any] | None = None  # the emulated parallel file system, as pfs.spec.to_dict
+    mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
+    board: str = ""  # the file of the mounts' counters
 
     @property
     def ranks(self) -> int:

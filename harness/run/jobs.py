@@ -13,6 +13,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.storage.memory import memory_bytes
+from dlio_bench.harness.storage.pfs.spec import to_dict
 from dlio_bench.units import format_bytes
 
 TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 1, 1
@@ -35,10 +36,12 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             raise UsageError(
                 f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
             )
+        if options.emulate_pfs is not None and allocated is not None:
+            raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
         virtual = nodes > 1 and allocated is None
         job = Job(
             workload=request.workload.name,
-            readers=options.readers,
+            readers=request.readers,
             nodes=nodes,
             ranks_per_node=options.ranks_per_node,
             virtual=virtual,
@@ -47,6 +50,10 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
+            decode=options.decode,
+            check_crc=options.check_crc,
+            shard=options.shard,
+            last=options.last,
             batch=cut.batch,
             epochs=cut.epochs,
             trials=options.trials or (TINY_TRIALS if options.tiny else TRIALS),
@@ -60,6 +67,7 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
             tier_folders=(),
+            pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)
         found.append(job)

@@ -45,7 +45,8 @@ def measure(
         progress.event(event)
 
     if start.launcher == "local":
-        rank.measure(job, work, Solo(), heard)
+        with rank.started(job) as pipeline:
+            rank.measure(job, work, Solo(), heard, pipeline)
     else:
         launch(start.argv, {**os.environ, **start.env}, work, heard)
     measured = _brought_back(work / rank.MEASURED)

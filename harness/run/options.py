@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+
 
 @dataclass(frozen=True)
 class Options:
@@ -12,6 +14,13 @@ class Options:
     nodes: tuple[int, ...] = (1,)
     ranks_per_node: int = 1
     readers: tuple[str, ...] = ("prefetch",)
+    orders: tuple[str, ...] = ()  # instead of the readers' own, each tried with each reader; so the next two
+    placements: tuple[str, ...] = ()
+    deliveries: tuple[str, ...] = ()
+    shard: str = "rank"
+    last: str = "drop"
+    decode: bool = False
+    check_crc: bool = False
     variant: str | None = None
     data: Path | None = None
     max_data: int | None = None  # bytes
@@ -25,7 +34,10 @@ class Options:
     sync: str = "step"
     threads: int | None = None
     staging: int | None = None  # bytes a rank
+    local_tier: Path | None = None
+    emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
+    storage: Path | None = None  # a document of `dlio-bench storage`
     seed: int | None = None
     tiny: bool = False
     verify: bool = True

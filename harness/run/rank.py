@@ -2,24 +2,29 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, mpi_version
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
-from dlio_bench.harness.plan.orders import Shape, every_sample_once
-from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.plan.orders import every_sample_once
+from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.site import Site, shape_of
 from dlio_bench.harness.run.trial import Trial, TrialTimes
 from dlio_bench.harness.run.verification import Verified, verify
 from dlio_bench.harness.training.compute import fine_timers
@@ -32,10 +37,11 @@ SWITCH_SECONDS = 1e-4
 Tell = Callable[[dict[str, Any]], None]
 
 
-def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
+def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None = None) -> None:
     """Run the whole job on this rank; rank 0 leaves `measured.json` and a json and npz for each reader in `folder`.
 
-    `tell` is called on rank 0 with what is being done, for a progress line.
+    `pipeline` is the workload's own, started, where a reader needs it. `tell` is called on rank 0 with what is being
+    done, for a progress line.
     """
     if comm.rank != 0:
         tell = _silent
@@ -46,20 +52,26 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     comm.barrier()
     tell({"event": "ready"})
     hosts = comm.allgather(host_name())
-    tiers = job.tier_folders
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
 
-    shape = Shape(dataset.training_samples, job.ranks, job.batch)
-    form = Form(dataset, job.view)
-    seat = Seat(comm, job.ranks_per_node, Path(tiers[comm.rank // job.ranks_per_node]) if tiers else None)
+    site = Site.of(job, comm, dataset)
+    shape = shape_of(job, dataset)
+    rows = {name: policy(name, find(job.workload)) for name in job.readers}
+    forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
     trials = {
-        name: [Trial(job, dataset, shape, find(name), number) for number in range(job.warmup_trials + job.trials)]
-        for name in job.readers
+        name: [Trial(job, site, shape, row, number) for number in range(job.warmup_trials + job.trials)]
+        for name, row in rows.items()
     }
+    # orders that keep files together fill fewer steps: all readers take the least, so that they can be compared
+    steps = min(trial.steps for own in trials.values() for trial in own)
+    for own in trials.values():
+        for trial in own:
+            trial.steps = steps
     # every buffer is made, and found too small, before anything is timed
     readers = {
-        name: open_reader(find(name), form, _resources(job, form, comm, own), seat) for name, own in trials.items()
+        name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
+        for name, own in trials.items()
     }
 
     def at_epoch(epoch: int) -> None:
@@ -74,7 +86,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
-        ordered = find(name).order_known
+        ordered = rows[name].order_known
         verified[name] = verify(reader, job, times[name], comm, ordered=ordered) if job.verify else None
 
     for name, reader in readers.items():
@@ -84,7 +96,15 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell) -> None:
             np.savez(folder / f"{name}.npz", **_stack(gathered))
             result = verified[name]
             (folder / f"{name}.json").write_text(
-                json.dumps({"options": reader.options, "ranks": facts, "verified": result and result.to_json()})
+                json.dumps(
+                    {
+                        "options": reader.options,
+                        "decode": None if reader.form.decode is None else reader.form.decode.what,
+                        "steps_per_epoch": len(times[name][0].plan[0]),
+                        "ranks": facts,
+                        "verified": result and result.to_json(),
+                    }
+                )
             )
     if comm.rank == 0:
         names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
@@ -100,7 +120,30 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
     for trial in trials:
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
-    return Resources(threads=job.threads, staging_bytes=job.staging_bytes, batch_bytes=most)
+    return Resources(job.threads, job.staging_bytes, most, job.check_crc)
+
+
+def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:
+    """What a row delivers: published pipelines decode as they did, others when asked to."""
+    if row.delivery == OWN:
+        assert pipeline is not None
+        return Form(dataset, job.view, pipeline.decode(dataset))
+    decode = find(job.workload).decode
+    return Form(dataset, job.view, decode(dataset) if job.decode and decode is not None else None)
+
+
+@contextmanager
+def started(job: Job) -> Iterator[Pipeline | None]:
+    """The workload's published pipeline, if a reader of the job is it; processes start before MPI does."""
+    workload = find(job.workload)
+    if workload.upstream is None or all(policy(name, workload).delivery != OWN for name in job.readers):
+        yield None
+        return
+    pipeline = workload.upstream.start()
+    try:
+        yield pipeline
+    finally:
+        pipeline.close()
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
@@ -124,11 +167,14 @@ def main() -> int:
     """Entry of every launched rank: `python -P -m dlio_bench.harness.run.rank FOLDER`."""
     folder = Path(sys.argv[1])
 
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.ranks, lambda comm: measure(job, folder, comm, say)
+    with ExitStack() as stack:
 
-    return run_rank(folder, start)
+        def start() -> tuple[int, Callable[[Comm], None]]:
+            job = Job.load(folder)
+            pipeline = stack.enter_context(started(job))
+            return job.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
+
+        return run_rank(folder, start)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from dlio_bench.benchmarks.workload import StepTime, Workload
 from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.job import find_layout
-from dlio_bench.harness.plan import policies
+from dlio_bench.harness.plan.policies import OWN
+from dlio_bench.harness.plan.shape import LASTS, SHARDS
+from dlio_bench.harness.run.choice import policy, spelled
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
@@ -24,6 +27,7 @@ class Request:
     """Options with every name looked up."""
 
     options: Options
+    readers: tuple[str, ...]  # spelled, with the axes set by hand
     workload: Workload
     layout: Layout
     step_time: StepTime | None
@@ -70,9 +74,14 @@ class Request:
 def look_up(options: Options) -> Request:
     """UsageError for what does not exist, is out of range or does not fit together."""
     workload = registry.find(options.workload)
-    for name in options.readers:
-        policies.find(name)
-    for flag, value, known in (("--cache", options.cache, CACHE_MODES), ("--sync", options.sync, SYNC_MODES)):
+    readers = _readers(options, workload)
+    choices = (
+        ("--cache", options.cache, CACHE_MODES),
+        ("--sync", options.sync, SYNC_MODES),
+        ("--shard", options.shard, SHARDS),
+        ("--last", options.last, LASTS),
+    )
+    for flag, value, known in choices:
         if value not in known:
             raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
     _require_counts(options)
@@ -81,7 +90,23 @@ def look_up(options: Options) -> Request:
     seconds = 0.0 if step is None else step.seconds / step.batch
     if options.tiny:
         seconds *= layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    return Request(options, workload, layout, step, seconds)
+    return Request(options, readers, workload, layout, step, seconds)
+
+
+def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
+    """Every reader with every order, placement and delivery that was asked for, spelled; each is a policy."""
+    axes = (options.orders or (None,), options.placements or (None,), options.deliveries or (None,))
+    readers = tuple(spelled(*row) for row in product(options.readers, *axes))
+    rows = [policy(name, workload) for name in readers]
+    if options.decode and workload.decode is None:
+        raise UsageError(f"--decode: workload '{workload.name}' has no decoding stage. Leave it out.")
+    staged = [row.name for row in rows if row.placement != "none" and row.delivery != OWN]
+    if staged and options.cache == "cold-epochs":
+        raise UsageError(
+            f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
+            "Use --cache cold."
+        )
+    return readers
 
 
 def _require_counts(options: Options) -> None:

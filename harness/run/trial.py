@@ -1,27 +1,23 @@
 """One trial of one reader on one rank: cache prepared, plan made, the loop timed, costs collected."""
 
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape
+from dlio_bench.harness.plan.orders import Ids, Shape, find_order
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.consumer import require_same_set
 from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, device_bytes, host_cpu
-from dlio_bench.harness.storage.mounts import cache_beyond
+from dlio_bench.harness.run.site import Delivered, Site
+from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import StepLog
 
 
@@ -39,7 +35,7 @@ class TrialTimes:
     tally: Tally = field(default_factory=Tally)
     useful: list[int] = field(default_factory=list)  # delivered bytes by epoch
     stored: list[int] = field(default_factory=list)  # bytes the plan's reads must ask for, by epoch
-    device: list[int | None] = field(default_factory=list)  # bytes from the device by epoch; None: not readable
+    delivered: list[Delivered] = field(default_factory=list)  # by epoch
     cpu_seconds: float = 0.0
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
     residency: list[dict[str, Any]] = field(default_factory=list)  # this rank's share of the files, one a segment
@@ -64,12 +60,12 @@ class TrialTimes:
             "enclosing_seconds": self.enclosing_seconds,
             "requested": [cost.requested for cost in costs],
             "local": [cost.local for cost in costs],
-            "read_seconds": sum(cost.read_seconds for cost in costs),
-            "decode_seconds": sum(cost.decode_seconds for cost in costs),
+            "read_seconds": [cost.read_seconds for cost in costs],
+            "decode_seconds": [cost.decode_seconds for cost in costs],
             "compute_seconds": float(self.log.phases()["compute"].sum()),
             "useful": self.useful,
             "stored": self.stored,
-            "device": self.device,
+            "delivered": [asdict(found) for found in self.delivered],
             "cpu_seconds": self.cpu_seconds,
             "host_cpu": cpu_shares(self.host_cpu),
             "residency": self.residency,
@@ -80,16 +76,17 @@ class TrialTimes:
 class Trial:
     """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
 
-    def __init__(self, job: Job, dataset: Dataset, shape: Shape, policy: Policy, number: int) -> None:
-        self._job, self._dataset, self._shape, self._number = job, dataset, shape, number
-        self._order, self._ordered = policy.order, policy.order_known
-        # network file systems count nothing as read from a device, and a zero would look like a cache
-        self._counts_device = cache_beyond(dataset.folder) is None
+    def __init__(self, job: Job, site: Site, shape: Shape, policy: Policy, number: int) -> None:
+        self._job, self._site, self._shape, self._number = job, site, shape, number
+        self._order, self._ordered = find_order(policy.order), policy.order_known
+        self.steps = self._order.fit(shape).steps  # of an epoch; may be lowered
 
     def ids(self, rank: int) -> list[Ids]:
         """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""
-        seed = self._job.seed + self._number
-        return [ORDERS[self._order](self._shape, rank, epoch, seed) for epoch in range(self._job.epochs)]
+        return [self._epoch(rank, epoch)[: self.steps] for epoch in range(self._job.epochs)]
+
+    def _epoch(self, rank: int, epoch: int) -> Ids:
+        return self._order(self._shape, rank, epoch, self._job.seed + self._number)
 
     def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
         """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
@@ -101,33 +98,13 @@ class Trial:
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         for segment in segments:
-            times.residency.append(self._prepare_cache(comm))
+            times.residency.append(self._site.prepare_cache(comm, job.cache))
             starts.append(self._run_segment(segment, reader, comm, times, at_epoch))
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
         times.starts = np.concatenate(starts)
         return times
-
-    def _prepare_cache(self, comm: Comm) -> dict[str, Any]:
-        """Each rank of a host drops (or fills) and attests its share of the files, with no reader at work."""
-        files = [self._dataset.path(number) for number in range(len(self._dataset.training_files))]
-        share = files[comm.host_rank :: comm.host_size]
-        comm.barrier()
-        if self._job.cache.startswith("cold"):
-            cache.drop(share)
-        elif self._job.cache == "warm":
-            for path in share:
-                _read_through(path)
-        comm.barrier()
-        found = cache.residency(share)
-        return {
-            "bytes": found.bytes,
-            "resident_bytes": found.resident_bytes,
-            "attestable": found.attestable,
-            "memory_backed": found.memory_backed,
-            "note": found.note,
-        }
 
     def _run_segment(
         self, epochs: list[int], reader: Reader, comm: Comm, times: TrialTimes, at_epoch: Callable[[int], None]
@@ -137,10 +114,10 @@ class Trial:
         first = epochs[0] * per_epoch
         log = times.log.part(slice(first, first + len(ids)))
         remaining = iter(epochs)
-        device: list[int | None] = []
+        delivered: list[Delivered] = []
 
         def new_epoch() -> None:
-            device.append(self._device_bytes(reader))
+            delivered.append(self._site.delivered(reader.processes))
             at_epoch(next(remaining))
 
         plan = planned(reader.form, [(epoch, list(times.plan[epoch])) for epoch in epochs])
@@ -161,22 +138,10 @@ class Trial:
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
-        device.append(self._device_bytes(reader))
+        delivered.append(self._site.delivered(reader.processes))
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
-        times.device += [None if a is None or b is None else b - a for a, b in pairwise(device)]
+        times.delivered += [after - before for before, after in pairwise(delivered)]
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop
         return starts
-
-    def _device_bytes(self, reader: Reader) -> int | None:
-        return device_bytes(reader.processes) if self._counts_device else None
-
-
-def _read_through(path: Path) -> None:
-    """Read a file once, so that it lies in the page cache."""
-    buffer = bytearray(8 << 20)
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while file.readinto(buffer):
-            pass

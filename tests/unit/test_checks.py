@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.run.checks import checks
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.run.checks import Count, checks
 from dlio_bench.harness.run.job import Job
 
 JOB = Job(
@@ -35,7 +35,8 @@ JOB = Job(
     verify=True,
     tier_folders=(),
 )
-SHAPE = Shape(samples=33, ranks=2, batch=1)
+COUNT = Count(16, JOB, 33)
+ROW = find("prefetch")
 Harm = Callable[[list[dict[str, Any]], dict[str, Any]], None]
 
 
@@ -63,7 +64,7 @@ def failed(harm: Harm | None = None, job: Job = JOB) -> list[str]:
     found, own = trials(), verified()
     if harm is not None:
         harm(found, own)
-    return [check["name"] for check in checks(job, SHAPE, found, own) if not check["ok"]]
+    return [check["name"] for check in checks(job, COUNT, ROW, found, own) if not check["ok"]]
 
 
 def host(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def host(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_a_clean_run_passes_every_check() -> None:
-    names = {check["name"] for check in checks(JOB, SHAPE, trials(), verified())}
+    names = {check["name"] for check in checks(JOB, COUNT, ROW, trials(), verified())}
     assert failed() == []
     assert names == {
         "same everywhere",
@@ -104,6 +105,19 @@ def test_each_harm_fails_its_own_check(name: str, harm: Harm) -> None:
     assert failed(harm) == [name]
 
 
+def test_a_policy_that_draws_samples_twice_is_not_held_to_once() -> None:
+    own = verified()
+    own["verified"]["epochs_once"] = 0
+    found = checks(JOB, COUNT, replace(ROW, exactly_once=False), trials(), own)
+    assert all(check["ok"] for check in found)
+    assert "exactly once" not in {check["name"] for check in found}
+
+
+def test_samples_that_fill_the_last_step_are_named() -> None:
+    [once] = [c for c in checks(JOB, Count(17, JOB, 33), ROW, trials(), verified()) if c["name"] == "exactly once"]
+    assert once["found"] == "each of 33 planned samples once in 2 epochs, 1 of them again to fill the last step"
+
+
 def test_the_cache_of_a_warm_up_trial_is_not_judged() -> None:
     assert failed(lambda t, _: t[0]["cache"]["hosts"]["a"].update(resident_share=1.0)) == []
 
@@ -111,7 +125,7 @@ def test_the_cache_of_a_warm_up_trial_is_not_judged() -> None:
 def test_a_cache_that_cannot_be_attested_is_never_called_cold() -> None:
     found = trials()
     host(found).update(attestable=False, resident_share=1.0, note="not ours")
-    [cold] = [check for check in checks(JOB, SHAPE, found, verified()) if check["name"] == "cold cache"]
+    [cold] = [check for check in checks(JOB, COUNT, ROW, found, verified()) if check["name"] == "cold cache"]
     assert cold["ok"]
     assert "not attestable (not ours)" in cold["found"]
 

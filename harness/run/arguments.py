@@ -1,0 +1,210 @@
+"""The options of `dlio-bench run`."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.units import parse_bytes
+
+EXIT_STATUSES = """\
+exit status:
+  0  pass           2  usage             4  launch or environment failure, interrupted
+  1  limit missed   3  INVALID result    5  data verification failed
+"""
+
+MAIN_EXAMPLE = """\
+examples:
+  dlio-bench run cdb --nodes 8 --reader prefetch
+  dlio-bench run cosmoflow --nodes 1,2,4 --reader naive,shuffled,prefetch --compute none
+  dlio-bench run imagenet --nodes 2 --tiny
+"""
+
+
+def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`run`."""
+    run = commands.add_parser(
+        "run",
+        help="measure one workload with one or more readers",
+        description="Make a small dataset if none is given, launch the ranks, measure, and write result and report.",
+        epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
+    scale = run.add_argument_group("scale")
+    scale.add_argument(
+        "--nodes", type=_counts, default=(1,), metavar="N[,N...]", help="nodes; several counts are compared (default 1)"
+    )
+    scale.add_argument("--ranks-per-node", type=int, default=1, metavar="R", help="ranks (trainers) a node (default 1)")
+    scale.add_argument(
+        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
+    )
+    scale.add_argument(
+        "--memory-per-node",
+        type=parse_bytes,
+        metavar="SIZE",
+        help="memory budget of a node (default: the machine's, shared by virtual nodes)",
+    )
+    data = run.add_argument_group("data")
+    data.add_argument("--data", type=Path, metavar="DIR", help="an existing dataset (default: one is made and kept)")
+    data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    data.add_argument(
+        "--max-data", type=parse_bytes, metavar="SIZE", help="most that is made when no --data is given (default 5GB)"
+    )
+    data.add_argument(
+        "--cache-dir",
+        type=Path,
+        metavar="DIR",
+        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
+    )
+    data.add_argument(
+        "--tiny", action="store_true", help="shrunken samples, for a smoke test in seconds: never a measurement"
+    )
+    how = run.add_argument_group("readers and steps")
+    how.add_argument(
+        "--reader",
+        type=_names_of("--reader"),
+        default=("prefetch",),
+        metavar="NAME[,NAME...]",
+        help="naive, shuffled, prefetch, staged, tfdata, upstream, ... (see `dlio-bench list`; default prefetch)",
+    )
+    how.add_argument(
+        "--order",
+        dest="orders",
+        type=_names_of("--order"),
+        default=(),
+        metavar="NAME[,NAME...]",
+        help="another order for each reader, such as file-shuffle or buffered-shuffle(100)",
+    )
+    how.add_argument(
+        "--placement",
+        dest="placements",
+        type=_names_of("--placement"),
+        default=(),
+        metavar="NAME[,NAME...]",
+        help="another placement for each reader: none, stage-partition, stage-replicate, stage-subset",
+    )
+    how.add_argument(
+        "--delivery",
+        dest="deliveries",
+        type=_names_of("--delivery"),
+        default=(),
+        metavar="NAME[,NAME...]",
+        help="another delivery for each reader: 'on demand', ahead, tf.data",
+    )
+    how.add_argument(
+        "--shard",
+        default="rank",
+        metavar="WHAT",
+        help="rank or node: who owns a share in orders of shards (default rank)",
+    )
+    how.add_argument(
+        "--last",
+        default="drop",
+        metavar="HOW",
+        help="samples that do not fill the last step: drop, or pad it with the epoch's first (default drop)",
+    )
+    how.add_argument(
+        "--decode", action="store_true", help="do to the samples what the application does before training"
+    )
+    how.add_argument(
+        "--check-crc",
+        action="store_true",
+        help="compare every delivered field with its CRC32C, in the reader's threads",
+    )
+    how.add_argument(
+        "--batch",
+        type=int,
+        metavar="B",
+        help="samples a rank and step (default: the published batch, less where data are few)",
+    )
+    how.add_argument(
+        "--epochs", type=int, metavar="E", help="epochs a trial (default: 1, more where they are shorter than 16 steps)"
+    )
+    how.add_argument(
+        "--compute", default="emulate", metavar="HOW", help="none, emulate or emulate:DEVICE (default emulate:v100)"
+    )
+    how.add_argument(
+        "--sync", default="step", metavar="WHEN", help="ranks meet at every step, epoch or none (default step)"
+    )
+    how.add_argument(
+        "--threads",
+        type=int,
+        metavar="T",
+        help="reading threads a rank of readers that read ahead (default: up to 4, as the cores allow)",
+    )
+    how.add_argument(
+        "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"
+    )
+    how.add_argument(
+        "--local-tier",
+        type=Path,
+        metavar="DIR",
+        help="folder on node-local storage for staged copies (default: the temporary folder, on one machine)",
+    )
+    how.add_argument(
+        "--emulate-pfs",
+        type=parse_spec,
+        metavar="SPEC",
+        help="read through an emulated parallel file system, such as 'bandwidth=400MB/s,per-node=250MB/s,open=1ms,"
+        "request=0.3ms,cache=2GB,cache-bandwidth=800MB/s'; needs FUSE",
+    )
+    trust = run.add_argument_group("trials and trust")
+    trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 5; 1 with --tiny)")
+    trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
+    trust.add_argument(
+        "--cache",
+        default="cold",
+        metavar="MODE",
+        help="page cache before a trial: cold, cold-epochs (before each epoch too), warm, as-is (default cold)",
+    )
+    trust.add_argument(
+        "--storage",
+        type=Path,
+        metavar="FILE",
+        help="what `dlio-bench storage --out FILE` found of the same path, as the yardstick in text and report",
+    )
+    trust.add_argument("--seed", type=int, metavar="S", help="seed of the order (default: a new one, recorded)")
+    trust.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="leave out the untimed pass that checks every byte"
+    )
+    output = run.add_argument_group("output")
+    output.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of results and report (default dlio-results/TIME-WORKLOAD)"
+    )
+    output.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
+    output.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:
+    def names(value: str) -> tuple[str, ...]:
+        found = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not found:
+            raise UsageError(f"{flag} needs a name; `dlio-bench list` and `dlio-bench run --help` show them.")
+        if len(set(found)) != len(found):
+            raise UsageError(f"{flag} '{value}' names one twice. Name each once.")
+        return found
+
+    return names
+
+
+def _counts(value: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--nodes '{value}' is not a count. Write a whole number, or several: --nodes 1,2,4."
+        ) from None
+    if min(counts) < 1 or len(set(counts)) != len(counts):
+        raise UsageError(f"--nodes '{value}': every count must be at least 1 and stand there once.")
+    return counts
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Run it with the options that were asked for."""
+    from dlio_bench.harness.run import command
+    from dlio_bench.harness.run.options import Options
+
+    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
+    return command.run(Options(readers=asked.reader, **values))

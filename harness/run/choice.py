@@ -1,0 +1,33 @@
+"""Which policy a reader's name in a job means: a row of the table, with the axes that were set by hand."""
+
+from dataclasses import replace
+
+from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan import policies
+from dlio_bench.harness.plan.policies import Policy
+
+AXES = ("order", "placement", "delivery")
+
+
+def spelled(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
+    """The name of a reader with axes set by hand: 'naive+order=global-shuffle'."""
+    asked = zip(AXES, (order, placement, delivery), strict=True)
+    return "+".join([reader, *(f"{axis}={value}" for axis, value in asked if value)])
+
+
+def policy(name: str, workload: Workload) -> Policy:
+    """The row that a spelled name means for a workload. UsageError when there is none, or its axes do not fit."""
+    reader, *parts = name.split("+")
+    axes = dict(part.split("=", 1) for part in parts)
+    own = workload.upstream
+    if policies.find(reader).name != "upstream":
+        return policies.resolve(reader, **axes)
+    if own is None:
+        raise UsageError(f"Workload '{workload.name}' has no published pipeline. Choose another --reader.")
+    order = axes.get("order", own.order)
+    if order not in own.orders:
+        raise UsageError(
+            f"The published pipeline of {workload.name} has no order '{order}'. Its orders: {', '.join(own.orders)}."
+        )
+    return replace(policies.resolve(reader, **axes, own_order=own.order), order_known=own.order_known)

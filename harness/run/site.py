@@ -1,0 +1,155 @@
+"""Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and who counts the bytes."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.readers.registry import Seat
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.memory import memory_bytes
+from dlio_bench.harness.storage.mounts import cache_beyond
+from dlio_bench.harness.storage.pfs.board import Board
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, from_dict
+
+KEPT_WARM = 0.5  # of the machine's memory: a dataset below it is kept in memory under an emulated file system
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: nobody tells."""
+
+    device: int | None
+    client_cache: int | None
+
+    def __sub__(self, before: "Delivered") -> "Delivered":
+        """What came since `before`."""
+        return Delivered(_minus(self.device, before.device), _minus(self.client_cache, before.client_cache))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A rank's place. `dataset` is read where this node sees it; `origin` is its folder below an emulation."""
+
+    seat: Seat
+    dataset: Dataset
+    origin: Dataset
+    pfs: PfsSpec | None
+    board: Board | None
+
+    @classmethod
+    def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
+        """The site of this rank of a job. Its tables are read past the emulation, which cannot be memory-mapped."""
+        node = comm.rank // job.ranks_per_node
+        tier = Path(job.tier_folders[node]) if job.tier_folders else None
+        seat = Seat(comm, job.ranks_per_node, tier)
+        if job.pfs is None:
+            return cls(seat, dataset, dataset, None, None)
+        seen = replace(dataset, folder=Path(job.mounts[node]))
+        return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)))
+
+    def delivered(self, processes: Sequence[int]) -> Delivered:
+        """What storage has delivered to this rank and its child processes; under emulation, on a node's first rank,
+        to its whole node.
+        """
+        if self.board is not None:
+            if self.seat.comm.rank % self.seat.ranks_per_node:
+                return Delivered(0, 0)
+            counters = self.board.counters(self.seat.node)
+            return Delivered(counters.pfs_bytes, counters.cache_bytes)
+        # network file systems count nothing as read from a device, and a zero would look like a cache
+        return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
+
+    def prepare_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        """Bring the caches into the state that `mode` asks for, with no reader at work, and say what was found.
+
+        Each rank of a host (of a node, under emulation) does its share of the files.
+        """
+        comm.barrier()
+        found = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
+        comm.barrier()
+        return found
+
+    def _page_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        share = _training_files(self.dataset)[comm.host_rank :: comm.host_size]
+        if mode.startswith("cold"):
+            cache.drop(share)
+        elif mode == "warm":
+            _read_through(share)
+        comm.barrier()
+        return _as_json(cache.residency(share))
+
+    def _client_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        """The emulated client cache of this node. The files below are kept in memory, so that the emulation, and not
+        this machine's disk, sets the pace.
+        """
+        assert self.board is not None
+        assert self.pfs is not None
+        share = _training_files(self.origin)[comm.host_rank :: comm.host_size]
+        stored = sum(file.bytes for file in self.origin.training_files)
+        if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
+            _read_through(share)
+        ranks, local = self.seat.ranks_per_node, comm.rank % self.seat.ranks_per_node
+        if mode.startswith("cold") and local == 0:
+            self.board.drop_cache(self.seat.node)
+        if mode == "warm":
+            _read_through(_training_files(self.dataset)[local::ranks])
+        own = sum(path.stat().st_size for path in share)
+        resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
+        return {
+            "bytes": own,
+            "resident_bytes": int(own * resident),
+            "attestable": mode != "as-is",
+            "memory_backed": False,
+            "note": "the client cache is emulated; " + ("left as it was" if mode == "as-is" else f"made {mode[:4]}"),
+        }
+
+
+def shape_of(job: Job, dataset: Dataset) -> Shape:
+    """How the job cuts an epoch over the training split."""
+    bounds = np.cumsum([0, *(file.samples for file in dataset.training_files)])
+    return Shape(
+        dataset.training_samples,
+        job.ranks,
+        job.batch,
+        bounds=bounds,
+        ranks_per_node=job.ranks_per_node,
+        shard=job.shard,
+        last=job.last,
+    )
+
+
+def _training_files(dataset: Dataset) -> list[Path]:
+    return [dataset.path(number) for number in range(len(dataset.training_files))]
+
+
+def _as_json(found: cache.Residency) -> dict[str, Any]:
+    return {
+        "bytes": found.bytes,
+        "resident_bytes": found.resident_bytes,
+        "attestable": found.attestable,
+        "memory_backed": found.memory_backed,
+        "note": found.note,
+    }
+
+
+def _minus(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before
+
+
+def _read_through(paths: Sequence[Path]) -> None:
+    """Read files once, so that they lie in the cache."""
+    buffer = bytearray(8 << 20)
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while file.readinto(buffer):
+                pass
