@@ -103,6 +103,8 @@ class Shape:
         within = np.arange(len(place), dtype=np.int64) - (np.cumsum(sizes) - sizes)[place]
         return starts[place] + within, place
 
-    def sizes(self, files: Ids) -> Ids:
-        """Samples in each of these files."""
-        return np.ones(len(files), dtype=np.int64) if self.bounds is None else np.diff(self.bounds)[files]
+    def sizes(self, files: int) -> Ids:
+        """Samples in each of the first `files` files, int64; beyond the last one it goes on at the first."""
+        if self.bounds is None:
+            return np.broadcast_to(np.int64(1), files)
+        return np.resize(np.diff(self.bounds), files).astype(np.int64, copy=False)

@@ -48,21 +48,29 @@ def stage_replicate(files: int, nodes: int, node: int) -> Ids:
     return np.arange(files, dtype=np.int64)
 
 
+def subset_count(files: int, ranks: int, count: int | None) -> int:
+    """Files that each rank draws: `count`, or floor(files / ranks) as its fair share.
+
+    UsageError when that is less than one, or more than there are.
+    """
+    chosen = files // ranks if count is None else count
+    if not 0 < chosen <= files:
+        raise UsageError(
+            f"Each of {ranks} ranks cannot draw {chosen} different files of {files}. Use --order 'subset-shuffle(N)' "
+            f"with N from 1 to {max(files, 1)}, or more files."
+        )
+    return chosen
+
+
 def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int) -> Ids:
     """The `count` files that this rank draws without replacement and independently of all others, ascending.
 
     So a file may be wanted by several ranks, or by none (Kurth et al., SC'18: 250 training files a process on Summit).
-    Default count: floor(files / ranks), a rank's fair share. UsageError when that is 0 or more than there are.
+    `count` and UsageError as `subset_count`.
     """
-    if count is None:
-        count = files // ranks
-    if not 0 < count <= files:
-        raise UsageError(
-            f"stage-subset cannot draw {count} different files for each of {ranks} ranks from {files} files. Use "
-            f"--order 'subset-shuffle(N)' with N from 1 to {files}, or more files."
-        )
+    count = subset_count(files, ranks, count)
     drawn = words(Purpose.SUBSET, rank, 0, seed, files)
-    # the files with the smallest words; a tie at the edge goes to the lower number, so that all machines agree
+    # the files with the smallest words; [:count] for a tie at the edge, so that all machines agree
     return np.flatnonzero(drawn <= np.partition(drawn, count - 1)[count - 1])[:count].astype(np.int64, copy=False)
 
 
