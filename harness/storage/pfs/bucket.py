@@ -63,7 +63,11 @@ class SharedBucket:
         self._threads = threading.Lock()  # record locks belong to the process: they do not part its threads
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            self._map = mmap.mmap(self._fd, _SIZE)
+            try:
+                self._map = mmap.mmap(self._fd, _SIZE)
+            except BaseException:
+                os.close(self._fd)
+                raise
         except (OSError, ValueError) as error:
             raise EnvironmentFailure(
                 f"'{path}', which holds the emulated file system's shared rate, cannot be opened ({error}). "

@@ -43,7 +43,7 @@ class _Operations:
     """What libfuse asks for, in mfusepy's form. A missing operation is one that the kernel stops asking for."""
 
     use_ns = True  # times are ns
-    flag_nopath = flag_nullpath_ok = True  # reads need no path: the kernel's handle is enough
+    flag_nopath = flag_nullpath_ok = True  # what has a handle comes without its path, whose making takes a lock
 
     def __init__(self, source: Path, node: Node, ready: "memoryview") -> None:
         self._source = str(source)
@@ -66,8 +66,18 @@ class _Operations:
         values["st_mode"] &= ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
         return values
 
-    def readdir(self, path: str, _handle: int) -> list[str]:
-        return [".", "..", *os.listdir(f"{self._source}{path}")]  # noqa: PTH208 - names, not paths
+    def opendir(self, path: str) -> int:
+        return os.open(f"{self._source}{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def readdir(self, _path: str | None, handle: int) -> list[tuple[str, dict[str, int], int]]:
+        # An entry without an inode number is not shown: with use_ino the numbers are ours to give.
+        entries = [(".", _entry(os.fstat(handle).st_ino, True), 0), ("..", _entry(1, True), 0)]
+        with os.scandir(handle) as found:
+            return entries + [(each.name, _entry(each.inode(), each.is_dir()), 0) for each in found]
+
+    def releasedir(self, _path: str | None, handle: int) -> int:
+        os.close(handle)
+        return 0
 
     def statfs(self, path: str) -> dict[str, int]:
         found = os.statvfs(f"{self._source}{path}")
@@ -88,6 +98,10 @@ class _Operations:
         del self._open[handle]
         os.close(handle)
         return 0
+
+
+def _entry(inode: int, folder: bool) -> dict[str, int]:
+    return {"st_ino": inode, "st_mode": stat.S_IFDIR if folder else stat.S_IFREG}
 
 
 def serve(source: Path, mount: Path, node: Node, ready: "memoryview") -> None:

@@ -1,0 +1,105 @@
+"""The bandwidth cap's arithmetic on a clock of the test's own, and its state that processes share."""
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket, Span, place
+
+RATE = 1e6
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_transfer_takes_its_bytes_over_the_rate() -> None:
+    assert place(0.0, 5.0, 0.0, 500_000, RATE) == Span(5.0, 5.5)
+
+
+def test_a_busy_link_makes_it_wait() -> None:
+    assert place(7.0, 5.0, 0.0, 500_000, RATE) == Span(7.0, 7.5)
+
+
+def test_credit_begins_it_earlier_but_never_before_the_link_is_free() -> None:
+    assert place(0.0, 5.0, SLACK / 2, 0, RATE).start == 5.0 - SLACK / 2
+    assert place(0.0, 5.0, 1.0, 0, RATE).start == 5.0 - SLACK
+    assert place(4.999, 5.0, 1.0, 0, RATE).start == 4.999
+    assert place(0.0, 5.0, -1.0, 0, RATE).start == 5.0
+
+
+def test_no_rate_is_no_wait() -> None:
+    assert place(7.0, 5.0, 0.001, 10**12, None) == Span(5.0, 5.0)
+
+
+TRANSFERS = st.lists(
+    st.tuples(st.floats(0, 0.02), st.integers(0, 1 << 20), st.floats(0, 0.05)), min_size=1, max_size=30
+)  # seconds since the one before, bytes, credit
+
+
+@given(TRANSFERS, st.sampled_from([1e6, 2e8, 4e9]))
+def test_no_window_gets_more_than_the_rate_and_the_slack(
+    transfers: list[tuple[float, int, float]], rate: float
+) -> None:
+    link, now, asked = LocalBucket(rate), 100.0, []
+    for wait, count, credit in transfers:
+        now += wait
+        asked.append((now, count, link.reserve(count, now, credit)))
+    for first in range(len(asked)):
+        total = 0
+        for moment, count, span in asked[first:]:
+            total += count
+            assert total <= rate * (span.end - asked[first][0] + SLACK) * (1 + 1e-9) + 1e-6 * rate
+            assert span.start >= moment - SLACK
+    for (_, _, before), (_, _, after) in pairwise(asked):
+        assert after.start >= before.end  # one after the other
+
+
+def test_a_link_that_is_asked_at_once_is_never_idle() -> None:
+    link = LocalBucket(RATE)
+    spans = [link.reserve(1000, 3.0 + late, late) for late in (0.0, 0.004, 0.003)]  # woken late, and given it back
+    assert [span.end for span in spans] == pytest.approx([3.001, 3.002, 3.003])
+
+
+def test_processes_share_a_link(tmp_path: Path) -> None:
+    path = tmp_path / "bucket"
+    SharedBucket.create(path)
+    code = (
+        "import sys, pathlib; from dlio_bench.harness.storage.pfs.bucket import SharedBucket; "
+        "b = SharedBucket(pathlib.Path(sys.argv[1]), 1e6); [b.reserve(1000, 50.0) for _ in range(500)]"
+    )
+    command = [sys.executable, "-P", "-c", code, str(path)]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    bucket = SharedBucket(path, 1e6)
+    assert bucket.reserve(0, 0.0).start == pytest.approx(50.0 + 1.5)  # 1500 transfers of 1 ms, none lost
+    bucket.close()
+
+
+def test_a_killed_holder_does_not_keep_the_link(tmp_path: Path) -> None:
+    path = tmp_path / "bucket"
+    SharedBucket.create(path)
+    code = (
+        "import fcntl, os, signal, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode < 0
+    bucket = SharedBucket(path, RATE)
+    assert bucket.reserve(1_000_000, 5.0) == Span(5.0, 6.0)
+    bucket.close()
+
+
+def test_a_missing_or_short_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="nowhere"):
+        SharedBucket(tmp_path / "nowhere", RATE)
+    (tmp_path / "short").write_bytes(b"")
+    open_before = descriptors()
+    with pytest.raises(EnvironmentFailure, match="short"):
+        SharedBucket(tmp_path / "short", RATE)
+    assert descriptors() == open_before

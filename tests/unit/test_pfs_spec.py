@@ -1,0 +1,72 @@
+"""The description of an emulated file system: read from the command line, kept in JSON, told in words."""
+
+import json
+
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, describe, from_dict, parse_spec, to_dict
+from dlio_bench.units import parse_rate, parse_seconds
+
+WHOLE = PfsSpec(400e6, 250e6, 1e-3, 0.3e-3, 2_000_000_000, 800e6)
+
+
+def test_all_keys() -> None:
+    assert parse_spec(EXAMPLE) == WHOLE
+    assert parse_spec(EXAMPLE.replace(",", " , ").replace("=", " = ")) == WHOLE
+
+
+def test_only_bandwidth_is_needed() -> None:
+    assert parse_spec("bandwidth=1GiB/s") == PfsSpec(2.0**30)
+    assert parse_spec("bandwidth=unlimited,open=0") == PfsSpec(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("bandwith=4MB/s", "Did you mean 'bandwidth'"),
+        ("bandwidth=4MB/s,speed=3", "'speed' is not one of its keys"),
+        ("bandwidth=0MB/s", "bandwidth=0MB/s: A rate of 0"),
+        ("bandwidth=-4MB/s", "bandwidth=-4MB/s: '-4MB/s' is not a rate"),
+        ("bandwidth=4MB/s,per-node=0", "per-node=0: A rate of 0"),
+        ("bandwidth=4MB/s,bandwidth=4MB/s", "'bandwidth' is given twice"),
+        ("bandwidth=4MB/s,open=3", "open=3: '3' is not a time"),
+        ("bandwidth=4MB/s,open=-3ms", "open=-3ms: '-3ms' is not a time"),
+        ("bandwidth=4MB/s,cache=much", "cache=much: 'much' is not a size"),
+        ("bandwidth=4MB/s,cache", "'cache' has no value"),
+        ("bandwidth=4MB/s,", "'' is not one of its keys"),
+        ("open=1ms", "'bandwidth' is missing"),
+        ("", "'' is not one of its keys"),
+        ("bandwidth=4MB/s,cache-bandwidth=1GB/s", "means nothing without a cache"),
+    ],
+)
+def test_what_is_refused_is_named_with_a_fix(text: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_spec(text)
+    assert says in str(refused.value)
+    assert EXAMPLE in str(refused.value)
+
+
+@pytest.mark.parametrize("spec", [WHOLE, PfsSpec(None), PfsSpec(1e8)])
+def test_json_keeps_it(spec: PfsSpec) -> None:
+    assert from_dict(json.loads(json.dumps(to_dict(spec)))) == spec
+
+
+def test_other_fields_are_refused() -> None:
+    with pytest.raises(UsageError, match="has the fields"):
+        from_dict({"bandwidth": 3})
+
+
+def test_words() -> None:
+    assert describe(WHOLE) == (
+        "400 MB/s shared by all nodes, 250 MB/s a node, 1 ms an open, 300 us a request of 1 MiB, "
+        "a client cache of 2 GB a node at 800 MB/s"
+    )
+    assert describe(PfsSpec(None)) == "unlimited bandwidth, no client cache"
+
+
+def test_units() -> None:
+    assert [parse_rate(text) for text in ("400MB/s", " 2 GiB/s", "5")] == [400_000_000, 2 << 30, 5]
+    assert [parse_seconds(text) for text in ("0.3ms", "2 s", "0", "50us", "1min")] == pytest.approx(
+        [0.3e-3, 2, 0, 50e-6, 60]
+    )
