@@ -86,16 +86,24 @@ class Staged:
 
     def _batches(self, plan: Sequence[Planned], tally: Tally, stack: ExitStack) -> Iterator[Batch]:
         share = self._share(plan)
-        cost = tally.of(_first(plan))
-        held = self._folder(stack)
+        try:
+            self._stage(share, tally.of(_first(plan)), stack)
+        except BenchError:  # every rank has the same: the first to go on with it ends the job, so all clean up before
+            stack.close()
+            self._seat.comm.barrier()
+            raise
+        yield from stack.enter_context(self._delivery.session(plan, tally))
+
+    def _stage(self, share: Share, cost: Cost, stack: ExitStack) -> None:
+        """Fill the node's folder. A BenchError of one rank is raised on all of them."""
+        comm, held = self._seat.comm, self._folder(stack)
         self._require_room(held, share)
-        together(self._seat.comm, lambda: self._copy(share.reads.tolist(), held, cost))
+        together(comm, lambda: self._copy(share.reads.tolist(), held, cost))
         if self._placement == "stage-subset":
-            together(self._seat.comm, lambda: self._hand_over(share, held, cost))
+            together(comm, lambda: self._hand_over(share, held, cost))
             for file in np.setdiff1d(share.reads, share.kept).tolist():
                 held.copy_of(file).unlink()
         self._copies.update((file, held.copy_of(file)) for file in share.kept.tolist())
-        yield from stack.enter_context(self._delivery.session(plan, tally))
 
     def _forget(self) -> None:
         self._copies.clear()
