@@ -13,7 +13,7 @@ from dlio_bench.harness.readers.registry import READERS
 shapes = st.builds(Shape, samples=st.integers(0, 300), ranks=st.integers(1, 9), batch=st.integers(1, 7))
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", ["sequential", "global-shuffle"])
 @given(shape=shapes, epoch=st.integers(0, 5), seed=st.integers(0, 2**32))
 def test_every_rank_gets_whole_batches_and_no_sample_comes_twice(
     name: str, shape: Shape, epoch: int, seed: int
@@ -66,11 +66,12 @@ def test_the_policy_table_has_the_readers_of_the_design() -> None:
     assert find("prefetch").delivery == "ahead"
     assert (find("naive").order, find("naive").placement, find("naive").delivery) == ("sequential", "none", "on demand")
     assert {"staged", "tfdata", "clairvoyant", "cooperative", "upstream"} <= set(POLICIES)
-    assert set(READERS) == set(DELIVERIES)
+    assert set(READERS) <= set(DELIVERIES)
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("prefetsh", "Did you mean 'prefetch'"), ("staged", "cannot run it yet"), ("", "no reader ''")]
+    ("name", "says"),
+    [("prefetsh", "Did you mean 'prefetch'"), ("clairvoyant", "cannot run it yet"), ("", "no reader ''")],
 )
 def test_readers_that_cannot_be_run_are_refused_by_name(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as refusal:
