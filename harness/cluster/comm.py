@@ -2,12 +2,13 @@
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import BenchError, EnvironmentFailure
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 # A blocking MPI call spins, and a spinning rank takes the core that a reader thread of its neighbour needs. Waiting
 # is therefore polled, at intervals that grow to half a millisecond.
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
+
+EXCHANGE_TAG = 1
+
+# Bytes, and the ranks that each gets a copy of them.
+Outgoing = tuple[memoryview, Sequence[int]]
+Result = TypeVar("Result")
 
 
 class Comm(Protocol):
@@ -41,6 +48,17 @@ class Comm(Protocol):
         """Elementwise sum over the ranks."""
         ...
 
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """Send all of `outgoing`, and call arrived(source, bytes) for each of the `expected` messages to this rank.
+
+        All ranks call it together. Messages of one source arrive in the order in which it sent them. A message is at
+        most 2 GiB - 1 and fits into `inbox`, which is used again after `arrived`, as may be the bytes of `outgoing`
+        when the next are asked for. Neither iterator nor `arrived` may fail: somebody would wait for ever.
+        """
+        ...
+
     def abort(self, status: int) -> None:
         """End every rank at once."""
         ...
@@ -65,6 +83,16 @@ class Solo:
     def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """See Comm."""
         return values
+
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """See Comm. One rank can only write to itself."""
+        del expected
+        for content, receivers in outgoing:
+            for _ in receivers:
+                inbox[: len(content)] = content
+                arrived(0, inbox[: len(content)])
 
     def abort(self, status: int) -> None:
         """See Comm."""
@@ -103,9 +131,57 @@ class Mpi:
         self._world.Allreduce(values, result, op=MPI.SUM)
         return result
 
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """See Comm. A rank takes whatever comes next while its own sends go out, so no circle of ranks can wait."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        sending: list[MPI.Request] | None = []  # None: everything is sent
+        receiving: MPI.Request | None = None
+        pause = FIRST_POLL
+        while sending is not None or expected:
+            moved = False
+            if expected and receiving is None:
+                receiving = self._world.Irecv(inbox, MPI.ANY_SOURCE, EXCHANGE_TAG)
+            if sending is not None and MPI.Request.Testall(sending):
+                moved, following = True, next(outgoing, None)
+                sending = None
+                if following is not None:
+                    content, receivers = following
+                    sending = [self._world.Isend(content, rank, EXCHANGE_TAG) for rank in receivers]
+            if receiving is not None and receiving.Test(status):
+                moved, receiving, expected = True, None, expected - 1
+                arrived(status.Get_source(), inbox[: status.Get_count(MPI.BYTE)])
+            pause = FIRST_POLL if moved else min(2 * pause, LONGEST_POLL)
+            if not moved:
+                time.sleep(pause)
+        # whoever went on to another exchange would be heard in this one
+        self.barrier()
+
     def abort(self, status: int) -> None:
         """See Comm."""
         self._world.Abort(status)
+
+
+def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:
+    """Do `work` on every rank and return what each made, by rank; a BenchError of one rank is raised on every rank.
+
+    Ranks that are done leave the CPU to the others while they wait.
+    """
+    result: Result | None = None
+    failure: BenchError | None = None
+    try:
+        result = work()
+    except BenchError as error:
+        failure = error
+    comm.barrier()
+    done: list[tuple[Any, BenchError | None]] = comm.allgather((result, failure))
+    for _, failed in done:
+        if failed is not None:
+            raise failed
+    return [made for made, _ in done]
 
 
 def connect(asked: int) -> Comm:

@@ -1,7 +1,9 @@
-"""Delivery -> the reader that executes it. All share one extent path, so that a gain is the policy's."""
+"""Delivery -> the reader that executes it, with a placement's around it. All share one extent path, so that a gain is
+the policy's.
+"""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlio_bench.benchmarks.pipeline import Pipeline
@@ -11,6 +13,8 @@ from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.session import OpenExtents, Reader
+from dlio_bench.harness.readers.shares import SHARES
+from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
@@ -22,6 +26,7 @@ class Resources:
     staging_bytes: int
     batch_bytes: int
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
+    staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,9 @@ Open = Callable[[Form, Policy, Resources, Seat, Pipeline | None], Reader]
 
 
 def _extents(form: Form, resources: Resources) -> OpenExtents:
-    return lambda: ExtentReader(form.dataset, form.fields, form.decode, check=resources.check_crc)
+    return lambda: ExtentReader(
+        form.dataset, form.fields, form.decode, check=resources.check_crc, staged=resources.staged
+    )
 
 
 def _on_demand(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
@@ -76,6 +83,10 @@ def open_reader(
 ) -> Reader:
     """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
 
-    UsageError when the resources are too small.
+    UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
     """
-    return READERS[policy.delivery](form, policy, resources, seat, pipeline)
+    if policy.placement not in SHARES:
+        return READERS[policy.delivery](form, policy, resources, seat, pipeline)
+    copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
+    delivery = READERS[policy.delivery](form, policy, replace(resources, staged=copies), seat, pipeline)
+    return Staged(delivery, copies, policy.placement, seat, threads=resources.threads)

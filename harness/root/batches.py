@@ -42,11 +42,12 @@ class Batch:
 @dataclass
 class Cost:
     """What reads have cost so far: bytes asked of the dataset's file system, bytes read from the node-local tier,
-    seconds inside open and read, seconds decoding (both summed over threads).
+    bytes received from other ranks, seconds inside open and read, seconds decoding (both summed over threads).
     """
 
     requested: int = 0
     local: int = 0
+    remote: int = 0
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
 
@@ -54,5 +55,6 @@ class Cost:
         """Add another's cost."""
         self.requested += other.requested
         self.local += other.local
+        self.remote += other.remote
         self.read_seconds += other.read_seconds
         self.decode_seconds += other.decode_seconds

@@ -2,12 +2,13 @@
 
 import os
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Comm, Outgoing, connect, together
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 
@@ -50,6 +51,66 @@ def test_waiting_in_a_barrier_leaves_the_cpu_free(comm: Comm) -> None:
     busy = time.process_time()
     comm.barrier()
     assert time.process_time() - busy < 0.25
+
+
+def test_every_message_arrives_whole_and_those_of_a_source_in_order(comm: Comm) -> None:
+    sizes = [0, 1, 3_000_000, 77, 5]
+    buffer = memoryview(bytearray(max(sizes)))  # one for all, refilled for each message
+    everybody = range(comm.size)
+
+    def outgoing() -> Iterator[Outgoing]:
+        for number, size in enumerate(sizes):
+            buffer[:size] = bytes([comm.rank * len(sizes) + number]) * size
+            yield buffer[:size], everybody
+
+    for _ in range(2):  # a second one does not hear the first
+        found: dict[int, list[bytes]] = {rank: [] for rank in everybody}
+        comm.exchange(
+            outgoing(),
+            memoryview(bytearray(max(sizes))),
+            comm.size * len(sizes),
+            lambda source, content, found=found: found[source].append(bytes(content)),
+        )
+        for source, contents in found.items():
+            expected = [bytes([source * len(sizes) + number]) * size for number, size in enumerate(sizes)]
+            assert contents == expected
+
+
+def test_an_exchange_may_be_one_sided_or_empty(comm: Comm) -> None:
+    comm.exchange(iter(()), memoryview(b""), 0, lambda *_: None)
+    heard: list[tuple[int, bytes]] = []
+    outgoing = iter([(memoryview(bytes([n])), [comm.size - 1]) for n in range(9)] if comm.rank == 0 else [])
+    expected = 9 if comm.rank == comm.size - 1 else 0
+    comm.exchange(
+        outgoing, memoryview(bytearray(1)), expected, lambda source, content: heard.append((source, bytes(content)))
+    )
+    assert heard == [(0, bytes([n])) for n in range(expected)]
+
+
+def test_waiting_for_a_message_leaves_the_cpu_free(comm: Comm) -> None:
+    comm.barrier()
+    busy = time.process_time()
+
+    def late() -> Iterator[Outgoing]:
+        time.sleep(0.5)
+        yield memoryview(b"late"), range(comm.size)
+
+    outgoing = late() if comm.rank == 0 else iter(())
+    comm.exchange(outgoing, memoryview(bytearray(4)), 1, lambda *_: None)
+    assert time.process_time() - busy < 0.25
+
+
+def test_work_done_together_gives_everybody_every_result(comm: Comm) -> None:
+    assert together(comm, lambda: comm.rank**2) == [rank**2 for rank in range(comm.size)]
+
+
+def test_a_failure_of_one_rank_is_raised_on_all(comm: Comm) -> None:
+    def work() -> None:
+        if comm.rank == comm.size - 1:
+            raise UsageError("the last rank minds")
+
+    with pytest.raises(UsageError, match="the last rank minds"):
+        together(comm, work)
 
 
 def test_a_world_of_another_size_is_refused(comm: Comm) -> None:

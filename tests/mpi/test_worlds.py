@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = ["tests/contract/test_comm.py"]
+SUITES = ["tests/contract/test_comm.py", "tests/contract/test_staging_job.py"]
 ROOT = Path(__file__).parents[2]
 
 

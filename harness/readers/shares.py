@@ -1,0 +1,87 @@
+"""Who copies which file to node-local storage: pure functions of what each rank's plan wants.
+
+They take what a session really reads, whatever order made it, so that the untimed pass over the whole dataset is
+staged like any other plan. Ranks fill node after node: node n has ranks [n * r, (n + 1) * r).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dlio_bench.batches import Ids
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank does in a staging; file numbers, ascending.
+
+    kept: files that its node keeps, alike on all ranks of the node. reads: files it reads from the dataset's folder.
+    sends: (file, ranks it hands it on to). receives: (file, rank it comes from).
+    """
+
+    kept: Ids
+    reads: Ids
+    sends: list[tuple[int, list[int]]] = field(default_factory=list)
+    receives: list[tuple[int, int]] = field(default_factory=list)
+
+
+def partition(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
+    """A node keeps what its ranks want; they read it in turn. `wants`: rank -> file numbers. `files` is not used."""
+    del files
+    return _read_by_its_ranks(_of_node(wants, ranks_per_node, rank // ranks_per_node), ranks_per_node, rank)
+
+
+def replicate(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
+    """Every node keeps the files [0, files) and reads all of them itself, its ranks in turn, whatever they want.
+
+    Source: the CosmoFlow benchmark's utils/staging.py, with as many file sets as nodes.
+    """
+    del wants
+    return _read_by_its_ranks(np.arange(files, dtype=np.int64), ranks_per_node, rank)
+
+
+def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
+    """A node keeps what its ranks want, but each file is read once in the job, and handed on to the other nodes.
+
+    Of the sorted union of all wants, rank i reads every ranks-th file from the i-th on. The ranks of a node receive in
+    turn what its own ranks do not read. `files` is not used.
+
+    Source: utils/parallel_stagein.py of the climate benchmark of Kurth et al., SC'18 (owner = index mod size).
+    """
+    del files
+    ranks, own = len(wants), rank // ranks_per_node
+    union = np.unique(np.concatenate(wants))
+    sends: dict[int, list[int]] = {}
+    receives: list[tuple[int, int]] = []
+    kept = union[:0]
+    for node in range(ranks // ranks_per_node):
+        keeps = _of_node(wants, ranks_per_node, node)
+        owners = np.searchsorted(union, keeps) % ranks
+        foreign = owners // ranks_per_node != node
+        files_in, owners_in = keeps[foreign], owners[foreign]
+        receivers = node * ranks_per_node + np.arange(len(files_in)) % ranks_per_node
+        if node == own:
+            kept = keeps
+            mine = receivers == rank
+            receives = list(zip(files_in[mine].tolist(), owners_in[mine].tolist(), strict=True))
+        else:
+            mine = owners_in == rank
+            for file, receiver in zip(files_in[mine].tolist(), receivers[mine].tolist(), strict=True):
+                sends.setdefault(file, []).append(receiver)
+    return Share(kept, union[rank::ranks], sorted(sends.items()), receives)
+
+
+SHARES: dict[str, Callable[[Sequence[Ids], int, int, int], Share]] = {
+    "stage-partition": partition,
+    "stage-replicate": replicate,
+    "stage-subset": subset,
+}
+
+
+def _of_node(wants: Sequence[Ids], ranks_per_node: int, node: int) -> Ids:
+    return np.unique(np.concatenate(wants[node * ranks_per_node : (node + 1) * ranks_per_node]))
+
+
+def _read_by_its_ranks(kept: Ids, ranks_per_node: int, rank: int) -> Share:
+    return Share(kept, kept[rank % ranks_per_node :: ranks_per_node])

@@ -1,0 +1,253 @@
+"""Placements that copy whole files to node-local storage before the first batch, around a delivery of the batches."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Outgoing, together
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
+from dlio_bench.harness.readers.shares import SHARES, Share
+from dlio_bench.harness.storage import tier
+from dlio_bench.units import format_bytes
+
+if TYPE_CHECKING:
+    from dlio_bench.harness.readers.registry import Seat  # which imports this file
+
+
+class Staged:
+    """Copies the files that its plan needs to the node's local tier, and has `delivery` read the batches from there.
+
+    The ranks stage together when the first batch is asked for, so that the time is inside the clock, as the stall of
+    the first step. Every session starts with an empty folder of its own, which is removed when its last rank leaves.
+    Bytes read from the dataset's folder are costs of the plan's first epoch. All ranks must ask for batches, and ask
+    what a plan will request (`asks`), alike.
+    """
+
+    def __init__(
+        self, delivery: Reader, copies: dict[int, Path], placement: str, seat: "Seat", *, threads: int
+    ) -> None:
+        """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
+        if seat.tier is None:
+            raise UsageError(
+                f"{placement} copies files to node-local storage, but no folder on it is known. Give one that exists "
+                "on every node with --local-tier."
+            )
+        self._tier = seat.tier
+        self._delivery, self._copies, self._placement, self._seat = delivery, copies, placement, seat
+        largest = max(entry.bytes for entry in self.form.dataset.manifest.files)
+        chunk = min(tier.CHUNK_BYTES, max(largest, 1))
+        self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
+        # pieces that come from other ranks need a place of their own: one is received while another is sent
+        self._inbox = memoryview(touched(chunk if placement == "stage-subset" else 0))
+        self._decided: tuple[Sequence[Planned], Share] | None = None
+
+    @property
+    def form(self) -> Form:
+        """See Reader.form."""
+        return self._delivery.form
+
+    @property
+    def options(self) -> dict[str, int]:
+        """See Reader.options."""
+        return {**self._delivery.options, "staging_threads": len(self._buffers)}
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """See Reader.processes."""
+        return self._delivery.processes
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks. All ranks call it together, since what one reads depends on what the others want."""
+        share, files = self._share(plan), self.form.dataset.manifest.files
+        found = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
+        epochs: dict[int, list[Ids]] = defaultdict(list)
+        for batch in plan:
+            epochs[batch.epoch].append(batch.ids)
+        for epoch, batches in epochs.items():
+            ids = np.concatenate(batches)
+            unstaged = ids[~np.isin(self._files(ids), share.kept)]
+            found[epoch] = found.get(epoch, 0) + self.form.stored(unstaged)
+        return found
+
+    @contextmanager
+    def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
+        """See Reader.session."""
+        with ExitStack() as stack:
+            stack.callback(self._forget)
+            yield self._batches(plan, tally, stack)
+
+    def _batches(self, plan: Sequence[Planned], tally: Tally, stack: ExitStack) -> Iterator[Batch]:
+        share = self._share(plan)
+        try:
+            self._stage(share, tally.of(_first(plan)), stack)
+        except BenchError:  # every rank has the same: the first to go on with it ends the job, so all clean up before
+            stack.close()
+            self._seat.comm.barrier()
+            raise
+        yield from stack.enter_context(self._delivery.session(plan, tally))
+
+    def _stage(self, share: Share, cost: Cost, stack: ExitStack) -> None:
+        """Fill the node's folder. A BenchError of one rank is raised on all of them."""
+        comm, held = self._seat.comm, self._folder(stack)
+        self._require_room(held, share)
+        together(comm, lambda: self._copy(share.reads.tolist(), held, cost))
+        if self._placement == "stage-subset":
+            together(comm, lambda: self._hand_over(share, held, cost))
+            for file in np.setdiff1d(share.reads, share.kept).tolist():
+                held.copy_of(file).unlink()
+        self._copies.update((file, held.copy_of(file)) for file in share.kept.tolist())
+
+    def _forget(self) -> None:
+        self._copies.clear()
+        self._decided = None
+
+    def _files(self, ids: Ids) -> Ids:
+        return self.form.dataset.locate(ids, self.form.fields)[0]
+
+    def _share(self, plan: Sequence[Planned]) -> Share:
+        """This rank's part in staging the plan; the ranks tell each other once a plan what they want."""
+        if self._decided is None or self._decided[0] is not plan:
+            seat = self._seat
+            # every node keeps everything under stage-replicate: nobody needs to know
+            wants = [] if self._placement == "stage-replicate" else seat.comm.allgather(self._wanted(plan))
+            files = len(self.form.dataset.training_files)
+            self._decided = plan, SHARES[self._placement](wants, files, seat.ranks_per_node, seat.comm.rank)
+        return self._decided[1]
+
+    def _wanted(self, plan: Sequence[Planned]) -> Ids:
+        nothing = np.zeros(0, dtype=np.int64)
+        return np.unique(self._files(np.concatenate([nothing, *(batch.ids for batch in plan)])))
+
+    def _folder(self, stack: ExitStack) -> tier.Hold:
+        """The node's new folder: its first rank makes it, the others join before anybody goes on."""
+        seat = self._seat
+        first = seat.comm.rank % seat.ranks_per_node == 0
+        held: list[tier.Hold] = []
+
+        def take(hold: tier.Hold) -> Path:
+            stack.callback(hold.close)
+            held.append(hold)
+            return hold.folder
+
+        digest = self.form.dataset.digest
+        made = together(seat.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
+        own = made[seat.node * seat.ranks_per_node]
+        assert own is not None
+        together(seat.comm, lambda: None if first else take(tier.hold(own)))
+        return held[0]
+
+    def _require_room(self, held: tier.Hold, share: Share) -> None:
+        """EnvironmentFailure, the same on every rank, where what is to be kept is more than is free.
+
+        Nodes that are played by ranks of one machine may share a disk: their copies are added up.
+        """
+        entries = self.form.dataset.manifest.files
+        written = [*share.reads.tolist(), *(file for file, _ in share.receives)]
+
+        def survey() -> tuple[tier.Room, int]:
+            room = tier.room(held)
+            return room, sum(room.occupied(entries[file].bytes) for file in written)
+
+        disks: dict[tuple[str, int], list[tuple[tier.Room, int]]] = defaultdict(list)
+        for room, needed in together(self._seat.comm, survey):
+            disks[room.disk].append((room, needed))
+        for (host, _), parts in disks.items():
+            needed, free = sum(part for _, part in parts), min(room.free for room, _ in parts)
+            if needed > free:
+                folders = sorted({room.folder for room, _ in parts})
+                others = f" and {len(folders) - 1} more on the same disk" if len(folders) > 1 else ""
+                raise EnvironmentFailure(
+                    f"{self._placement} needs {format_bytes(needed)} on the local tier {folders[0]}{others} on {host}, "
+                    f"but {format_bytes(free)} are free. Free space there, give a larger folder with --local-tier, or "
+                    "take more nodes."
+                )
+
+    def _copy(self, files: Sequence[int], held: tier.Hold, cost: Cost) -> None:
+        """Copy these files from the dataset's folder, with a thread for each buffer. The first error ends all."""
+        dataset, waiting, turn, stop = self.form.dataset, iter(files), threading.Lock(), threading.Event()
+        errors: list[BaseException] = []
+        counts = [tier.Copied() for _ in self._buffers]
+
+        def work(buffer: memoryview, copied: tier.Copied) -> None:
+            try:
+                while not stop.is_set():
+                    with turn:
+                        file = next(waiting, None)
+                    if file is None:
+                        return
+                    tier.copy(dataset, file, held, buffer, copied, stop.is_set)
+            except BaseException as error:  # noqa: BLE001 - every failure is raised below, in the trainer's thread
+                errors.append(error)
+                stop.set()
+
+        workers = [
+            threading.Thread(target=work, args=pair, name=f"stager-{number}", daemon=True)
+            for number, pair in enumerate(zip(self._buffers, counts, strict=True))
+        ]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        finally:
+            stop.set()
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            for copied in counts:
+                cost.requested += copied.bytes
+                cost.read_seconds += copied.read_seconds
+        if errors:
+            raise errors[0]
+
+    def _hand_over(self, share: Share, held: tier.Hold, cost: Cost) -> None:
+        """Send copies that other nodes keep, piece by piece, and take theirs. A failure is raised when all is said.
+
+        A rank that cannot go on sends empty pieces, and throws away what it gets, so that nobody waits for it.
+        """
+        entries = self.form.dataset.manifest.files
+        errors: list[BenchError] = []
+        # pieces of one source come in the order of its files
+        awaited: dict[int, Iterator[tuple[int, int, int]]] = {}
+        for source in {source for _, source in share.receives}:
+            files = [file for file, sender in share.receives if sender == source]
+            awaited[source] = iter([(file, *piece) for file in files for piece in tier.pieces(entries[file].bytes)])
+
+        def outgoing() -> Iterator[Outgoing]:
+            for file, receivers in share.sends:
+                for offset, length in tier.pieces(entries[file].bytes):
+                    piece = self._buffers[0][: 0 if errors else length]
+                    try:
+                        tier.read_piece(held, file, piece, offset)
+                    except BenchError as error:
+                        errors.append(error)
+                        piece = piece[:0]
+                    cost.local += len(piece)
+                    yield piece, receivers
+
+        def arrived(source: int, content: memoryview) -> None:
+            file, offset, length = next(awaited[source])
+            cost.remote += len(content)
+            try:
+                if not errors and len(content) == length:
+                    tier.write_piece(held, file, content, offset, entries[file].bytes)
+            except BenchError as error:
+                errors.append(error)
+
+        expected = sum(len(tier.pieces(entries[file].bytes)) for file, _ in share.receives)
+        self._seat.comm.exchange(outgoing(), self._inbox, expected, arrived)
+        if errors:
+            raise errors[0]
+
+
+def _first(plan: Sequence[Planned]) -> int:
+    """The epoch that staging is counted in."""
+    return plan[0].epoch if plan else 0

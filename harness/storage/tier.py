@@ -1,0 +1,249 @@
+"""Copies of a dataset's files on node-local storage: a folder for as long as it is used, and copying into it.
+
+The ranks of a node share the folder; each holds a shared flock(2) on it. Whoever leaves last finds that no other lock
+is left, and removes it. The kernel drops the locks of killed ranks: the next user of the tier removes what they left.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.storage.extents import DAMAGED
+from dlio_bench.units import format_bytes
+from dlio_bench.whole_files import part_of, write_at
+
+PREFIX = "dlio-bench-tier-"
+CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A folder of copies in use by this process: `close` it to give it back."""
+
+    folder: Path
+    _lock: int
+
+    def copy_of(self, file: int) -> Path:
+        """Where the copy of file number `file` is, or will be when it is whole."""
+        return self.folder / str(file)
+
+    def close(self) -> None:
+        """Let go of the folder; the last of its users removes it."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        _remove_if_unused(self.folder, self._lock)
+        os.close(self._lock)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a rank finds on its tier: `disk` names the file system (host and device number), sizes are in bytes."""
+
+    disk: tuple[str, int]
+    folder: str
+    free: int
+    block: int
+
+    def occupied(self, size: int) -> int:
+        """What a file of `size` takes: whole blocks."""
+        return -(-size // self.block) * self.block
+
+
+def make(tier: Path, digest: str) -> Hold:
+    """A new, empty folder in `tier` for copies of the dataset `digest`; what dead jobs left there is removed first."""
+    for left in tier.glob(f"{PREFIX}*"):
+        _sweep(left)
+    while True:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{digest.removeprefix('sha256:')[:12]}-", dir=tier))
+        except OSError as error:
+            raise _unusable(tier, error) from error
+        held = hold(folder)
+        if folder.exists():
+            return held
+        held.close()  # another job took it for a dead one's before it was locked
+
+
+def hold(folder: Path) -> Hold:
+    """Share a folder that a rank of this node has made. EnvironmentFailure when it cannot be reached."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError as error:
+        os.close(handle)
+        raise _unusable(folder, error) from error
+    return Hold(folder, handle)
+
+
+def room(held: Hold) -> Room:
+    """What is free on the tier now. EnvironmentFailure when it cannot be asked."""
+    try:
+        system, device = os.statvfs(held.folder), held.folder.stat().st_dev
+    except OSError as error:
+        raise _unusable(held.folder, error) from error
+    disk = (host_name(), device)
+    return Room(disk, str(held.folder.parent), system.f_bavail * system.f_frsize, system.f_frsize)
+
+
+@dataclass
+class Copied:
+    """Bytes read from the dataset's folder so far, and the seconds inside open and read."""
+
+    bytes: int = 0
+    read_seconds: float = 0.0
+
+
+def copy(
+    dataset: Dataset, file: int, held: Hold, buffer: memoryview, copied: Copied, stopped: Callable[[], bool]
+) -> None:
+    """Copy one file through `buffer`; it has its name when it is whole. Once `stopped()`, the copy is given up.
+
+    The copy is not synced: it does not outlive the job. DataError when the file is missing or shorter than the
+    manifest says, EnvironmentFailure when it cannot be read or its copy not be written.
+    """
+    source, target, size = dataset.path(file), held.copy_of(file), dataset.manifest.files[file].bytes
+    started = time.perf_counter()
+    try:
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise DataError(f"{source} is missing from its dataset. {DAMAGED}") from error
+    except OSError as error:
+        raise _unreadable(source, error) from error
+    copied.read_seconds += time.perf_counter() - started
+    part = part_of(target)
+    try:
+        writing = _open_part(part, held, size, new=True)
+        try:
+            done = 0
+            while done < size and not stopped():
+                count = _read(reading, source, buffer[: size - done], done, copied)
+                if count == 0:
+                    raise DataError(f"{source} ends at byte {done}, but has {size} by its manifest. {DAMAGED}")
+                write(writing, held, buffer[:count], done, size)
+                done += count
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+    if done == size:
+        part.rename(target)
+
+
+def write(handle: int, held: Hold, content: memoryview, offset: int, size: int) -> None:
+    """Write part of a copy that will have `size` bytes. EnvironmentFailure naming the tier when there is no room."""
+    try:
+        write_at(handle, content, offset)
+    except OSError as error:
+        raise _unwritable(held, size, error) from error
+
+
+def write_piece(held: Hold, file: int, content: memoryview, offset: int, size: int) -> None:
+    """Write the piece at `offset` of a copy that arrives in order; the last piece gives it its name."""
+    target = held.copy_of(file)
+    part = part_of(target)
+    handle = _open_part(part, held, size, new=offset == 0)
+    try:
+        write(handle, held, content, offset, size)
+    finally:
+        os.close(handle)
+    if offset + len(content) == size:
+        part.rename(target)
+
+
+def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
+    """Fill `buffer` from a copy. EnvironmentFailure when it cannot be read as far as that."""
+    path = held.copy_of(file)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            done = 0
+            while done < len(buffer):
+                count = os.preadv(handle, [buffer[done:]], offset + done)
+                if count == 0:
+                    raise OSError(errno.EIO, "it ends early", str(path))
+                done += count
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def pieces(size: int) -> list[tuple[int, int]]:
+    """(offset, length) of the pieces in which a file of `size` bytes is handed on; an empty one for an empty file."""
+    return [(at, min(CHUNK_BYTES, size - at)) for at in range(0, size, CHUNK_BYTES)] or [(0, 0)]
+
+
+def _open_part(part: Path, held: Hold, size: int, *, new: bool) -> int:
+    try:
+        return os.open(part, os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0), 0o600)
+    except OSError as error:
+        raise _unwritable(held, size, error) from error
+
+
+def _read(handle: int, path: Path, buffer: memoryview, offset: int, copied: Copied) -> int:
+    started = time.perf_counter()
+    try:
+        count = os.preadv(handle, [buffer], offset)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    copied.read_seconds += time.perf_counter() - started
+    copied.bytes += count
+    return count
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the folder of a job that is dead; one that is in use, or somebody else's, stays."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        _remove_if_unused(folder, handle)
+    finally:
+        os.close(handle)
+
+
+def _remove_if_unused(folder: Path, handle: int) -> None:
+    """An exclusive lock is given only where there is no other: among those who leave, one of the last gets it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritable(held: Hold, size: int, error: OSError) -> EnvironmentFailure:
+    tier = held.folder.parent
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free = os.statvfs(held.folder)
+        return EnvironmentFailure(
+            f"The local tier {tier} on {host_name()} is full: the copy of a file of {format_bytes(size)} does not fit "
+            f"({format_bytes(free.f_bavail * free.f_frsize)} are free; {error.strerror}). Free space there, or give a "
+            "larger folder with --local-tier."
+        )
+    return _unusable(tier, error)
+
+
+def _unreadable(path: Path, error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"{path} cannot be read on {host_name()}: {error.strerror}. Make the file readable for this user on every "
+        "node, or look at the file system and its logs; then run again."
+    )
+
+
+def _unusable(path: Path, error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"The local tier {path} on {host_name()} cannot be used: {error.strerror}. Give a folder on node-local storage "
+        "that this user can write with --local-tier."
+    )

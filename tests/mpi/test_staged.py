@@ -1,0 +1,134 @@
+"""Staging jobs that end badly: a tier that is full, a rank that is killed. One message, and nothing left behind."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.errors import BenchError, EnvironmentFailure
+from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster.process import launch
+from dlio_bench.harness.storage import tier
+from tests.mpi.conftest import Mount
+
+RANKS, RANKS_PER_NODE = 4, 2
+# What each rank does: stage all files or a subset, deliver a batch, and meet.
+RANK = """
+import os, signal, sys, time
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.harness.cluster.entry import run_rank
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.session import Tally, largest, planned
+from dlio_bench.harness.storage import tier
+
+work, data, tiers, placement, harm = sys.argv[1:]
+if harm == "quota":  # what is free is not always what one gets
+    room = tier.room
+    tier.room = lambda held: replace(room(held), free=10**12)
+
+
+def body(comm):
+    seat = Seat(comm, 2, Path(tiers) / f"node{comm.rank // 2}")
+    form = Form(open_dataset(Path(data)), ("record",))
+    plan = planned(form, [(0, [np.arange(comm.rank, form.dataset.samples)])])
+    policy = replace(find("double-buffer"), placement=placement)
+    resources = Resources(threads=2, staging_bytes=2 * largest(plan), batch_bytes=largest(plan))
+    reader = open_reader(policy, form, resources, seat)
+    copy = tier.copy
+
+    def killed(*arguments):
+        copy(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if harm == "kill" and comm.rank == 1:
+        tier.copy = killed
+    with reader.session(plan, Tally()) as batches:
+        next(batches)
+        comm.barrier()
+
+
+raise SystemExit(run_rank(Path(work), lambda: (4, body)))
+"""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    workload = find_workload("cosmoflow")
+    layout = workload.variants[workload.default_variant](True, RANDOM)
+    return generate(layout, 24, tmp_path_factory.mktemp("data"), seed=3, workers=1)
+
+
+def stage(dataset: Dataset, tiers: Path, work: Path, placement: str, harm: str = "") -> BenchError | None:
+    """Run a job of two nodes of two ranks; what its user is told when it fails."""
+    for node in range(RANKS // RANKS_PER_NODE):
+        (tiers / f"node{node}").mkdir(exist_ok=True)
+    work.mkdir()
+    site = launchers.detect_site(os.environ)
+    command = (sys.executable, "-c", RANK, str(work), str(dataset.folder), str(tiers), placement, harm)
+    job = launchers.Job(2, RANKS_PER_NODE, command, virtual=True)
+    env = launchers.launch_env(job, site, os.environ)
+    argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
+    try:
+        launch(argv, os.environ | env, work, lambda _: None)
+    except BenchError as error:
+        return error
+    return None
+
+
+def left(tiers: Path) -> list[Path]:
+    return [path for node in tiers.iterdir() for path in node.iterdir()]
+
+
+@pytest.mark.parametrize("placement", ["stage-partition", "stage-replicate", "stage-subset"])
+def test_a_tier_that_is_too_small_is_found_before_copying(
+    placement: str, dataset: Dataset, mount: Mount, tmp_path: Path
+) -> None:
+    tiers = mount("size=200k")
+    error = stage(dataset, tiers, tmp_path / "work", placement)
+    assert isinstance(error, EnvironmentFailure)
+    assert f"{placement} needs" in str(error)
+    assert str(tiers) in str(error)
+    assert "--local-tier" in str(error)
+    assert left(tiers) == []
+
+
+@pytest.mark.parametrize("placement", ["stage-replicate", "stage-subset"])
+def test_a_tier_that_fills_up_while_copying_ends_the_job(
+    placement: str, dataset: Dataset, mount: Mount, tmp_path: Path
+) -> None:
+    tiers = mount("size=200k")
+    error = stage(dataset, tiers, tmp_path / "work", placement, "quota")
+    assert isinstance(error, EnvironmentFailure)
+    assert f"The local tier {tiers}" in str(error)
+    assert "is full" in str(error)
+    assert "--local-tier" in str(error)
+    assert left(tiers) == []
+
+
+def test_a_killed_rank_ends_the_job_and_the_next_one_clears_what_it_left(dataset: Dataset, tmp_path: Path) -> None:
+    tiers = tmp_path / "tiers"
+    tiers.mkdir()
+    error = stage(dataset, tiers, tmp_path / "work", "stage-subset", "kill")
+    assert isinstance(error, EnvironmentFailure)
+    assert "Rank 1" in str(error)
+    assert "SIGKILL" in str(error)
+    assert any(path.name.startswith(tier.PREFIX) for path in left(tiers))
+    deadline = time.monotonic() + 30
+    while subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode == 0:
+        assert time.monotonic() < deadline, "a rank is left"
+        time.sleep(0.1)
+    assert stage(dataset, tiers, tmp_path / "again", "stage-subset") is None
+    assert left(tiers) == []
