@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
 from dlio_bench.harness.storage import cache, mounts
 from dlio_bench.harness.storage.memory import memory
+from dlio_bench.harness.storage.pfs import emulation
 from dlio_bench.units import format_bytes
 
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
@@ -261,12 +262,11 @@ def _room(folder: Path) -> list[Finding]:
 
 
 def _fuse() -> Finding:
-    device, helper = os.access("/dev/fuse", os.R_OK | os.W_OK), shutil.which("fusermount3")
-    if device and helper:
-        return Finding("FUSE", True, "/dev/fuse and fusermount3: a slow shared file system can be emulated")
-    lacking = " and ".join(name for name, there in (("/dev/fuse", device), ("fusermount3", helper)) if not there)
-    fix = "apt-get install fuse3" if device else "Let this machine or container use /dev/fuse (--device /dev/fuse)."
-    return Finding("FUSE", None, f"no {lacking} (only needed for an emulated parallel file system)", fix)
+    reason = emulation.available()
+    if reason is None:
+        return Finding("FUSE", True, "a slow shared parallel file system can be emulated (--emulate-pfs)")
+    lacking, _, fix = reason.partition(". ")
+    return Finding("FUSE", None, f"{lacking} (only needed for --emulate-pfs)", fix or None)
 
 
 def _hdf5_locking(folder: Path, env: Mapping[str, str]) -> Finding:
