@@ -15,6 +15,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
@@ -132,6 +133,28 @@ def test_subset_reads_a_file_once_in_the_job_and_hands_it_on(
             "read later": 0,
             "handed later": 0,
         }
+
+
+@pytest.mark.parametrize("name", ["staged", "staged-replicated", "staged-subset"])
+def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: Seat, name: str) -> None:
+    row = find(name)
+    bounds = np.cumsum([0, *(entry.samples for entry in dataset.manifest.files)])
+    shape = Shape(dataset.samples, WORLD, 2, bounds=bounds, ranks_per_node=seat.ranks_per_node)
+    order = find_order(row.order)
+    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+    shape = order.fit(shape)
+    plan = planned(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
+    resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
+    found = run(open_reader(row, form, resources, seat), plan, seat.comm)
+    wanted = nodes_want(seat, dataset, plan)
+    expected = {
+        "staged": sum(bytes_of(dataset, files) for files in wanted),
+        "staged-replicated": seat.nodes * bytes_of(dataset, set(range(FILES))),
+        "staged-subset": bytes_of(dataset, set().union(*wanted)),
+    }
+    assert found["read"] == expected[name]
+    if name == "staged":  # no file on two nodes
+        assert sum(map(len, wanted)) == len(set().union(*wanted))
 
 
 def test_a_node_keeps_what_its_ranks_want_and_nothing_else(dataset: Dataset, seat: Seat) -> None:
