@@ -158,19 +158,24 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
     emulated = _marked(results, transfers.EMULATED)
     found = transfers.rows(results)
-    if len(found) == len(results) and not emulated and not any(row.local for _, _, row in found):
+    if len(found) == len(results) and not emulated and not any(row.local + row.remote for _, _, row in found):
         return
     storage, spoken = transfers.storage_name(results), None
     yield ""
-    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{'requested':>12}{storage:>14}{'caches':>12}{'local tier':>12}"
+    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
     for label, epochs, row in found:
         name = label if len(results) > 1 and label != spoken else ""
-        parts = f"{words.size(row.requested):>12}{words.size(row.storage):>14}{words.size(row.cached):>12}"
-        yield f"  {_short(name)}{epochs:>6}{parts}{words.size(row.local) if row.local else words.NOTHING:>12}"
+        parts = f"{words.size(row.requested):>11}{words.size(row.storage):>13}{words.size(row.cached):>11}"
+        copies = f"{_some(row.local):>11}{_some(row.remote):>8}"
+        yield f"  {_short(name)}{epochs:>6}{parts}{copies}"
         spoken = label
     if emulated:
         pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
         yield from _entry("emulated PFS", pfs["says"])
+
+
+def _some(count: float) -> str:
+    return words.size(count) if count else words.NOTHING
 
 
 def _marked(results: Sequence[Result], mark: str) -> bool:

@@ -17,7 +17,8 @@ class Transfer:
     """Bytes of one epoch, medians over the trials; None where nobody could count.
 
     `requested` of the dataset's file system; `storage`: what its device, or the emulated PFS, delivered (read-ahead
-    included); `cached`: what a cache served, at least; `local`: read from copies on node-local storage.
+    included); `cached`: what a cache served, at least; `local`: read from copies on node-local storage; `remote`: received
+    from other ranks.
     """
 
     epoch: int
@@ -25,6 +26,7 @@ class Transfer:
     storage: float | None
     cached: float | None
     local: float
+    remote: float
 
 
 def by_epoch(result: Result) -> list[Transfer]:
@@ -41,7 +43,14 @@ def _transfer(number: int, epochs: Sequence[Mapping[str, Any]]) -> Transfer:
     cached = _median(epochs, "bytes_client_cache")  # counted by the emulation; else what the device did not deliver
     if cached is None and storage is not None:
         cached = max(0.0, requested - storage)
-    return Transfer(number, requested, storage, cached, _median(epochs, "bytes_local") or 0.0)
+    return Transfer(
+        number,
+        requested,
+        storage,
+        cached,
+        _median(epochs, "bytes_local") or 0.0,
+        _median(epochs, "bytes_remote") or 0.0,
+    )
 
 
 def _median(epochs: Sequence[Mapping[str, Any]], name: str) -> float | None:
@@ -77,5 +86,5 @@ def _alike(one: Transfer, other: Transfer) -> bool:
 
 
 def _shown(transfer: Transfer) -> tuple[str, ...]:
-    values = (transfer.requested, transfer.storage, transfer.cached, transfer.local)
+    values = (transfer.requested, transfer.storage, transfer.cached, transfer.local, transfer.remote)
     return tuple(words.size(value) for value in values)

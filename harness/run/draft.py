@@ -159,6 +159,7 @@ def _trial(
             "bytes_device": _sum_known([rank["delivered"][epoch]["device"] for rank in ranks]),
             "bytes_client_cache": _sum_known([rank["delivered"][epoch]["client_cache"] for rank in ranks]),
             "bytes_local": sum(rank["local"][epoch] for rank in ranks),
+            "bytes_remote": sum(rank["remote"][epoch] for rank in ranks),
             "read_seconds": sum(rank["read_seconds"][epoch] for rank in ranks),
             "decode_seconds": sum(rank["decode_seconds"][epoch] for rank in ranks),
         }
@@ -179,6 +180,7 @@ def _trial(
         "bytes_device": _sum_known([epoch["bytes_device"] for epoch in epochs]),
         "bytes_client_cache": _sum_known([epoch["bytes_client_cache"] for epoch in epochs]),
         "bytes_local": sum(epoch["bytes_local"] for epoch in epochs),
+        "bytes_remote": sum(epoch["bytes_remote"] for epoch in epochs),
         "read_seconds": sum(epoch["read_seconds"] for epoch in epochs),
         "decode_seconds": sum(epoch["decode_seconds"] for epoch in epochs),
         "compute_asked_seconds": job.step_seconds * count.steps * job.epochs * job.ranks,

@@ -60,6 +60,7 @@ class TrialTimes:
             "enclosing_seconds": self.enclosing_seconds,
             "requested": [cost.requested for cost in costs],
             "local": [cost.local for cost in costs],
+            "remote": [cost.remote for cost in costs],
             "read_seconds": [cost.read_seconds for cost in costs],
             "decode_seconds": [cost.decode_seconds for cost in costs],
             "compute_seconds": float(self.log.phases()["compute"].sum()),
