@@ -162,7 +162,8 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
         return
     storage, spoken = transfers.storage_name(results), None
     yield ""
-    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
+    heads = f"{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
+    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{heads}"
     for label, epochs, row in found:
         name = label if len(results) > 1 and label != spoken else ""
         parts = f"{words.size(row.requested):>11}{words.size(row.storage):>13}{words.size(row.cached):>11}"

@@ -17,8 +17,8 @@ class Transfer:
     """Bytes of one epoch, medians over the trials; None where nobody could count.
 
     `requested` of the dataset's file system; `storage`: what its device, or the emulated PFS, delivered (read-ahead
-    included); `cached`: what a cache served, at least; `local`: read from copies on node-local storage; `remote`: received
-    from other ranks.
+    included); `cached`: what a cache served, at least; `local`: read from copies on node-local storage; `remote`:
+    received from other ranks.
     """
 
     epoch: int
