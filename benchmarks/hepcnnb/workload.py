@@ -1,5 +1,6 @@
 """HEPCNNB as it was run: batch, what its reader opens, step times."""
 
+from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
 from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Workload
@@ -34,4 +35,5 @@ HEPCNNB = Workload(
             "(NERSC/DL-Parallel-IO @290ed4a, hep_cnn/results/20180629)",
         ),
     ),
+    decode=decode,
 )
