@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cdb.decode import decode
 from dlio_bench.benchmarks.cdb.layout import layout
+from dlio_bench.benchmarks.cdb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, StepTime, Workload
 
 CDB = Workload(
@@ -31,4 +32,5 @@ CDB = Workload(
         ),
     ),
     decode=decode,
+    upstream=UPSTREAM,
 )

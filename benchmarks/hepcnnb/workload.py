@@ -3,6 +3,7 @@
 from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
+from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Workload
 
 BATCH = 128
@@ -36,4 +37,5 @@ HEPCNNB = Workload(
         ),
     ),
     decode=decode,
+    upstream=UPSTREAM,
 )
