@@ -1,6 +1,8 @@
 """CDB as it was run: batch, what its network uses, step times."""
 
+from dlio_bench.benchmarks.cdb.decode import decode
 from dlio_bench.benchmarks.cdb.layout import layout
+from dlio_bench.benchmarks.cdb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, StepTime, Workload
 
 CDB = Workload(
@@ -29,4 +31,6 @@ CDB = Workload(
             "Project_Progress_20180727 s12-s13 (NERSC/DL-Parallel-IO @290ed4a)",
         ),
     ),
+    decode=decode,
+    upstream=UPSTREAM,
 )

@@ -1,5 +1,6 @@
 """CosmoFlow as MLPerf Storage runs it: batch and step times."""
 
+from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
@@ -18,4 +19,5 @@ COSMOFLOW = Workload(
         StepTime("a100", 0.00551, 1, PUBLISHED, _SOURCE.format("a100")),
         StepTime("h100", 0.00350, 1, PUBLISHED, _SOURCE.format("h100")),
     ),
+    decode=decode,
 )

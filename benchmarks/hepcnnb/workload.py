@@ -1,7 +1,9 @@
 """HEPCNNB as it was run: batch, what its reader opens, step times."""
 
+from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
+from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Workload
 
 BATCH = 128
@@ -34,4 +36,6 @@ HEPCNNB = Workload(
             "(NERSC/DL-Parallel-IO @290ed4a, hep_cnn/results/20180629)",
         ),
     ),
+    decode=decode,
+    upstream=UPSTREAM,
 )

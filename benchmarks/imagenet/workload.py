@@ -1,5 +1,6 @@
 """ImageNet as ResNet-50 reads it: batch and step times."""
 
+from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
@@ -18,4 +19,5 @@ IMAGENET = Workload(
         StepTime("a100", 0.435, 400, PUBLISHED, _SOURCE.format("a100")),
         StepTime("h100", 0.224, 400, PUBLISHED, _SOURCE.format("h100")),
     ),
+    decode=decode,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
@@ -15,6 +16,7 @@ from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.session import OpenExtents, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
+from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
@@ -75,7 +77,17 @@ def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipelin
     )
 
 
-READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead}
+def _upstream(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+    del resources, seat
+    if pipeline is None:
+        raise UsageError(
+            f"Reader '{policy.name}' is a workload's published pipeline, and workload "
+            f"'{form.dataset.manifest.workload}' has none. Use another reader."
+        )
+    return Published(form, pipeline)
+
+
+READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "its own": _upstream}
 
 
 def open_reader(

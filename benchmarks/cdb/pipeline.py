@@ -1,0 +1,163 @@
+"""CDB's published input: tf.data over file names, four processes that read whole files, results sent over pipes.
+
+Source: NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf/tiramisu_helpers.py:
+
+    from_tensor_slices -> shard -> shuffle(100) -> map(py_func, num_parallel_calls=4) -> prefetch(16) -> batch -> repeat
+
+Shard and shuffle concern file names alone, and a name is a sample. The plan has done both (buffered-shuffle(100)), and
+map keeps the order of its input: so the same files are read in an order of the same kind, and it is known beforehand.
+"""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Batch, Block, Ids
+from dlio_bench.benchmarks import tensors
+from dlio_bench.benchmarks.cdb.decode import DEFECT, USED, Normal, normal
+from dlio_bench.benchmarks.cdb.decode import decode as decode_of
+from dlio_bench.benchmarks.failures import named, read_failure
+from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import BenchError, EnvironmentFailure
+
+PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
+INTER_OP, INTRA_OP = 6, 1
+START_SECONDS = 0.1
+_WORKER = "dlio_bench.benchmarks.cdb.worker"
+
+
+class Processes:
+    """The pipeline: a pool of processes, and tf.data threads that wait for them."""
+
+    def __init__(self) -> None:
+        """Start the processes, from a server that has loaded h5py and was forked off before MPI was there."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([_WORKER])
+        before = set(multiprocessing.active_children())
+        from dlio_bench.benchmarks.cdb import worker
+
+        self._read = worker.read
+        # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
+        # pickled, over one pipe, through one thread, is the same.
+        self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
+            PROCESSES, mp_context=context, initializer=worker.prepare
+        )
+        # a call starts a process when all others are busy
+        for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
+            call.result()
+        self._children = [child for child in multiprocessing.active_children() if child not in before]
+        self.options = {"threads": PARALLEL_CALLS, "processes": PROCESSES, "prefetch": PREFETCH}
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """See Pipeline.processes."""
+        return tuple(child.pid for child in self._children if child.pid is not None) if self._pool else ()
+
+    def decode(self, dataset: Dataset) -> Decode:
+        """See Pipeline.decode."""
+        return decode_of(dataset)
+
+    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.asks: whole files."""
+        found: dict[int, int] = {}
+        for epoch, ids in plan:
+            files = dataset.locate(ids, ())[0].tolist()
+            found[epoch] = found.get(epoch, 0) + sum(dataset.manifest.files[file].bytes for file in files)
+        return found
+
+    @contextmanager
+    def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
+        """See Pipeline.batches."""
+        tf = tensors.tensorflow()
+        scale = normal(dataset)
+        shape = dataset.manifest.fields[dataset.field_index(["labels"])[0]].shape
+        lock = threading.Lock()
+        failures: list[tuple[int, BenchError]] = []
+
+        def build(stretch: tensors.Stretch) -> Any:
+            epochs = [epoch for epoch, ids in stretch.batches for _ in ids]
+            files = dataset.locate(stretch.ids, ())[0].tolist()
+
+            def read(position: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], ...]:
+                number = int(position)
+                path = dataset.path(files[number])
+                try:
+                    image, labels, weights, size, reading, decoding = self._apply(str(path), scale)
+                except (OSError, KeyError, RuntimeError, BenchError) as error:
+                    with lock:
+                        failures.append((number, read_failure(path, error)))
+                    raise
+                with lock:  # several threads of TensorFlow come here
+                    own = cost(epochs[number])
+                    own.requested += size
+                    own.read_seconds += reading
+                    own.decode_seconds += decoding
+                return image, labels, weights
+
+            def load(position: Any) -> tuple[Any, ...]:
+                image, labels, weights = tf.numpy_function(read, [position], (tf.float32, tf.int32, tf.float32))
+                image.set_shape((len(USED), *shape))
+                labels.set_shape(shape)
+                weights.set_shape(shape)
+                return image, labels, weights
+
+            return (
+                tf.data.Dataset.range(len(files))
+                .map(load, num_parallel_calls=PARALLEL_CALLS)
+                .prefetch(PREFETCH)
+                .batch(stretch.size)
+                .with_options(tensors.limited(INTER_OP, INTRA_OP))
+            )
+
+        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+            del epoch
+            return Batch(ids, tuple(Block.even(tensors.array(one)) for one in element))
+
+        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+            if failures:
+                return min(failures, key=lambda failure: failure[0])[1]
+            return named(dataset, dataset.locate(stretch.ids, ())[0].tolist(), said)
+
+        with tensors.delivered(plan, build, take, explain) as found:
+            yield found
+
+    def close(self) -> None:
+        """See Pipeline.close."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def _apply(self, path: str, scale: Normal) -> Any:
+        """Read one file in one of the processes."""
+        assert self._pool is not None
+        try:
+            return self._pool.submit(self._read, path, scale).result()
+        except BrokenProcessPool as error:
+            raise EnvironmentFailure(
+                "A reading process of the pipeline is gone. The kernel ends processes when memory runs out (see "
+                "dmesg); fewer ranks need less."
+            ) from error
+
+
+UPSTREAM = Upstream(
+    order="buffered-shuffle(100)",
+    orders=("buffered-shuffle", "global-shuffle", "sequential"),
+    exactly_once=True,
+    order_known=True,
+    source="NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf/tiramisu_helpers.py",
+    defects=(
+        "The whole file is read for four of its sixteen channels: 3.4 times the bytes that are used.",
+        "Results come back pickled over a pipe, through one thread that holds the interpreter.",
+        DEFECT,
+    ),
+    start=Processes,
+)

@@ -1,0 +1,50 @@
+"""What is told when a pipeline of somebody else's library cannot read a file of a dataset."""
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import tfrecord
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
+
+ANEW = (
+    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
+    "or restore the file."
+)
+
+
+def read_failure(path: Path, error: Exception) -> BenchError:
+    """DataError for a file that is absent or not what it should be, EnvironmentFailure where the system failed."""
+    if isinstance(error, BenchError):
+        return type(error)(f"{path}: {error} {ANEW if isinstance(error, DataError) else ''}".rstrip())
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing from its dataset. {ANEW}")
+    # HDF5 puts the error number of a failed read into its text only
+    if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EIO or "errno =" in str(error):
+        return EnvironmentFailure(f"{path} cannot be read: {error}. Look at the file system; then run again.")
+    return DataError(f"{path} cannot be read: {error}. {ANEW}")
+
+
+def named(dataset: Dataset, files: Iterable[int], said: str) -> BenchError:
+    """The failure of the first of these files that is absent, of another size, or holds a damaged record.
+
+    For libraries whose errors do not name the file. EnvironmentFailure with what the library `said` where no file is
+    found at fault. Reads the files.
+    """
+    for file in files:
+        path, expected = dataset.path(file), dataset.manifest.files[file].bytes
+        try:
+            size = path.stat().st_size
+            if size != expected:
+                return DataError(f"{path} has {size} bytes instead of {expected}. {ANEW}")
+            container = dataset.manifest.container
+            if container.startswith("tfrecord"):
+                for _ in tfrecord.records(path, compressed=container == "tfrecord-gzip"):
+                    pass
+        except (OSError, DataError) as error:
+            return error if isinstance(error, DataError) else read_failure(path, error)
+    return EnvironmentFailure(
+        f"TensorFlow could not deliver the samples of {dataset.folder}, whose files can be read: {said} "
+        "Look at the file system; then run again."
+    )

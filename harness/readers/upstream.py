@@ -1,0 +1,41 @@
+"""A workload's published pipeline behind the seam of readers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dlio_bench.batches import Batch
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import Planned, Tally
+
+
+class Published:
+    """What the pipeline delivers is its own: the form is the dataset with the pipeline's decoding, whatever the view.
+
+    The pipeline is ended by who started it; sessions come and go.
+    """
+
+    def __init__(self, form: Form, pipeline: Pipeline) -> None:
+        self.form = Form(form.dataset, form.view, pipeline.decode(form.dataset))
+        self._pipeline = pipeline
+
+    @property
+    def options(self) -> dict[str, int]:
+        """See Reader.options."""
+        return self._pipeline.options
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """See Reader.processes."""
+        return self._pipeline.processes
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks."""
+        return self._pipeline.asks(self.form.dataset, [(batch.epoch, batch.ids) for batch in plan])
+
+    @contextmanager
+    def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
+        """See Reader.session."""
+        batches = [(batch.epoch, batch.ids) for batch in plan]
+        with self._pipeline.batches(self.form.dataset, batches, tally.of) as found:
+            yield found

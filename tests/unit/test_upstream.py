@@ -1,0 +1,262 @@
+"""Published pipelines: what they deliver, what they read and how often, and that nothing of them is left."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlio_bench.batches import Cost, Ids
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.run.consumer import damaged
+
+VARIANTS = [
+    ("hepcnnb", "224", 3),
+    ("cdb", "cori", 9),
+    ("cosmoflow", "mlperf-v1", 9),
+    ("cosmoflow", "mlperf-v0.7", 9),
+    ("cosmoflow", "sc18", 2),
+    ("imagenet", "tfrecord", 3),
+    ("imagenet", "raw", 9),
+]
+Plan = Sequence[tuple[int, Ids]]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[dict[str, Pipeline]]:
+    found = {name: workload.upstream.start() for name, workload in WORKLOADS.items() if workload.upstream}
+    yield found
+    for pipeline in found.values():
+        pipeline.close()
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda one: "-".join(one[:2]))
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    workload, variant, files = request.param
+    return make(tmp_path_factory.mktemp(variant), workload, variant, files)
+
+
+def make(folder: Path, workload: str, variant: str, files: int) -> Dataset:
+    layout = WORKLOADS[workload].variants[variant](True, RANDOM)
+    return generate(layout, files, folder / "data", seed=3, workers=1)
+
+
+def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list[int]], list[str], dict[int, Cost]]:
+    """Ids of every batch, what is wrong with their content, and the cost of every epoch."""
+    costs: dict[int, Cost] = {}
+    form = Form(dataset, (), pipeline.decode(dataset))
+    ids, wrong = [], []
+    with pipeline.batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
+        for batch in batches:
+            ids.append(batch.ids.tolist())
+            wrong += damaged(batch, form)
+    return ids, wrong, costs
+
+
+def requested(costs: dict[int, Cost]) -> dict[int, int]:
+    return {epoch: cost.requested for epoch, cost in sorted(costs.items())}
+
+
+def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
+    """Epochs of the files' last samples, in an order of their own, whole batches only."""
+    ids = np.arange(dataset.samples)[-(24 if dataset.samples > 24 else 8) :]
+    plan = []
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch).permutation(ids)
+        if dataset.manifest.container == "tfrecord":  # as buffers give them: of a file front to back
+            order = np.sort(order)
+        plan += [(epoch, order[at : at + batch]) for at in range(0, len(ids), batch)]
+    return plan
+
+
+def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]:
+    ids, wrong, costs = deliver(pipeline, dataset, plan)
+    upstream = WORKLOADS[dataset.manifest.workload].upstream
+    assert upstream is not None
+    assert wrong == []
+    assert [len(batch) for batch in ids] == [len(batch) for _, batch in plan]
+    if upstream.order_known:
+        assert ids == [batch.tolist() for _, batch in plan]
+    for epoch in {epoch for epoch, _ in plan}:
+        found = [i for (other, _), batch in zip(plan, ids, strict=True) if other == epoch for i in batch]
+        assert sorted(found) == sorted(i for other, batch in plan if other == epoch for i in batch.tolist())
+    return costs
+
+
+def pipeline_of(dataset: Dataset, started: dict[str, Pipeline]) -> Pipeline:
+    return started[dataset.manifest.workload]
+
+
+def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    pipeline = pipeline_of(dataset, started)
+    plan = tail(dataset)
+    assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+
+
+def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    pipeline = pipeline_of(dataset, started)
+    last = min(dataset.samples, 66)
+    plan = [(0, np.arange(at, min(at + 7, last))) for at in range(0, last, 7)]
+    assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+
+
+def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    draw = np.random.default_rng(1)
+    sizes = [3, 1, 4, 2, 2, 4]
+    plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
+    checked(dataset, plan, pipeline_of(dataset, started))
+
+
+def test_no_plan_gives_nothing(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    assert deliver(pipeline_of(dataset, started), dataset, []) == ([], [], {})
+
+
+def test_nothing_is_read_before_the_first_batch_is_asked_for(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    costs: dict[int, Cost] = {}
+    with pipeline_of(dataset, started).batches(dataset, tail(dataset), lambda e: costs.setdefault(e, Cost())):
+        time.sleep(0.05)
+    assert not any(cost.requested for cost in costs.values())
+
+
+def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
+    """Threads of this process of every kind, and open files of the dataset."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(str(link.readlink()))
+        except FileNotFoundError:
+            continue
+    return len(list(Path("/proc/self/task").iterdir())), [link for link in links if str(dataset.folder) in link]
+
+
+def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    pipeline = pipeline_of(dataset, started)
+    deliver(pipeline, dataset, tail(dataset))  # whatever the library keeps for good is there now
+    threads, files = left_behind(dataset)
+    with pipeline.batches(dataset, tail(dataset), lambda _: Cost()) as batches:
+        next(batches)
+    for _ in range(100):  # the kernel takes a moment to forget a thread
+        if left_behind(dataset)[0] <= threads:
+            break
+        time.sleep(0.02)
+    assert left_behind(dataset)[0] <= threads
+    assert left_behind(dataset)[1] == files
+
+
+@pytest.mark.parametrize("harm", ["gone", "short"])
+def test_a_bad_file_is_named(dataset: Dataset, started: dict[str, Pipeline], harm: str) -> None:
+    plan = tail(dataset, epochs=1)
+    victim = dataset.path(int(dataset.locate(plan[1][1][:1], ())[0][0]))
+    aside = victim.with_suffix(".aside")
+    victim.rename(aside)
+    try:
+        if harm == "short":
+            victim.write_bytes(b"")
+        with pytest.raises(DataError, match=victim.name):
+            deliver(pipeline_of(dataset, started), dataset, plan)
+    finally:
+        aside.rename(victim)
+    checked(dataset, plan, pipeline_of(dataset, started))
+
+
+class TestHepcnnb:
+    def loads(self, tmp_path: Path, plan: Plan, files: int = 4) -> list[int]:
+        """Whole files that each epoch reads."""
+        dataset = make(tmp_path, "hepcnnb", "224", files)
+        pipeline = started_of("hepcnnb")
+        fields = ("data", "label", "weight", "normweight", "psr")
+        whole = int(dataset.locate(np.arange(64), fields)[2].sum())
+        costs = checked(dataset, plan, pipeline)
+        assert requested(costs) == pipeline.asks(dataset, plan)
+        return [cost.requested // whole for _, cost in sorted(costs.items())]
+
+    def test_one_file_is_read_once_and_permuted_every_epoch(self, tmp_path: Path) -> None:
+        plan = [(epoch, 64 + at + np.arange(16)[::-1]) for epoch in range(3) for at in (0, 32, 16, 48)]
+        assert self.loads(tmp_path, plan) == [1, 0, 0]
+
+    def test_two_files_are_read_every_epoch(self, tmp_path: Path) -> None:
+        plan = [(epoch, at + np.arange(32)) for epoch in range(3) for at in (64, 96, 0, 32)]
+        assert self.loads(tmp_path, plan) == [2, 2, 2]
+
+    def test_a_batch_may_be_the_rest_of_a_file_and_the_head_of_the_next(self, tmp_path: Path) -> None:
+        stream = np.concatenate([np.arange(128, 192), np.arange(0, 64), np.arange(64, 128)])
+        plan = [(0, stream[at : at + 48]) for at in range(0, 192, 48)]
+        assert self.loads(tmp_path, plan) == [3]
+
+    def test_what_the_plan_drops_of_a_file_is_read_all_the_same(self, tmp_path: Path) -> None:
+        assert self.loads(tmp_path, [(0, np.arange(60, 70)), (0, np.arange(70, 80))]) == [2]
+
+
+class TestCdb:
+    def test_it_asks_for_three_and_a_half_times_what_it_uses(self, tmp_path: Path) -> None:
+        dataset = make(tmp_path, "cdb", "cori", 2)
+        view = WORKLOADS["cdb"].view
+        plan = [(0, np.array([1])), (0, np.array([0]))]
+        used = dataset.locate(np.arange(2), view)[3].sum()
+        assert 3.4 < started_of("cdb").asks(dataset, plan)[0] / used < 3.6  # 3.40 at full size
+        # published: 60.17 MB a file for 17 694 752 bytes of logical data
+        layout = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
+        assert layout.file_bytes / 17_694_752 == pytest.approx(3.4, abs=0.01)
+
+    def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
+        dataset = make(tmp_path, "cdb", "cori", 8)
+        upstream = WORKLOADS["cdb"].upstream
+        assert upstream is not None
+        pipeline = upstream.start()
+        pids = pipeline.processes
+        assert len(set(pids)) == 4
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        with pipeline.batches(dataset, [(0, np.arange(4)), (0, np.arange(4, 8))], lambda _: Cost()) as batches:
+            next(batches)
+        pipeline.close()
+        pipeline.close()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    def test_a_killed_process_is_told_and_not_waited_for(self, tmp_path: Path) -> None:
+        dataset = make(tmp_path, "cdb", "cori", 8)
+        upstream = WORKLOADS["cdb"].upstream
+        assert upstream is not None
+        pipeline = upstream.start()
+        try:
+            for pid in pipeline.processes:
+                os.kill(pid, signal.SIGSTOP)
+            kill = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in pipeline.processes])
+            kill.start()
+            with (
+                pipeline.batches(dataset, [(0, np.arange(4))], lambda _: Cost()) as batches,
+                pytest.raises(EnvironmentFailure, match="process of the pipeline is gone"),
+            ):
+                next(batches)
+            kill.join()
+        finally:
+            pipeline.close()
+
+
+_STARTED: dict[str, Pipeline] = {}
+
+
+def started_of(workload: str) -> Pipeline:
+    """A pipeline that needs no end, or whose end is its parent's."""
+    if workload not in _STARTED:
+        upstream = WORKLOADS[workload].upstream
+        assert upstream is not None
+        _STARTED[workload] = upstream.start()
+    return _STARTED[workload]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    for pipeline in _STARTED.values():
+        pipeline.close()
+    _STARTED.clear()
