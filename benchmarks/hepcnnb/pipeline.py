@@ -142,4 +142,5 @@ UPSTREAM = Upstream(
         "A rank with one file reads it once and never again, so that no shuffle of files has an effect on its reads.",
     ),
     start=WholeFiles,
+    with_one_file="file-shuffle",
 )

@@ -22,7 +22,7 @@ from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.run.choice import policy
+from dlio_bench.harness.run.choice import executed, policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Site, shape_of
 from dlio_bench.harness.run.trial import Trial, TrialTimes
@@ -60,7 +60,10 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     rows = {name: policy(name, find(job.workload)) for name in job.readers}
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
     trials = {
-        name: [Trial(job, site, shape, row, number) for number in range(job.warmup_trials + job.trials)]
+        name: [
+            Trial(job, site, shape, executed(row, find(job.workload), shape), number)
+            for number in range(job.warmup_trials + job.trials)
+        ]
         for name, row in rows.items()
     }
     # orders that keep files together fill fewer steps: all readers take the least, so that they can be compared

@@ -11,6 +11,7 @@ from dlio_bench.benchmarks.workload import StepTime, Workload
 from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import OWN
 from dlio_bench.harness.plan.shape import LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled
@@ -19,6 +20,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
 from dlio_bench.harness.training.compute import step_time
 
+OF_SAMPLES = ("sequential", "global-shuffle")  # orders that do not keep a file's samples together
 MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
 
 
@@ -57,6 +59,7 @@ class Request:
             published_batch=self.workload.batch,
             batch=options.batch,
             epochs=options.epochs,
+            dealt=any(find_order(policy(name, self.workload).order).name not in OF_SAMPLES for name in self.readers),
         )
 
     def cut(self, samples: int) -> Cut:

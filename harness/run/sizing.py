@@ -56,8 +56,12 @@ def files_needed(
     published_batch: int,
     batch: int | None = None,
     epochs: int | None = None,
+    dealt: bool = False,
 ) -> int:
-    """Files of a dataset to be made, so that `cut` finds STEPS steps a trial in it: at most `most_bytes` stored."""
+    """Files of a dataset to be made, so that `cut` finds STEPS steps a trial in it: at most `most_bytes` stored.
+
+    `dealt`: an order deals whole files to the ranks, so that each must get as many as the others.
+    """
     most_files = most_bytes // file_bytes
     most_samples = most_files * samples_per_file
     if most_samples < ranks * (batch or 1):
@@ -67,6 +71,16 @@ def files_needed(
             f"{most_samples} (a file of {samples_per_file} weighs {format_bytes(file_bytes)}). Ask for fewer ranks, or "
             f"allow more data with --max-data {files * file_bytes // 10**9 + 1}GB."
         )
+    if dealt:
+        most_files = most_files // ranks * ranks
+        if most_files == 0:
+            raise UsageError(
+                f"An order of files needs one for each of {ranks} ranks, {format_bytes(ranks * file_bytes)}, but "
+                f"{format_bytes(most_bytes)} are allowed. Ask for fewer ranks, or for more data with --max-data "
+                f"{ranks * file_bytes // 10**9 + 1}GB."
+            )
+        most_samples = most_files * samples_per_file
     chosen = cut(most_samples, ranks=ranks, published_batch=published_batch, batch=batch, epochs=epochs)
     steps = -(-STEPS // chosen.epochs)
-    return min(most_files, -(-ranks * chosen.batch * steps // samples_per_file))
+    files = -(-ranks * chosen.batch * steps // samples_per_file)
+    return min(most_files, -(-files // ranks) * ranks if dealt else files)
