@@ -7,7 +7,8 @@ An order deals the dataset to *shares*: to every rank, or, under shard "node", t
 the node's stream among them, step by step: in a step local rank l has part l of the node's samples. That is the
 published `--fs local` and `local_rank/local_size` (each rank's place is that in its node) for one dataset over all
 nodes; where every node holds the whole set and goes through all of it (CosmoFlow's `n_file_sets`), an epoch here is
-one nodes-th of theirs. Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard`.
+one nodes-th of theirs. buffered-shuffle cuts a node's files among its ranks before it shuffles, as tf.data must.
+Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard`.
 """
 
 import re
@@ -54,7 +55,7 @@ def global_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 
 def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """Each share is a contiguous slice of files; their order changes each epoch, which they are never does.
+    """Each share is a contiguous slice of files; each epoch they come in another order.
 
     The samples of a file are permuted when it comes. Epoch 0 has the files as they lie. (HEPCNNB's local shuffle: the
     own list is shuffled at the end of an epoch, a file's samples when it is loaded; NERSC/DL-Parallel-IO
