@@ -21,6 +21,7 @@ class Count:
     """Steps of an epoch as planned for this reader, and what they come to."""
 
     steps: int
+    different: int  # samples of an epoch, each counted once
     job: Job
     dataset_samples: int
 
@@ -32,7 +33,7 @@ class Count:
     @property
     def dropped(self) -> int:
         """Samples an epoch leaves out because they do not fill a step of every rank."""
-        return max(0, self.dataset_samples - self.samples)
+        return self.dataset_samples - self.different
 
 
 def checks(
@@ -73,10 +74,9 @@ def checks(
 
 def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
     once, epochs = verified["epochs_once"], verified["epochs"]
-    planned = min(count.samples, count.dataset_samples)
-    each = f"each of {planned} planned samples once in {epochs} epochs"
-    if count.samples > planned:
-        each += f", {count.samples - planned} of them again to fill the last step"
+    each = f"each of {count.different} planned samples once in {epochs} epochs"
+    if count.samples > count.different:
+        each += f", {count.samples - count.different} of them again to fill the last step"
     return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
 
 

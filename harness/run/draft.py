@@ -41,7 +41,7 @@ def draft(
     reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
 ) -> dict[str, Any]:
     """One reader's draft result. `measured`: the job's json and launch; `own`, `steps`: the reader's json and npz."""
-    count = Count(own["steps_per_epoch"], job, setting.dataset.training_samples)
+    count = Count(own["steps_per_epoch"], own["different_samples"], job, setting.dataset.training_samples)
     trials = [
         _trial(
             job,

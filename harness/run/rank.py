@@ -89,8 +89,10 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
-        ordered = rows[name].order_known
-        verified[name] = verify(reader, job, times[name], comm, ordered=ordered) if job.verify else None
+        ordered, different = rows[name].order_known, trials[name][0].different
+        verified[name] = (
+            verify(reader, job, times[name], comm, ordered=ordered, different=different) if job.verify else None
+        )
 
     for name, reader in readers.items():
         gathered = comm.gather([trial.arrays() for trial in times[name]])
@@ -103,7 +105,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                     {
                         "options": reader.options,
                         "decode": None if reader.form.decode is None else reader.form.decode.what,
-                        "steps_per_epoch": len(times[name][0].plan[0]),
+                        "steps_per_epoch": trials[name][0].steps,
+                        "different_samples": trials[name][0].different,
                         "ranks": facts,
                         "verified": result and result.to_json(),
                     }

@@ -80,7 +80,13 @@ class Trial:
     def __init__(self, job: Job, site: Site, shape: Shape, policy: Policy, number: int) -> None:
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self._order, self._ordered = find_order(policy.order), policy.order_known
-        self.steps = self._order.fit(shape).steps  # of an epoch; may be lowered
+        self._fit = self._order.fit(shape)
+        self.steps = self._fit.steps  # of an epoch; may be lowered
+
+    @property
+    def different(self) -> int:
+        """Samples that come in an epoch over all ranks, each counted once."""
+        return min(self._fit.different, self.steps * self._shape.ranks * self._shape.batch)
 
     def ids(self, rank: int) -> list[Ids]:
         """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""

@@ -35,7 +35,7 @@ JOB = Job(
     verify=True,
     tier_folders=(),
 )
-COUNT = Count(16, JOB, 33)
+COUNT = Count(16, 32, JOB, 33)
 ROW = find("prefetch")
 Harm = Callable[[list[dict[str, Any]], dict[str, Any]], None]
 
@@ -114,7 +114,7 @@ def test_a_policy_that_draws_samples_twice_is_not_held_to_once() -> None:
 
 
 def test_samples_that_fill_the_last_step_are_named() -> None:
-    [once] = [c for c in checks(JOB, Count(17, JOB, 33), ROW, trials(), verified()) if c["name"] == "exactly once"]
+    [once] = [c for c in checks(JOB, Count(17, 33, JOB, 33), ROW, trials(), verified()) if c["name"] == "exactly once"]
     assert once["found"] == "each of 33 planned samples once in 2 epochs, 1 of them again to fill the last step"
 
 
