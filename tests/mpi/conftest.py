@@ -1,12 +1,46 @@
-"""Small and read-only disks. Mounting needs root, as CI has; CI would count a skipped test as a failure."""
+"""The command as a user starts it; small and read-only disks. Mounting needs root, as CI, where no test skips, has."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 Mount = Callable[[str], Path]
+DLIO = [sys.executable, "-m", "dlio_bench"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*DLIO, *arguments],
+        cwd=cwd,
+        env=os.environ | {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
+    process = start(cache, cwd, *arguments)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def complaint(done: "subprocess.CompletedProcess[str]") -> str:
+    """The one paragraph that ends a failed run."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("dlio-bench: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
 
 
 @pytest.fixture

@@ -14,41 +14,10 @@ import numpy as np
 import pytest
 
 from dlio_bench.reports.result import load
+from tests.mpi.conftest import complaint, dlio, start
 
-DLIO = [sys.executable, "-m", "dlio_bench"]
 # Somebody else's files need somebody else. CI is root, and counts a skipped test as a failure.
 root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can run as somebody else")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*DLIO, *arguments],
-        cwd=cwd,
-        env=os.environ | {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
-    process = start(cache, cwd, *arguments)
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == status, out + err
-    assert "Traceback" not in out + err
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def complaint(done: "subprocess.CompletedProcess[str]") -> str:
-    """The one paragraph that ends a failed run."""
-    lines = [line for line in done.stderr.splitlines() if line.startswith("dlio-bench: ")]
-    assert len(lines) == 1, done.stderr
-    return lines[0]
 
 
 @pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])

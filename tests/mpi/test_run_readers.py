@@ -1,0 +1,139 @@
+"""`dlio-bench run` with every reader and every way to set one up: real ranks, files, mounts and copies."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mpi.conftest import complaint, dlio, start
+
+WORKLOADS = ["hepcnnb", "cdb", "cosmoflow", "imagenet"]
+PFS = "bandwidth=40MB/s,per-node=25MB/s,open=1ms,request=0.3ms,cache=100MB,cache-bandwidth=80MB/s"
+
+
+def results(cache: Path, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The results of a run that ends well, every check held."""
+    found = json.loads(dlio(cache, folder, "run", *arguments, "--out", "out", "--json").stdout)
+    for result in found:
+        assert all(check["ok"] for check in result["checks"]), result["checks"]
+    return list(found)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_upstream_and_tfdata_are_measured_and_verified(workload: str, cache: Path, tmp_path: Path) -> None:
+    upstream, tfdata = results(
+        cache, tmp_path, workload, "--tiny", "--nodes", "2", "--reader", "upstream,tfdata", "--epochs", "2"
+    )
+    assert upstream["policy"]["delivery"] == "its own"
+    assert upstream["policy"]["decode"]
+    assert upstream["plan"]["notes"]  # its defects
+    assert tfdata["policy"]["delivery"] == "tf.data"
+    assert {"content", "delivered bytes"} <= {check["name"] for check in upstream["checks"]}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_decoding_is_a_stage_with_its_own_time(workload: str, cache: Path, tmp_path: Path) -> None:
+    for result in results(
+        cache,
+        tmp_path,
+        workload,
+        "--tiny",
+        "--reader",
+        "naive,prefetch",
+        "--decode",
+        "--check-crc",
+        "--compute",
+        "none",
+    ):
+        assert result["policy"]["decode"]
+        assert result["policy"]["check_crc"]
+        assert result["trials"][-1]["decode_seconds"] > 0
+
+
+def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: Path) -> None:
+    naive, staged = results(
+        cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--epochs", "2",
+        "--reader", "naive,staged", "--compute", "none", "--emulate-pfs", PFS,
+    )  # fmt: skip
+    for result in (naive, staged):
+        assert "EMULATED PFS" in result["marks"]
+        assert "40 MB/s shared by all nodes" in result["environment"]["emulated_pfs"]["says"]
+    first, second = naive["trials"][-1]["epochs"]
+    assert first["bytes_device"] == first["bytes_requested"] > 0
+    assert (second["bytes_device"], second["bytes_client_cache"]) == (0, second["bytes_requested"])
+    first, second = staged["trials"][-1]["epochs"]
+    assert first["bytes_device"] == first["bytes_requested"] > first["bytes_useful"]  # whole files
+    assert second["bytes_requested"] == second["bytes_device"] == 0
+    assert second["bytes_local"] == second["bytes_useful"]
+    assert str(cache) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: Path) -> None:
+    slow = PFS.replace("40MB/s", "1MB/s")
+    asked = ["run", "cdb", "--tiny", "--nodes", "2", "--reader", "staged", "--emulate-pfs", slow, "--out", "out"]
+    process = start(cache, tmp_path, *asked)
+    deadline = time.monotonic() + 60
+    while str(cache) not in Path("/proc/self/mountinfo").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, out + err
+    assert str(cache) not in Path("/proc/self/mountinfo").read_text()
+    assert not list(cache.glob("dlio-bench-*"))
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_without_fuse_the_fix_is_named(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lean = tmp_path / "bin"
+    lean.mkdir()
+    monkeypatch.setenv("PATH", str(lean))  # no fusermount3 in it
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--emulate-pfs", PFS, "--out", "out", status=4)
+    assert "apt-get install fuse3" in complaint(done)
+
+
+def test_axes_set_by_hand_are_compared_and_credited(cache: Path, tmp_path: Path) -> None:
+    found = results(
+        cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--reader", "naive", "--order", "sequential,global-shuffle",
+        "--delivery", "on-demand,ahead", "--shard", "node", "--last", "pad",
+    )  # fmt: skip
+    axes = [(result["policy"]["order"], result["policy"]["delivery"]) for result in found]
+    assert sorted(axes) == sorted(
+        (order, delivery) for order in ("sequential", "global-shuffle") for delivery in ("on demand", "ahead")
+    )
+    assert len({result["plan"]["steps"] for result in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--reader", "staged", "--cache", "cold-epochs"], "keeps its copies over epochs"),
+        (["--reader", "upstream", "--order", "node-shuffle"], "has no order 'node-shuffle'"),
+        (["--reader", "staged", "--order", "sequential"], "--order node-shuffle"),
+        (["--emulate-pfs", "bandwith=4MB/s"], "Did you mean 'bandwidth'"),
+        (["--order", "buffered-shufle(3)"], "Did you mean 'buffered-shuffle'"),
+        (["--shard", "host"], "rank, node"),
+        (["--local-tier", "nowhere"], "nowhere"),
+        (["--storage", "nowhere.json"], "dlio-bench storage DIR --out"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_paragraph(
+    arguments: list[str], says: str, cache: Path, tmp_path: Path
+) -> None:
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--out", "out", *arguments, status=2)
+    assert says in complaint(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_ceiling_of_the_path_stands_beside_the_bandwidth(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--out", "first")  # makes the dataset
+    [data] = [path.parent for path in (cache / "datasets").glob("cdb-*/manifest.json")][:1]
+    dlio(cache, tmp_path, "storage", "--data", str(data), "--ranks", "1", "--threads", "1", "--out", "ceiling.json")
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--storage", "ceiling.json", "--out", "out")
+    assert "of the ceiling" in done.stdout
+    assert os.fspath(data) in done.stdout.replace("\n", "").replace(" ", "") or "not known" in done.stdout
