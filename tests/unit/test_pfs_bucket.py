@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,6 +80,27 @@ def test_processes_share_a_link(tmp_path: Path) -> None:
     assert [process.wait() for process in processes] == [0, 0, 0]
     bucket = SharedBucket(path, 1e6)
     assert bucket.reserve(0, 0.0).start == pytest.approx(50.0 + 1.5)  # 1500 transfers of 1 ms, none lost
+    bucket.close()
+
+
+def test_one_process_at_a_time_takes_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "bucket"
+    SharedBucket.create(path)
+    code = (
+        "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.lockf(f, fcntl.LOCK_EX); print(1); input()"
+    )
+    command = [sys.executable, "-u", "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        bucket = SharedBucket(path, RATE)
+        waiting = threading.Thread(target=bucket.reserve, args=(1000, 5.0))
+        waiting.start()
+        waiting.join(0.2)
+        held_up = waiting.is_alive()
+        holder.communicate(b"\n")
+        waiting.join()
+    assert held_up
     bucket.close()
 
 
