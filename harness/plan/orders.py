@@ -2,61 +2,222 @@
 
 An order is a pure function (shape, rank, epoch, seed) -> int64 [steps, batch]. Random orders come from raw
 Philox words and integer operations only, so that every machine and NumPy version makes the same plan.
+
+An order deals the dataset to *shares*: to every rank, or, under shard "node", to every node, whose ranks then cut
+the node's stream among them, step by step: in a step local rank l has part l of the node's samples. That is the
+published `--fs local` and `local_rank/local_size` (each rank's place is that in its node) for one dataset over all
+nodes; where every node holds the whole set and goes through all of it (CosmoFlow's `n_file_sets`), an epoch here is
+one nodes-th of theirs. Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan import deals
+from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
+from dlio_bench.harness.plan.shape import Shape
+from dlio_bench.harness.plan.staging import stage_partition, stage_subset
 
+__all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation"]
 
-@dataclass(frozen=True)
-class Shape:
-    """How an epoch is cut: `samples` over `ranks` in local batches of `batch`; what does not fill a step is dropped."""
-
-    samples: int
-    ranks: int
-    batch: int
-
-    @property
-    def steps(self) -> int:
-        """Whole steps in an epoch."""
-        return self.samples // (self.ranks * self.batch)
-
-    @property
-    def dropped(self) -> int:
-        """Samples an epoch leaves out because they do not fill a step."""
-        return self.samples - self.steps * self.ranks * self.batch
+BUFFER = 10_000  # samples; TensorFlow's official ImageNet pipeline, imagenet_preprocessing.py
 
 
 def permutation(samples: int, epoch: int, seed: int) -> Ids:
     """The permutation of range(samples) that every rank draws alike for this epoch: a stable sort of Philox words."""
-    words = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(samples)
-    return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    return shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
 
 
-def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:  # noqa: ARG001 - orders share one signature
-    """Each rank reads its own contiguous share of the dataset from front to back, alike every epoch."""
-    share = shape.steps * shape.batch
-    return np.arange(rank * share, (rank + 1) * share, dtype=np.int64).reshape(shape.steps, shape.batch)
+# ---- orders of samples
+
+
+def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """Each share is contiguous and read from front to back, alike every epoch."""
+    del epoch, seed
+    sharers, share, place = _seat(shape, rank)
+    length = shape.steps * sharers * shape.batch
+    return _part(shape, np.arange(share * length, (share + 1) * length, dtype=np.int64) % shape.samples, sharers, place)
 
 
 def global_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """All samples permuted anew each epoch; step s of rank i is slice [i*b, (i+1)*b) of global batch s (NoPFS)."""
-    used = shape.steps * shape.ranks * shape.batch
-    order = permutation(shape.samples, epoch, seed)[:used]
-    return order.reshape(shape.steps, shape.ranks, shape.batch)[:, rank, :]
+    return _part(shape, permutation(shape.samples, epoch, seed), shape.ranks, rank)
 
 
-Order = Callable[[Shape, int, int, int], Ids]
+# ---- orders of files
+
+
+def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """Each share is a contiguous slice of files; their order changes each epoch, which they are never does.
+
+    The samples of a file are permuted when it comes. Epoch 0 has the files as they lie. (HEPCNNB's local shuffle: the
+    own list is shuffled at the end of an epoch, a file's samples when it is loaded; NERSC/DL-Parallel-IO
+    benchmarks/hep_cnn/networks/binary_classifier_tf.py.)
+    """
+    sharers, share, place = _seat(shape, rank)
+    files = deals.sliced(shape, shape.ranks // sharers, share)
+    if epoch > 0:
+        files = files[shuffled(words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
+    return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_SHARE, share, epoch, seed), sharers, place)
+
+
+def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """All files are permuted after each epoch, on top of the order before, alike on every rank, and dealt anew.
+
+    So epoch 0 deals the files as they lie, and costs grow with files times epochs. The samples of a file are permuted
+    when it comes. (HEPCNNB's global shuffle, source as in `file_shuffle`.)
+    """
+    order = np.arange(shape.files, dtype=np.int64)
+    for earlier in range(1, epoch + 1):
+        order = order[shuffled(words(Purpose.FILES_OF_ALL, 0, earlier, seed, shape.files))]
+    files = order[deals.sliced(shape, shape.ranks, rank)]
+    return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_DEAL, rank, epoch, seed), 1, 0)
+
+
+def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: int = BUFFER) -> Ids:
+    """tf.data's shard(ranks, rank).shuffle(buffer): every ranks-th file, samples in file order, through a buffer.
+
+    What does not fill the last step is dropped (or padded) before the shuffle, so that an epoch's set of ids is known
+    whatever the buffer emits. Under shard "node" a node's share is every nodes-th file, and local rank l has
+    every local_size-th file of it, from l on: the sharding of `--fs local` comes before the shuffle too.
+    """
+    if shape.shard == "node":
+        node, local = divmod(rank, shape.ranks_per_node)
+        rank = node + local * shape.nodes
+    ids = _part(shape, shape.samples_of(deals.strided(shape, shape.ranks, rank))[0], 1, 0)
+    stream = ids.ravel()
+    size = min(buffer, len(stream))
+    slots = words(Purpose.BUFFER_SLOTS, rank, epoch, seed, len(stream) - size)
+    drain = words(Purpose.BUFFER_DRAIN, rank, epoch, seed, size)
+    return stream[through_buffer(slots, drain)].reshape(ids.shape)
+
+
+def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """Each node permutes the samples of the files that stage-partition gives it anew; its ranks cut that stream."""
+    node, place = divmod(rank, shape.ranks_per_node)
+    ids = shape.samples_of(stage_partition(shape.files, shape.nodes, node))[0]
+    order = shuffled(words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
+    return _part(shape, ids[order], shape.ranks_per_node, place)
+
+
+def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int | None = None) -> Ids:
+    """Each rank permutes the samples of its own random files anew; `count` and the draw as in `stage_subset`."""
+    ids = shape.samples_of(stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
+    return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
+
+
+# ---- what they are made of
+
+
+def _seat(shape: Shape, rank: int) -> tuple[int, int, int]:
+    """(ranks that share a stream, number of this rank's stream, its place among them)."""
+    sharers = deals.sharers(shape)
+    return sharers, *divmod(rank, sharers)
+
+
+def _part(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
+    """The ids int64 [steps, batch] of one of the ranks that share a stream, cut or filled up from its own start."""
+    length = shape.steps * sharers * shape.batch
+    if length > len(stream):
+        stream = stream[np.arange(length) % len(stream)]
+    # a copy: a view would keep the whole stream of every epoch in memory
+    part = stream[:length].reshape(shape.steps, sharers, shape.batch)[:, place].copy()
+    part += shape.first
+    return part
+
+
+def _mixed(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, seed: int) -> Ids:
+    """File after file, the samples of each permuted."""
+    samples, place = shape.samples_of(files)
+    if shape.bounds is None:
+        return samples
+    inside: Ids = np.lexsort((words(purpose, unit, epoch, seed, len(samples)), place))
+    return samples[inside]
+
+
+# ---- the orders by name
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order by name; called with (shape, rank, epoch, seed) it gives the rank's ids, int64 [steps, batch].
+
+    name: with its number where it has one, as results tell it. number: items of its buffer, or files of its subset.
+    exactly_once: in an epoch no sample comes twice, to one rank or to two (padding excepted).
+    """
+
+    name: str
+    draw: Callable[[Shape, int, int, int], Ids]
+    cut: Callable[[Shape], Shape] = deals.by_samples
+    number: int | None = None
+    exactly_once: bool = True
+
+    def __call__(self, shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+        """The ids of this rank in this epoch. UsageError as `fit`."""
+        return self.draw(self.fit(shape), rank, epoch, seed)
+
+    def fit(self, shape: Shape) -> Shape:
+        """The shape with the steps, and so the dropped and padded samples, that every epoch has under this order.
+
+        They are alike on every rank and in every epoch. Where shares of files differ, all ranks take the steps of the
+        smallest share (the largest, when padding); where files are drawn, those of the smallest that could be drawn.
+        For an order that is not exactly_once, dropped and padded count deliveries, not what the draws have in common.
+        UsageError when there are fewer files than shares, or when a share does not fill a step.
+        """
+        return self.cut(shape)
+
+
+def _buffered(number: int | None) -> Order:
+    size = BUFFER if number is None else number
+    return Order(f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), deals.by_turns, size)
+
+
+def _subset(number: int | None) -> Order:
+    return Order(
+        "subset-shuffle" if number is None else f"subset-shuffle({number})",
+        partial(subset_shuffle, count=number),
+        partial(deals.by_draws, count=number),
+        number,
+        exactly_once=False,
+    )
+
 
 ORDERS: dict[str, Order] = {
-    "sequential": sequential,
-    "global-shuffle": global_shuffle,
+    "sequential": Order("sequential", sequential),
+    "global-shuffle": Order("global-shuffle", global_shuffle),
+    "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices),
+    "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation),
+    "buffered-shuffle": _buffered(None),
+    "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes),
+    "subset-shuffle": _subset(None),
 }
+
+# Orders that take a number: name(NUMBER).
+NUMBERED: dict[str, Callable[[int], Order]] = {"buffered-shuffle": _buffered, "subset-shuffle": _subset}
+
+
+def find_order(text: str) -> Order:
+    """The order of this name, with its number where one is given: `buffered-shuffle(100)`. UsageError for others."""
+    found = re.fullmatch(r"([^()]*)(?:\(([^()]*)\))?", text.strip())
+    name, number = found.groups() if found else (text, None)
+    if name not in ORDERS:
+        close = get_close_matches(name, ORDERS, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        names = ", ".join(f"{known}(NUMBER)" if known in NUMBERED else known for known in ORDERS)
+        raise UsageError(f"There is no order '{text}'.{hint} Orders of this version: {names}.")
+    if number is None:
+        return ORDERS[name]
+    if name not in NUMBERED:
+        raise UsageError(f"Order '{name}' takes no number, but '{text}' gives one. Use '{name}'.")
+    if not re.fullmatch("[1-9][0-9]{0,17}", number):
+        raise UsageError(f"Order '{text}' needs a whole number from 1 on, such as '{name}(100)'.")
+    return NUMBERED[name](int(number))
 
 
 def every_sample_once(samples: int, ranks: int, rank: int, batch: int) -> list[Ids]:

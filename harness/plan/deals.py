@@ -1,0 +1,103 @@
+"""How whole files are dealt to shares (of ranks, or of nodes), and how many steps that leaves them all."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.draws import Ids
+from dlio_bench.harness.plan.shape import Shape
+from dlio_bench.harness.plan.staging import subset_count
+
+
+def sharers(shape: Shape) -> int:
+    """Ranks that cut one share among them."""
+    return shape.ranks_per_node if shape.shard == "node" else 1
+
+
+def sliced(shape: Shape, shares: int, share: int) -> Ids:
+    """A contiguous slice of the files; when padding, the last shares go on at the first file."""
+    each = _each(shape, shares)
+    return np.arange(share * each, (share + 1) * each, dtype=np.int64) % shape.files
+
+
+def strided(shape: Shape, shares: int, share: int) -> Ids:
+    """Every shares-th file; when padding, the last shares go on at the first file."""
+    return np.arange(share, _each(shape, shares) * shares, shares, dtype=np.int64) % shape.files
+
+
+# What an order makes of a shape: Shape -> Shape with the steps that the deal leaves. UsageError when it leaves none.
+
+
+def by_samples(shape: Shape) -> Shape:
+    """Samples are dealt, whatever file they are in."""
+    return replace(shape, cut=None)
+
+
+def by_slices(shape: Shape) -> Shape:
+    """Shares as `sliced`, of a rank or a node."""
+    shares = shape.ranks // sharers(shape)
+    sizes = shape.sizes(_each(shape, shares) * shares)
+    return _cut(shape, sizes.reshape(shares, -1).sum(axis=1), sharers(shape), shape.samples)
+
+
+def by_turns(shape: Shape) -> Shape:
+    """Shares as `strided`, of a rank."""
+    sizes = shape.sizes(_each(shape, shape.ranks) * shape.ranks)
+    return _cut(shape, sizes.reshape(-1, shape.ranks).sum(axis=0), 1, shape.samples)
+
+
+def by_nodes(shape: Shape) -> Shape:
+    """Shares as stage-partition has them, of a node: what it leaves over is dropped, even when padding."""
+    _require_files(shape, shape.nodes)
+    totals = shape.sizes(shape.files - shape.files % shape.nodes).reshape(-1, shape.nodes).sum(axis=0)
+    return _cut(shape, totals, shape.ranks_per_node, int(totals.sum()))
+
+
+def by_permutation(shape: Shape) -> Shape:
+    """Shares are slices of permuted files, each of a rank: as small and as large as a permutation can make them."""
+    return _cut(shape, _extremes(shape, _each(shape, shape.ranks)), 1, shape.samples)
+
+
+def by_draws(shape: Shape, count: int | None = None) -> Shape:
+    """Shares are files that each rank draws for itself (`stage_subset`): as small and as large as a draw can be."""
+    count = subset_count(shape.files, shape.ranks, count)
+    cut = _cut(shape, _extremes(shape, count), 1, shape.samples)
+    # what the draws have in common depends on the seed: what is left out is counted by deliveries
+    return replace(cut, cut=(cut.steps, min(shape.samples, cut.delivered)))
+
+
+def _each(shape: Shape, shares: int) -> int:
+    """Files in a share: the whole ones of an even deal; when padding, enough that none is left over."""
+    _require_files(shape, shares)
+    return shape.files // shares if shape.last == "drop" else -(-shape.files // shares)
+
+
+def _require_files(shape: Shape, shares: int) -> None:
+    if shape.files < shares:
+        who = "nodes" if shares == shape.nodes < shape.ranks else "ranks"
+        raise UsageError(
+            f"This order deals whole files, but {shares} {who} cannot share {shape.files} files. Use at most "
+            f"{shape.files} {who}, more files, or an order of samples (sequential, global-shuffle)."
+        )
+
+
+def _extremes(shape: Shape, files: int) -> Ids:
+    """Samples of the smallest and of the largest `files` files."""
+    sizes = np.sort(shape.sizes(shape.files))
+    return np.array([sizes[:files].sum(), sizes[len(sizes) - files :].sum()])
+
+
+def _cut(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
+    """All take the steps of the smallest share, or of the largest when padding. `totals`: samples of the shares."""
+    step = sharing * shape.batch
+    least, most = int(totals.min()), int(totals.max())
+    padding = shape.last == "pad"
+    steps = -(-most // step) if padding else least // step
+    if steps == 0 or least == 0:
+        who = f"a node's {sharing} ranks" if sharing > 1 else "a rank"
+        raise UsageError(
+            f"The files of {who} hold only {least} samples, but a step takes {step} (a batch of {shape.batch} each). "
+            "Use fewer nodes or ranks, a smaller batch, or more data."
+        )
+    return replace(shape, cut=(steps, different if padding else steps * shape.step))

@@ -1,0 +1,110 @@
+"""How an epoch is cut: samples in files, over ranks on nodes, in steps of a batch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.errors import UsageError
+
+Ids = npt.NDArray[np.int64]
+
+SHARDS = ("rank", "node")
+LASTS = ("drop", "pad")
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """An epoch of `samples` over `ranks` in local batches of `batch`. Every rank has the same number of steps.
+
+    bounds: int64 [files + 1]; file f holds samples [bounds[f], bounds[f + 1]). None: one file a sample.
+    ranks_per_node: ranks fill node after node. shard: who has a share of its own, each rank or each node.
+    last: what does not fill the last step is dropped ("drop"), or the epoch is filled up with samples from its own
+    start, which then come a second time ("pad").
+    first: the first sample's id, where a validation split lies behind the training split; bounds count from it.
+    cut: (steps, different samples) of an epoch, where the order does not cut by samples alone; set by `Order.fit`.
+
+    UsageError for a shard or last that is not known, and for ranks that do not fill their nodes.
+    """
+
+    samples: int
+    ranks: int
+    batch: int
+    bounds: Ids | None = None
+    ranks_per_node: int = 1
+    shard: str = "rank"
+    last: str = "drop"
+    first: int = 0
+    cut: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard not in SHARDS:
+            raise UsageError(f"Shard '{self.shard}' is not known. Use {' or '.join(SHARDS)}.")
+        if self.last not in LASTS:
+            raise UsageError(f"Last batch '{self.last}' is not known. Use {' or '.join(LASTS)}.")
+        if self.ranks % self.ranks_per_node:
+            raise UsageError(
+                f"{self.ranks} ranks do not fill nodes of {self.ranks_per_node} ranks. Use a multiple of "
+                f"{self.ranks_per_node} ranks, or other ranks per node."
+            )
+        bounds = self.bounds
+        if bounds is not None and (bounds[0] != 0 or bounds[-1] != self.samples or (np.diff(bounds) < 0).any()):
+            raise ValueError(f"bounds must rise from 0 to the {self.samples} samples")
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return self.ranks // self.ranks_per_node
+
+    @property
+    def files(self) -> int:
+        """Files that hold the samples."""
+        return self.samples if self.bounds is None else len(self.bounds) - 1
+
+    @property
+    def step(self) -> int:
+        """Samples of a step over all ranks."""
+        return self.ranks * self.batch
+
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch, on every rank."""
+        if self.cut is not None:
+            return self.cut[0]
+        return self.samples // self.step if self.last == "drop" else -(-self.samples // self.step)
+
+    @property
+    def delivered(self) -> int:
+        """Samples that all ranks get in an epoch, those that come twice counted twice."""
+        return self.steps * self.step
+
+    @property
+    def different(self) -> int:
+        """Samples that come in an epoch, each counted once."""
+        return min(self.samples, self.delivered) if self.cut is None else self.cut[1]
+
+    @property
+    def dropped(self) -> int:
+        """Samples an epoch leaves out."""
+        return self.samples - self.different
+
+    @property
+    def padded(self) -> int:
+        """Samples an epoch delivers beyond the first time."""
+        return self.delivered - self.different
+
+    def samples_of(self, files: Ids) -> tuple[Ids, Ids]:
+        """(samples in the order of these files, counted from `first`; for each of them the position of its file)."""
+        if self.bounds is None:
+            return files, np.arange(len(files), dtype=np.int64)
+        starts = self.bounds[files]
+        sizes = self.bounds[files + 1] - starts
+        place = np.repeat(np.arange(len(files), dtype=np.int64), sizes)
+        within = np.arange(len(place), dtype=np.int64) - (np.cumsum(sizes) - sizes)[place]
+        return starts[place] + within, place
+
+    def sizes(self, files: int) -> Ids:
+        """Samples in each of the first `files` files, int64; beyond the last one it goes on at the first."""
+        if self.bounds is None:
+            return np.broadcast_to(np.int64(1), files)
+        return np.resize(np.diff(self.bounds), files).astype(np.int64, copy=False)

@@ -1,0 +1,145 @@
+"""The table of policies, and rows whose axes are replaced by hand."""
+
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.orders import ORDERS
+from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, find, resolve
+from dlio_bench.harness.readers.registry import READERS
+
+RUNNABLE = ["naive", "shuffled", "double-buffer", "staged", "staged-replicated", "staged-subset", "tfdata", "upstream"]
+
+
+def test_the_policy_table_has_the_readers_of_the_design() -> None:
+    assert find("prefetch") is POLICIES[ALIASES["prefetch"]]
+    assert find("prefetch").delivery == "ahead"
+    assert (find("naive").order, find("naive").placement, find("naive").delivery) == ("sequential", "none", "on demand")
+    assert find("staged-subset").order == "subset-shuffle"
+    assert not find("staged-subset").exactly_once
+    assert find("tfdata").order == "buffered-shuffle"
+    assert [name for name, row in POLICIES.items() if row.runnable] == RUNNABLE
+    assert set(READERS) <= set(DELIVERIES)
+
+
+def test_what_a_row_promises_is_what_its_axes_promise() -> None:
+    for row in POLICIES.values():
+        if row.runnable and row.delivery != OWN:
+            assert row.order in ORDERS
+            assert row.exactly_once == ORDERS[row.order].exactly_once
+            assert row.order_known == (row.delivery != "tf.data")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("prefetsh", "Did you mean 'prefetch'"), ("clairvoyant", "cannot run it yet"), ("", "reader ''")]
+)
+def test_readers_that_cannot_be_run_are_refused_by_name(name: str, says: str) -> None:
+    for attempt in (find, resolve):
+        with pytest.raises(UsageError, match=says) as refusal:
+            attempt(name)
+        assert "naive" in str(refusal.value)
+
+
+def test_nothing_replaced_is_the_row_itself() -> None:
+    for name in (*RUNNABLE, *ALIASES):
+        assert resolve(name) is find(name)
+    assert resolve("naive", "sequential", "none", "on-demand") is find("naive")
+    assert resolve("tfdata", order="buffered-shuffle(10000)") is find("tfdata")
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "once", "known"),
+    [
+        ({"name": "naive", "order": "global-shuffle"}, "naive+order=global-shuffle", True, True),
+        ({"name": "prefetch", "order": "file-shuffle"}, "double-buffer+order=file-shuffle", True, True),
+        ({"name": "shuffled", "delivery": "ahead"}, "shuffled+delivery=ahead", True, True),
+        ({"name": "prefetch", "delivery": "on demand"}, "double-buffer+delivery=on-demand", True, True),
+        ({"name": "tfdata", "order": "buffered-shuffle(100)"}, "tfdata+order=buffered-shuffle(100)", True, False),
+        ({"name": "tfdata", "delivery": "ahead"}, "tfdata+delivery=ahead", True, True),
+        ({"name": "naive", "delivery": "tf.data"}, "naive+delivery=tf.data", True, False),
+        ({"name": "staged", "delivery": "on demand"}, "staged+delivery=on-demand", True, True),
+        ({"name": "staged", "placement": "none"}, "staged+placement=none", True, True),
+        ({"name": "staged-subset", "order": "subset-shuffle(250)"}, "staged-subset+order=subset-shuffle(250)", 0, 1),
+        (
+            {"name": "prefetch", "order": "node-shuffle", "placement": "stage-partition"},
+            "double-buffer+order=node-shuffle+placement=stage-partition",
+            True,
+            True,
+        ),
+        ({"name": "naive", "order": "subset-shuffle"}, "naive+order=subset-shuffle", False, True),
+        ({"name": "staged-replicated", "order": "node-shuffle"}, "staged-replicated+order=node-shuffle", True, True),
+        ({"name": "upstream", "order": "file-shuffle"}, "upstream+order=file-shuffle", True, False),
+    ],
+)
+def test_the_name_tells_what_was_replaced_and_finds_it_again(
+    asked: dict[str, str], name: str, once: bool, known: bool
+) -> None:
+    policy = resolve(**asked)
+    assert (policy.name, policy.exactly_once, policy.order_known) == (name, bool(once), bool(known))
+    for axis in ("order", "placement", "delivery"):
+        assert getattr(policy, axis) == asked.get(axis, getattr(find(asked["name"]), axis))
+    assert policy.runnable
+    assert find(name) == policy
+    assert policy.source == find(asked["name"]).source
+
+
+def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
+    assert resolve("upstream").order == OWN
+    policy = resolve("upstream", own_order="buffered-shuffle(100)")
+    assert (policy.name, policy.order, policy.placement, policy.delivery) == (
+        "upstream",
+        "buffered-shuffle(100)",
+        OWN,
+        OWN,
+    )
+    assert policy.exactly_once
+    assert not policy.order_known
+    other = resolve("upstream", order="file-shuffle", own_order="global-file-shuffle")
+    assert (other.name, other.order) == ("upstream+order=file-shuffle", "file-shuffle")
+    same = resolve("upstream", order="global-file-shuffle", own_order="global-file-shuffle")
+    assert same.name == "upstream"
+    assert resolve("naive", own_order="file-shuffle") is find("naive")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"name": "naive", "order": "globl-shuffle"}, "Did you mean 'global-shuffle'"),
+        ({"name": "naive", "placement": "stage-partiton"}, "Did you mean 'stage-partition'"),
+        ({"name": "naive", "placement": "clairvoyant"}, "no placement 'clairvoyant'"),
+        ({"name": "naive", "delivery": "aheda"}, "Did you mean 'ahead'"),
+        ({"name": "naive", "delivery": "its own"}, "Use --reader upstream"),
+        ({"name": "naive", "placement": "stage-partition"}, "Use --order node-shuffle"),
+        ({"name": "staged", "order": "global-shuffle"}, "Use --order node-shuffle"),
+        ({"name": "prefetch", "placement": "stage-subset"}, "Use --order subset-shuffle"),
+        ({"name": "staged-subset", "order": "node-shuffle"}, "Use --order subset-shuffle"),
+        ({"name": "tfdata", "placement": "stage-replicate"}, "Use --placement none"),
+        ({"name": "staged", "delivery": "tf.data"}, "Use --placement none"),
+        ({"name": "tfdata", "order": "global-shuffle"}, "or --delivery ahead"),
+        ({"name": "upstream", "delivery": "ahead"}, "Leave out --placement and --delivery"),
+        ({"name": "upstream", "placement": "none"}, "Leave out --placement and --delivery"),
+        ({"name": "upstream", "order": "alphabetical"}, "no order 'alphabetical'"),
+        ({"name": "clairvoyant", "order": "sequential"}, "cannot run it yet"),
+        ({"name": "naive+colour=red"}, "each at most once"),
+        ({"name": "naive+"}, "each at most once"),
+        ({"name": "naive+order=sequential+order=file-shuffle"}, "each at most once"),
+        ({"name": "naiv+order=sequential"}, "Did you mean 'naive'"),
+    ],
+)
+def test_axes_that_make_no_sense_are_refused_with_the_fix(asked: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        resolve(**asked)
+
+
+def test_every_mix_is_a_policy_or_a_refusal() -> None:
+    mixes = [(n, o, p, d) for n in RUNNABLE for o in (None, *ORDERS) for p in PLACEMENTS for d in DELIVERIES]
+    made = 0
+    for name, order, placement, delivery in mixes:
+        try:
+            policy = resolve(name, order, placement, delivery)
+        except UsageError as refusal:
+            assert "Use" in str(refusal) or "Leave out" in str(refusal)  # noqa: PT017 - one of two good outcomes
+        else:
+            made += 1
+            assert policy.runnable
+            assert find(policy.name) == policy
+    assert 100 < made < len(mixes)
