@@ -54,6 +54,11 @@ class Processes:
         # a call starts a process when all others are busy
         for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
             call.result()
+        try:
+            tensors.tensorflow()  # before anything is timed
+        except BenchError:
+            self.close()
+            raise
         self._children = [child for child in multiprocessing.active_children() if child not in before]
         self.options = {"threads": PARALLEL_CALLS, "processes": PROCESSES, "prefetch": PREFETCH}
 

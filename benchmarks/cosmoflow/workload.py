@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
+from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7 and mlcommons/storage @caa90c9, configs/workload/cosmoflow_{}.yaml"
@@ -20,4 +21,5 @@ COSMOFLOW = Workload(
         StepTime("h100", 0.00350, 1, PUBLISHED, _SOURCE.format("h100")),
     ),
     decode=decode,
+    upstream=UPSTREAM,
 )

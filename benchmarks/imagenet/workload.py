@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
+from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
@@ -20,4 +21,5 @@ IMAGENET = Workload(
         StepTime("h100", 0.224, 400, PUBLISHED, _SOURCE.format("h100")),
     ),
     decode=decode,
+    upstream=UPSTREAM,
 )

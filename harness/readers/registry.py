@@ -16,6 +16,7 @@ from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.session import OpenExtents, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
+from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -87,7 +88,19 @@ def _upstream(form: Form, policy: Policy, resources: Resources, seat: Seat, pipe
     return Published(form, pipeline)
 
 
-READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "its own": _upstream}
+def _tfdata(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+    del seat, pipeline
+    return TfData(
+        form,
+        _extents(form, resources),
+        threads=resources.threads,
+        staging_bytes=resources.staging_bytes,
+        buffer=shuffle_buffer(policy.order),
+        check=resources.check_crc,
+    )
+
+
+READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "tf.data": _tfdata, "its own": _upstream}
 
 
 def open_reader(

@@ -1,0 +1,128 @@
+"""CosmoFlow's published input: tf.data over TFRecord files, one after the other, records parsed in parallel.
+
+Source: sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py:
+
+    from_tensor_slices -> shuffle(len(files)) -> shard -> TFRecordDataset(compression) -> map(parse, AUTOTUNE)
+        -> repeat -> batch -> prefetch(4)
+
+Which file comes when is the plan's, as its order (overlapping-shuffle) says; what follows keeps the order. SC18's files
+go through the same pipeline, their voxels divided by their mean: 64 samples a file, in the order of the file.
+
+Bytes are counted when a batch is delivered: records with their frames, or the whole file where it is compressed. What
+TensorFlow reads ahead is not known to the program, and neither are its seconds: they are not counted.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.batches import Batch, Block, Ids
+from dlio_bench.benchmarks import tensors
+from dlio_bench.benchmarks.cosmoflow import decode as ours
+from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
+from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.benchmarks.records import asked, framed, runs, sequence
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import BenchError, DataError
+
+PREFETCH = 4
+_INTRA_OP = 1  # threads inside an op; the pool has one a core. The published figures are for other processors.
+
+
+class Records:
+    """The pipeline: threads of TensorFlow, no processes."""
+
+    processes: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        """Load TensorFlow, before anything is timed. EnvironmentFailure where it is not installed."""
+        self._tf = tensors.tensorflow()
+        self.options = {"threads": tensors.cores(), "processes": 0, "prefetch": PREFETCH}
+
+    def decode(self, dataset: Dataset) -> Decode:
+        """See Pipeline.decode: the same operations on one record."""
+        stage = self._stage(dataset)
+        whole = ours.decode(dataset)
+
+        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+            del sample
+            try:
+                voxels, targets, _ = tensors.again(stage, [bytes(parts[0])], self._limits())
+            except self._tf.errors.OpError as error:
+                raise DataError(f"TensorFlow cannot parse the record: {error.message} {ANEW}") from error
+            values = np.concatenate([tensors.array(voxels).reshape(-1), tensors.array(targets)])
+            out[:] = memoryview(values).cast("B")
+
+        return Decode(ours.FIELDS, whole.sample_bytes, apply, f"{whole.what}, by TensorFlow")
+
+    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.asks."""
+        return asked(dataset, plan)
+
+    @contextmanager
+    def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
+        """See Pipeline.batches."""
+        tf, stage = self._tf, self._stage(dataset)
+
+        def build(stretch: tensors.Stretch) -> Any:
+            return (
+                sequence(dataset, runs(dataset, stretch.ids))
+                .map(stage, num_parallel_calls=tf.data.AUTOTUNE)
+                .batch(stretch.size)
+                .prefetch(PREFETCH)
+                .with_options(self._limits())
+            )
+
+        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+            voxels, targets, lengths = (tensors.array(one) for one in element)
+            cost(epoch).requested += framed(dataset, ids, lengths)
+            return Batch(ids, (Block.even(voxels), Block.even(targets)))
+
+        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+
+        with tensors.delivered(plan, build, take, explain) as found:
+            yield found
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _limits(self) -> Any:
+        return tensors.limited(tensors.cores(), _INTRA_OP)
+
+    def _stage(self, dataset: Dataset) -> Any:
+        """Record -> voxels, targets, bytes of the record."""
+        tf, side = self._tf, ours.side(dataset)
+        text = tf.io.FixedLenFeature([], tf.string)
+
+        def counts(record: Any) -> tuple[Any, Any, Any]:
+            features = {"x": text, "y": tf.io.FixedLenFeature([PARAMETERS], tf.float32)}
+            parsed = tf.io.parse_single_example(record, features)
+            voxels = tf.reshape(tf.io.decode_raw(parsed["x"], tf.int16), (side, side, side, REDSHIFTS))
+            return tf.math.log(tf.cast(voxels, tf.float32) + 1.0), parsed["y"], tf.strings.length(record)
+
+        def density(record: Any) -> tuple[Any, Any, Any]:
+            parsed = tf.io.parse_single_example(record, {"data_raw": text, "label_raw": text})
+            voxels = tf.reshape(tf.io.decode_raw(parsed["data_raw"], tf.float32), (side, side, side, 1))
+            targets = tf.reshape(tf.io.decode_raw(parsed["label_raw"], tf.float32), (SC18_PARAMETERS,))
+            return voxels / tf.reduce_mean(voxels), targets, tf.strings.length(record)
+
+        return density if ours.is_sc18(dataset) else counts
+
+
+UPSTREAM = Upstream(
+    order="overlapping-shuffle",
+    orders=("file-shuffle", "buffered-shuffle", "sequential"),
+    exactly_once=False,
+    order_known=True,
+    source="sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py",
+    defects=(
+        "Files are shuffled before they are dealt to ranks, by each rank for itself: the shares of ranks overlap, and "
+        "in an epoch some files are read several times and others never.",
+    ),
+    start=Records,
+)

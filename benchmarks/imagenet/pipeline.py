@@ -1,0 +1,155 @@
+"""ImageNet's published inputs: TensorFlow's official one over shards, and the one of raw JPEG files.
+
+Shards (container "tfrecord"): tensorflow/models, official ResNet imagenet_preprocessing.py:
+
+    from_tensor_slices(files) -> shard -> shuffle(1024) -> interleave(TFRecordDataset, cycle_length=10, AUTOTUNE)
+        -> shuffle(10000) -> repeat -> map(decode_and_crop, flip, means) -> batch -> prefetch(AUTOTUNE)
+
+TensorFlow shuffles, so that an epoch is the plan's as a multiset: records carry their ids. A plan of ranks that share
+a file (fewer files than ranks) is delivered as well, each rank reading its part; upstream deals whole files only.
+
+Bare images (container "raw"): Chowdhury et al., ICPP'19: list -> shuffle buffer of 10 -> equal shards -> map of
+tf.read_file and decoding with 4 calls. The plan has shuffled and dealt the names; map keeps their order.
+
+Crop and flip are TensorFlow's own, drawn from the sample's id, so that they can be repeated. Bytes are counted when a
+batch is delivered; what TensorFlow reads ahead is not known to the program, and neither are its seconds.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.batches import Batch, Block, Ids
+from dlio_bench.benchmarks import tensors
+from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SIDE, folder_labels
+from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.benchmarks.records import asked, framed, interleaved, paths
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import BenchError, DataError
+
+FILE_BUFFER, CYCLE, SAMPLE_BUFFER = 1024, 10, 10_000
+RAW_CALLS, RAW_INTER_OP = 4, 6
+_INTRA_OP = 1
+# imagenet_preprocessing.py: what of the image (or of the box in it) a crop must cover, and what it may be
+_COVERED, _ASPECT, _AREA, _ATTEMPTS = 0.1, (0.75, 1.33), (0.05, 1.0), 100
+_WHAT = "JPEG decoded and cropped to 224x224x3, flipped, means subtracted; int32 label (TensorFlow's operations)"
+
+
+class Images:
+    """The pipeline: threads of TensorFlow, no processes."""
+
+    processes: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        """Load TensorFlow, before anything is timed. EnvironmentFailure where it is not installed."""
+        self._tf = tensors.tensorflow()
+        self.options = {"threads": tensors.cores(), "processes": 0, "raw_calls": RAW_CALLS, "raw_threads": RAW_INTER_OP}
+
+    def decode(self, dataset: Dataset) -> Decode:
+        """See Pipeline.decode: the same operations on one record."""
+        stage = self._stage(dataset)
+
+        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+            try:
+                image, label, _, _ = tensors.again(stage, [np.int64(sample), bytes(parts[0])], self._limits(dataset))
+            except self._tf.errors.OpError as error:
+                raise DataError(f"TensorFlow cannot decode the image: {error.message} {ANEW}") from error
+            content = tensors.array(image).tobytes() + tensors.array(label).tobytes()
+            out[:] = content
+
+        return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT)
+
+    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.asks."""
+        return asked(dataset, plan)
+
+    @contextmanager
+    def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
+        """See Pipeline.batches."""
+        stage = self._stage(dataset)
+        build = self._bare if _is_bare(dataset) else self._shards
+
+        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+            del ids
+            images, labels, found, lengths = (tensors.array(one) for one in element)
+            cost(epoch).requested += framed(dataset, found, lengths)
+            return Batch(found, (Block.even(images), Block.even(labels)))
+
+        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+
+        def dataset_of(stretch: tensors.Stretch) -> Any:
+            return build(dataset, stretch, stage).with_options(self._limits(dataset))
+
+        with tensors.delivered(plan, dataset_of, take, explain) as found:
+            yield found
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _shards(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
+        auto = self._tf.data.AUTOTUNE
+        records = interleaved(dataset, stretch.epochs, files=FILE_BUFFER, cycle=CYCLE, calls=auto, items=SAMPLE_BUFFER)
+        return records.map(stage, num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
+
+    def _bare(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
+        tf = self._tf
+        names = tf.data.Dataset.from_tensor_slices((stretch.ids, paths(dataset, dataset.locate(stretch.ids, ())[0])))
+        return names.map(lambda sample, path: stage(sample, tf.io.read_file(path)), num_parallel_calls=RAW_CALLS).batch(
+            stretch.size
+        )
+
+    def _limits(self, dataset: Dataset) -> Any:
+        return tensors.limited(RAW_INTER_OP if _is_bare(dataset) else tensors.cores(), _INTRA_OP)
+
+    def _stage(self, dataset: Dataset) -> Any:
+        """(id, record) -> image float32 [224, 224, 3], label, id, bytes of the record."""
+        tf = self._tf
+        labels = tf.constant(folder_labels(dataset)) if _is_bare(dataset) else None
+        features = {
+            "image/encoded": tf.io.FixedLenFeature([], tf.string),
+            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        }
+
+        def stage(sample: Any, record: Any) -> tuple[Any, Any, Any, Any]:
+            if labels is None:
+                parsed = tf.io.parse_single_example(record, features)
+                content, label = parsed["image/encoded"], tf.cast(parsed["image/class/label"], tf.int32)
+            else:
+                content, label = record, labels[sample]
+            seed = tf.stack([sample, tf.zeros_like(sample)])
+            start, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+                tf.io.extract_jpeg_shape(content),
+                tf.zeros([1, 0, 4]),
+                seed,
+                min_object_covered=_COVERED,
+                aspect_ratio_range=_ASPECT,
+                area_range=_AREA,
+                max_attempts=_ATTEMPTS,
+                use_image_if_no_bounding_boxes=True,
+            )
+            window = tf.concat([start[:2], size[:2]], axis=0)
+            image = tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS)
+            image = tf.image.resize(image, (SIDE, SIDE), method="bilinear")
+            image = tf.image.stateless_random_flip_left_right(image, seed)
+            return image - tf.constant(MEANS), label, sample, tf.strings.length(record)
+
+        return stage
+
+
+def _is_bare(dataset: Dataset) -> bool:
+    return dataset.manifest.container == "raw"
+
+
+UPSTREAM = Upstream(
+    order="buffered-shuffle(10000)",
+    orders=("buffered-shuffle", "sequential"),
+    exactly_once=True,
+    order_known=False,
+    source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",
+    defects=("A record can only leave the buffer that its shard is in: samples are shuffled near their place alone.",),
+    start=Images,
+)

@@ -1,0 +1,242 @@
+"""A tuned tf.data pipeline: what a careful user of TensorFlow writes for these files, with every knob that helps.
+
+TFRecord files of many samples: files shuffled, interleaved in parallel in whatever order they come, records through
+the shuffle buffer of the plan's order, with their ids. Files of one record: names in the order of the plan, read in
+parallel in whatever order they are done. HDF5 holds no records that tf.data could read: there, a map calls this
+project's own extent reader, one batch a call, so that the difference to other readers is tf.data's and not HDF5's.
+
+An epoch comes as a multiset of its plan. tf.data does not tell what it read ahead or how long its reads took: bytes of
+records are counted when a batch is delivered, with their frames, or as whole files where these are compressed.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from dlio_bench.batches import Batch, Block, Ids
+from dlio_bench.benchmarks import records, tensors
+from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.errors import BenchError, DataError
+from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
+from dlio_bench.harness.storage.extents import ExtentReader
+
+FILE_BUFFER = 1024  # names: all files of most shares
+READ_BYTES = 4 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
+CYCLE = 8  # files open at a time
+BUFFER = 10_000  # samples, as `buffered-shuffle` has it without a number
+
+
+def shuffle_buffer(order: str) -> int:
+    """Samples in the buffer of an order by its name: `buffered-shuffle(100)` -> 100; 0 for orders without one."""
+    name, _, number = order.removesuffix(")").partition("(")
+    return (int(number) if number else BUFFER) if name == "buffered-shuffle" else 0
+
+
+class TfData:
+    """tf.data with a pool of `threads` threads of its own. `buffer`: samples that TensorFlow shuffles; 0 for none."""
+
+    processes: tuple[int, ...] = ()
+
+    def __init__(
+        self, form: Form, open_extents: OpenExtents, *, threads: int, staging_bytes: int, buffer: int, check: bool
+    ) -> None:
+        """Load TensorFlow. EnvironmentFailure where it is not installed."""
+        self.form = form
+        self._tf = tensors.tensorflow()
+        self._open_extents = open_extents
+        self._threads = max(1, threads)
+        self._staging_bytes = staging_bytes
+        self._container = form.dataset.manifest.container
+        single = form.dataset.samples == len(form.dataset.manifest.files)
+        self._buffer = buffer if self._container == records.FRAMED and not single else 0
+        self._check = check
+        self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks."""
+        batches = [(batch.epoch, batch.ids) for batch in plan]
+        return records.asked(self.form.dataset, batches) if self._has_records else stored_by_epoch(self.form, batches)
+
+    @contextmanager
+    def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
+        """See Reader.session."""
+        batches = [(batch.epoch, batch.ids) for batch in plan]
+        inner = self._records(batches, tally) if self._has_records else self._extents(batches, tally)
+        with inner as found:
+            yield found
+
+    @property
+    def _has_records(self) -> bool:
+        """Whether tf.data itself can read the files."""
+        return self._container in {records.FRAMED, records.GZIP, "raw"}
+
+    def _limits(self) -> Any:
+        options = tensors.limited(self._threads, 1, ordered=False)
+        options.autotune.ram_budget = self._staging_bytes
+        return options
+
+    # ---- containers that tf.data reads
+
+    @contextmanager
+    def _records(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+        tf, form = self._tf, self.form
+        auto = tf.data.AUTOTUNE
+
+        def build(stretch: tensors.Stretch) -> Any:
+            found: Any = None
+            for epoch, ids in stretch.epochs:  # they must not mix
+                one = self._epoch(epoch, ids)
+                found = one if found is None else found.concatenate(one)
+            size = stretch.size
+            if form.decode is not None:
+                found = found.map(self._decoded, num_parallel_calls=auto).batch(size)
+            elif size == 1:  # a batch of one is the record itself: two copies less
+                found = found.map(_alone(tf), num_parallel_calls=auto)
+            else:
+                found = found.batch(size, num_parallel_calls=auto).map(_joined(tf), num_parallel_calls=auto)
+            return found.prefetch(auto).with_options(self._limits())
+
+        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+            del ids
+            found, content, lengths = (tensors.array(one) for one in element)
+            tally.of(epoch).requested += records.framed(form.dataset, found, lengths)
+            if form.decode is not None:
+                return Batch(found, (Block.even(content),))
+            batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
+            if self._check and self._container == "raw":  # TFRecord and GZIP have checked theirs
+                self._compare(batch)
+            return batch
+
+        with tensors.delivered(plan, build, take, self._explain) as found:
+            yield found
+
+    def _epoch(self, epoch: int, ids: Ids) -> Any:
+        """(id, record) of one epoch."""
+        tf, dataset = self._tf, self.form.dataset
+        auto = tf.data.AUTOTUNE
+        files = dataset.locate(ids, ())[0]
+        if dataset.samples > len(dataset.manifest.files):
+            found = records.interleaved(
+                dataset,
+                [(epoch, ids)],
+                files=FILE_BUFFER if self._buffer else 0,
+                cycle=CYCLE,
+                calls=auto,
+                items=self._buffer,
+                buffer=READ_BYTES,
+            )
+            return found
+        names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
+        if self._container == "raw":
+            return names.map(lambda number, path: (number, tf.io.read_file(path)), num_parallel_calls=auto)
+
+        def numbered(number: Any, path: Any) -> Any:
+            one = np.int64(1)
+            record = records.part(dataset, path, np.int64(0), one, READ_BYTES)
+            return record.map(lambda content: (number, content))
+
+        return names.interleave(numbered, cycle_length=CYCLE, num_parallel_calls=auto)
+
+    def _decoded(self, number: Any, record: Any) -> tuple[Any, Any, Any]:
+        tf, decode = self._tf, self.form.decode
+        assert decode is not None
+
+        def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
+            out = np.empty(decode.sample_bytes, dtype=np.uint8)
+            decode.apply(int(sample), [memoryview(content)], memoryview(out))
+            return out
+
+        content = tf.numpy_function(apply, [number, record], tf.uint8)
+        content.set_shape((decode.sample_bytes,))
+        return number, content, tf.strings.length(record)
+
+    # ---- containers that it does not
+
+    @contextmanager
+    def _extents(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+        tf, form = self._tf, self.form
+        lock = threading.Lock()
+        idle: list[ExtentReader] = []  # that no call has now
+        failures: list[tuple[int, BenchError]] = []
+
+        def build(stretch: tensors.Stretch) -> Any:
+            def read(number: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+                epoch, ids = stretch.batches[int(number)]
+                with lock:
+                    extents = idle.pop() if idle else self._open_extents()
+                own = Tally()
+                out = np.empty(int(form.sizes(ids).sum()), dtype=np.uint8)
+                try:
+                    extents.read(ids, memoryview(out), own.of(epoch))
+                except BenchError as error:
+                    with lock:
+                        failures.append((int(number), error))
+                    raise
+                finally:
+                    with lock:
+                        idle.append(extents)
+                        tally.add(own)
+                return out
+
+            return (
+                tf.data.Dataset.range(len(stretch.batches))
+                .map(
+                    lambda number: tf.numpy_function(read, [number], tf.uint8),
+                    num_parallel_calls=self._threads,
+                    deterministic=True,
+                )
+                .prefetch(tf.data.AUTOTUNE)
+                .with_options(self._limits())
+            )
+
+        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+            del epoch
+            starts = np.concatenate([[0], np.cumsum(form.sizes(ids))])
+            return Batch(ids, (Block(tensors.array(element), starts),))
+
+        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+            return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, said)
+
+        try:
+            with tensors.delivered(plan, build, take, explain) as found:
+                yield found
+        finally:
+            for extents in idle:
+                extents.close()
+
+    # ---- what can go wrong
+
+    def _explain(self, stretch: tensors.Stretch, said: str) -> BenchError:
+        dataset = self.form.dataset
+        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+
+    def _compare(self, batch: Batch) -> None:
+        expected = self.form.dataset.checksums(batch.ids, self.form.view)[:, 0].tolist()
+        for number, wanted in enumerate(expected):
+            if crc32c(batch.sample(number)) != wanted:
+                file = int(self.form.dataset.locate(batch.ids[number : number + 1], ())[0][0])
+                raise DataError(f"{self.form.dataset.path(file)} has another CRC32C than was generated. {ANEW}")
+
+
+def _alone(tf: Any) -> Any:
+    """(id, record) -> ([id], its bytes, [their number])."""
+    return lambda number, record: (
+        number[None],
+        tf.io.decode_raw(record, tf.uint8),
+        tf.strings.length(record)[None],
+    )
+
+
+def _joined(tf: Any) -> Any:
+    """(ids, records) -> (ids, all bytes, numbers of them)."""
+    return lambda numbers, contents: (
+        numbers,
+        tf.io.decode_raw(tf.strings.reduce_join(contents), tf.uint8),
+        tf.strings.length(contents),
+    )
