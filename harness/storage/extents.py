@@ -1,32 +1,53 @@
 """Samples read straight from their extents: `preadv` into the caller's buffer, the GIL released, no copy."""
 
 import os
+import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import crc32c
+import numpy as np
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
+from dlio_bench.harness.storage.files import DAMAGED, OpenFiles
 
-# Files of many samples stay open while they are read from; a file of one sample is opened for each read, as its
-# application does, so that the cost of opening stays in the measurement.
-OPEN_FILES = 64
+# Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
+# read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
+# the threads that read parts of the sample are done with it.
+OPEN_FILES, OPEN_VISITS = 64, 16
 
-DAMAGED = (
-    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
-    "or restore the file."
-)
+# What is read at a time: large enough that taking it costs little beside reading it, small enough that several
+# threads work on the batch that is needed first.
+CHUNK_BYTES = 1 << 20
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True)
+class Work:
+    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending; rows: its samples.
+
+    reads: None where samples have to be decoded, which is done one by one; then, and for checks, a chunk is whole
+    samples, from rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
+    """
+
+    batches: Ids
+    samples: Samples
+    rows: Ids
+    reads: Reads | None
+    checksums: Checksums | None
 
 
 class ExtentReader:
-    """Reads samples into buffers. Belongs to one thread; `close` it to give its file handles back.
+    """Reads samples into buffers; several threads may share one. `close` it to give its file handles back.
 
     With `decode`, what it makes of the fields is delivered. `check` compares every field with its CRC32C of generation.
     `staged`: where copies of some files lie on node-local storage.
@@ -47,10 +68,10 @@ class ExtentReader:
         self._check = check
         self._staged = staged or {}
         self._uncode = CONTAINERS[dataset.manifest.container].decode
-        self._keep_open = 0 if dataset.samples == len(dataset.manifest.files) else OPEN_FILES
-        self._handles: OrderedDict[int, int] = OrderedDict()
-        self._code = bytearray()
-        self._raw = bytearray()
+        self._of_one = dataset.samples == len(dataset.manifest.files)
+        self._visits = 0  # samples that were read from files of one
+        self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES)
+        self._scratch = threading.local()
 
     def read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
         """Fill `out` with the samples `ids`, one behind the other, each as its fields in order or as decoded.
@@ -58,46 +79,91 @@ class ExtentReader:
         `out` holds exactly what is delivered of them. Raises DataError when a file ends early, does not decode or (on
         request) has another CRC32C than was generated, EnvironmentFailure when it cannot be opened or read.
         """
-        files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
-        expected = self._dataset.checksums(ids, self._fields) if self._check else None
-        at = 0
-        for row, file in enumerate(files.tolist()):
-            sizes = delivered[row].tolist()
-            whole = sum(sizes)
-            if self._application is None:
-                raw, at = out[at : at + whole], at + whole
-            else:
-                raw = memoryview(self._raw_of(whole))[:whole]
-            self._fields_into(file, offsets[row].tolist(), stored[row].tolist(), sizes, raw, cost)
-            if expected is not None:
-                self._compare(file, int(ids[row]), raw, sizes, expected[row].tolist())
-            if self._application is not None:
-                size = self._application.sample_bytes
-                self._apply(file, int(ids[row]), raw, sizes, out[at : at + size], cost)
-                at += size
+        work = self.prepare([ids], _ALL)
+        for chunk in range(len(work.batches)):
+            self.fetch(work, chunk, out, cost)
 
-    def _fields_into(
-        self, file: int, offsets: list[int], stored: list[int], sizes: list[int], raw: memoryview, cost: Cost
-    ) -> None:
-        """Read all fields of one sample, decoded from their container, into `raw`."""
+    def prepare(self, plan: Sequence[Ids], chunk_bytes: int = CHUNK_BYTES) -> Work:
+        """Work out all reads of the batches `plan`, before any clock runs. Reads no byte of a sample."""
+        ids, batches = joined_ids(plan)
+        files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
+        sizes = delivered.sum(axis=1)
+        if self._application is not None:
+            sizes = np.full(len(ids), self._application.sample_bytes, dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        counts = np.array([len(one) for one in plan], dtype=np.int64)
+        starts -= starts[(counts.cumsum() - counts)[batches]]  # each batch has its own memory
+        keys = files
+        if self._of_one:
+            keys = np.arange(self._visits, self._visits + len(ids))
+            self._visits += len(ids)
+        samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
+        checksums = self._dataset.checksums(ids, self._fields) if self._check else None
+        rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
+        if self._uncode is not None or self._application is not None:
+            return Work(of_chunk, samples, rows, None, checksums)
+        calls, batch_of = reads(samples, chunk_bytes, whole=self._check)
+        return Work(batch_of, samples, rows, calls, checksums)
+
+    def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
+        """Fill one chunk's part of its batch, whose memory is `out`. Errors as those of `read`."""
+        if work.reads is not None:
+            self._straight(work.reads, chunk, out, cost)
+            if work.checksums is not None:
+                for row in range(work.rows[chunk], work.rows[chunk + 1]):
+                    start, sizes = int(work.samples.starts[row]), work.samples.delivered[row].tolist()
+                    self._compare(work, row, out[start : start + sum(sizes)], sizes)
+            return
+        for row in range(work.rows[chunk], work.rows[chunk + 1]):
+            self._decoded(work, row, out, cost)
+
+    def close(self) -> None:
+        """Give all file handles back."""
+        self._files.close()
+
+    def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
+        """All reads of a chunk, timed together."""
         started = time.perf_counter()
-        handle = self._open(file)
+        last, file, handle = None, -1, -1
+        low, high = calls.chunks[chunk], calls.chunks[chunk + 1]
+        first = calls.first[low : high + 1].tolist()
+        base = first[0]
+        starts = calls.starts[base : first[-1]].tolist()
+        lengths = calls.lengths[base : first[-1]].tolist()
+        keys, files, offsets = (array[low:high].tolist() for array in (calls.keys, calls.files, calls.offsets))
+        for number, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
+            if key != last:
+                last, file = key, files[number]
+                opened = self._files.get(key, file)
+                handle = opened.handle()
+            pieces = range(first[number] - base, first[number + 1] - base)
+            into = [out[starts[piece] : starts[piece] + lengths[piece]] for piece in pieces]
+            self._pread(handle, file, offset, into, cost)
         cost.read_seconds += time.perf_counter() - started
+
+    def _decoded(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
+        """One sample: its fields decoded from their container, and then by the application."""
+        samples, started = work.samples, time.perf_counter()
+        file, sizes = int(samples.files[row]), samples.delivered[row].tolist()
+        opened = self._files.get(int(samples.keys[row]), file)
+        start, whole = int(samples.starts[row]), sum(sizes)
+        raw = out[start : start + whole] if self._application is None else self._memory("raw", whole)
         at = 0
-        try:
-            if self._uncode is None:
-                for offset, length in merged(offsets, stored):
-                    self._pread(handle, file, offset, raw[at : at + length], cost)
-                    at += length
-            else:
-                for offset, length, size in zip(offsets, stored, sizes, strict=True):
-                    code = self._code_of(length)
-                    self._pread(handle, file, offset, code, cost)
-                    self._decode_into(code, file, raw[at : at + size], cost)
-                    at += size
-        finally:
-            if file not in self._handles:
-                os.close(handle)
+        offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
+        for offset, length, size in zip(offsets, stored, sizes, strict=True):
+            field = raw[at : at + size]
+            code = field if self._uncode is None else self._memory("code", length)
+            self._pread(opened.handle(), file, offset, [code], cost)
+            cost.read_seconds += time.perf_counter() - started
+            if self._uncode is not None:
+                self._uncode_into(code, file, field, cost)
+            started = time.perf_counter()
+            at += size
+        if work.checksums is not None:
+            self._compare(work, row, raw, sizes)
+        if self._application is not None:
+            out = out[start : start + self._application.sample_bytes]
+            self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
 
     def _apply(self, file: int, sample: int, raw: memoryview, sizes: list[int], out: memoryview, cost: Cost) -> None:
         assert self._application is not None
@@ -110,36 +176,31 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}, sample {sample}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _compare(self, file: int, sample: int, raw: memoryview, sizes: list[int], expected: list[int]) -> None:
+    def _compare(self, work: Work, row: int, raw: memoryview, sizes: list[int]) -> None:
+        assert work.checksums is not None
         end = 0
-        for name, size, wanted in zip(self._fields, sizes, expected, strict=True):
+        for name, size, wanted in zip(self._fields, sizes, work.checksums[row].tolist(), strict=True):
             start, end = end, end + size
             found = crc32c.crc32c(raw[start:end])
             if found != wanted:
+                path, sample = self._path(int(work.samples.files[row])), int(work.samples.ids[row])
                 raise DataError(
-                    f"{self._path(file)}: sample {sample}, field {name} has CRC32C {found:08x}, but was generated with "
+                    f"{path}: sample {sample}, field {name} has CRC32C {found:08x}, but was generated with "
                     f"{wanted:08x}. {DAMAGED}"
                 )
-
-    def close(self) -> None:
-        """Give all file handles back."""
-        while self._handles:
-            os.close(self._handles.popitem()[1])
 
     def _path(self, file: int) -> Path:
         return self._staged.get(file) or self._dataset.path(file)
 
-    def _code_of(self, length: int) -> memoryview:
-        if len(self._code) < length:
-            self._code = bytearray(length)
-        return memoryview(self._code)[:length]
+    def _memory(self, name: str, length: int) -> memoryview:
+        """`length` bytes of this thread's own, used again and again."""
+        memory: bytearray = getattr(self._scratch, name, bytearray())
+        if len(memory) < length:
+            memory = bytearray(length)
+            setattr(self._scratch, name, memory)
+        return memoryview(memory)[:length]
 
-    def _raw_of(self, length: int) -> bytearray:
-        if len(self._raw) < length:
-            self._raw = bytearray(length)
-        return self._raw
-
-    def _decode_into(self, code: memoryview, file: int, out: memoryview, cost: Cost) -> None:
+    def _uncode_into(self, code: memoryview, file: int, out: memoryview, cost: Cost) -> None:
         assert self._uncode is not None
         started = time.perf_counter()
         try:
@@ -148,56 +209,32 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _open(self, file: int) -> int:
-        handle = self._handles.get(file)
-        if handle is not None:
-            self._handles.move_to_end(file)
-            return handle
-        path = self._path(file)
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
-        except OSError as error:
-            raise EnvironmentFailure(
-                f"{path} cannot be opened: {error.strerror}. Make the file readable for this user on every node."
-            ) from error
-        if self._keep_open:
-            self._handles[file] = handle
-            if len(self._handles) > self._keep_open:
-                os.close(self._handles.popitem(last=False)[1])
-        return handle
-
-    def _pread(self, handle: int, file: int, offset: int, into: memoryview, cost: Cost) -> None:
-        started = time.perf_counter()
-        done = 0
-        while done < len(into):
-            try:
-                count = os.preadv(handle, [into[done:]], offset + done)
-            except OSError as error:
-                raise EnvironmentFailure(
-                    f"{self._path(file)} cannot be read at byte {offset + done}: {error.strerror}. "
-                    "Look at the file system and its logs; then run again."
-                ) from error
+    def _pread(self, handle: int, file: int, offset: int, into: list[memoryview], cost: Cost) -> None:
+        """Fill all of `into` from `offset` on; the kernel may stop early anywhere, and is asked again."""
+        wanted = sum(map(len, into)) if len(into) > 1 else len(into[0])
+        done = self._some(handle, file, offset, into)
+        while done < wanted:
+            skipped, rest = done, list(into)
+            while skipped >= len(rest[0]):
+                skipped -= len(rest.pop(0))
+            rest[0] = rest[0][skipped:]
+            count = self._some(handle, file, offset + done, rest)
             if count == 0:
                 raise DataError(
                     f"{self._path(file)} ends at byte {offset + done}, before the end of a sample at "
-                    f"{offset + len(into)}. {DAMAGED}"
+                    f"{offset + wanted}. {DAMAGED}"
                 )
             done += count
         if file in self._staged:
             cost.local += done
         else:
             cost.requested += done
-        cost.read_seconds += time.perf_counter() - started
 
-
-def merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
-    """Neighbouring extents as one read: offsets [0, 4, 16], lengths [4, 4, 2] -> [(0, 8), (16, 2)]."""
-    reads: list[tuple[int, int]] = []
-    for offset, length in zip(offsets, lengths, strict=True):
-        if reads and sum(reads[-1]) == offset:
-            reads[-1] = (reads[-1][0], reads[-1][1] + length)
-        else:
-            reads.append((offset, length))
-    return reads
+    def _some(self, handle: int, file: int, offset: int, into: list[memoryview]) -> int:
+        try:
+            return os.preadv(handle, into, offset)
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"{self._path(file)} cannot be read at byte {offset}: {error.strerror}. "
+                "Look at the file system and its logs; then run again."
+            ) from error
