@@ -9,7 +9,8 @@ JOB_FILE, MEASURED = "job.json", "measured.json"
 
 # The contenders, by the names that results carry.
 PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffled", "naive"
-RAW, PLAIN, H5PY_ITEM, H5PY_DIRECT, TFDATA = "raw preadv", "plain loop", "h5py ds[i]", "h5py read_direct", "tf.data"
+RAW, PLAIN, H5PY_ITEM, H5PY_DIRECT = "raw preadv", "plain loop", "h5py ds[i]", "h5py read_direct"
+TFDATA, TFDATA_INTERLEAVED = "tf.data", "tf.data interleave"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dlio_bench.harness.bench_readers.job import (
     RAW,
     SHUFFLED,
     TFDATA,
+    TFDATA_INTERLEAVED,
     Job,
 )
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
@@ -128,10 +129,10 @@ def _prepare(
     if name in (H5PY_ITEM, H5PY_DIRECT):
         threads, direct = yardsticks.H5PY_THREADS, name == H5PY_DIRECT
         return _theirs(enter(yardsticks.h5py(form, shuffled, threads=threads, direct=direct)), shuffled, comm)
-    assert name == TFDATA
+    assert name in (TFDATA, TFDATA_INTERLEAVED)
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
-    timed = _theirs(enter(yardsticks.tfdata(form, files, job.batch)), [], comm)
+    timed = _theirs(enter(yardsticks.tfdata(form, files, interleaved=name == TFDATA_INTERLEAVED)), [], comm)
 
     def run() -> Timed:
         one = timed()

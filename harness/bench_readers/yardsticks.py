@@ -21,7 +21,6 @@ from dlio_bench.harness.readers.session import Planned, touched
 Work = Callable[[], None]
 Arrays = dict[str, npt.NDArray[Any]]
 H5PY_THREADS = 4  # HDF5 has one lock, and some threads beside it hide what is done without it
-TF_BUFFER = 8 << 20  # bytes that a TFRecordDataset reads at a time; its default of 256 KiB is slower
 
 
 class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it is empty
@@ -143,33 +142,27 @@ def _through_h5py(form: Form, batches: Sequence[Sequence[tuple[int, int]]], arra
 
 
 @contextmanager
-def tfdata(form: Form, files: Sequence[int], batch: int) -> Iterator[Work]:
-    """tf.data as its guide to performance has it: interleaved files, parallel calls and prefetch by AUTOTUNE.
+def tfdata(form: Form, files: Sequence[int], *, interleaved: bool) -> Iterator[Work]:
+    """tf.data tuned: its files one after the other, or interleaved by AUTOTUNE, and prefetched by AUTOTUNE.
 
-    It delivers the records as batches of uint8 tensors, and checks their CRC, as it always does. `files`: this rank's.
+    It delivers each record as a tensor of uint8, and checks its CRC, as it always does. `files` are this rank's. Tried
+    and slower on two cores, or not faster: parallel map, ragged batches, buffers of 1 and 8 MiB instead of 256 KiB.
     """
     tf = _tensorflow()
     manifest = form.dataset.manifest
     names = [str(form.dataset.path(file)) for file in files]
     count = sum(manifest.files[file].samples for file in files)
-    tune = tf.data.AUTOTUNE
     options = tf.data.Options()
     options.deterministic = False
-    samples = (
-        tf.data.Dataset.from_tensor_slices(names)
-        .interleave(
-            lambda name: tf.data.TFRecordDataset(name, buffer_size=TF_BUFFER),
-            cycle_length=min(len(names), 16),
-            num_parallel_calls=tune,
+    records = tf.data.TFRecordDataset(names)
+    if interleaved:
+        records = tf.data.Dataset.from_tensor_slices(names).interleave(
+            tf.data.TFRecordDataset, cycle_length=min(len(names), 16), num_parallel_calls=tf.data.AUTOTUNE
         )
-        .map(lambda one: tf.io.decode_raw(one, tf.uint8), num_parallel_calls=tune)
-    )
-    if batch > 1:
-        samples = samples.ragged_batch(batch)
-    samples = samples.prefetch(tune).with_options(options)
+    samples = records.map(lambda one: tf.io.decode_raw(one, tf.uint8)).prefetch(tf.data.AUTOTUNE).with_options(options)
 
     def epoch() -> None:
-        seen = sum(len(one.row_lengths().numpy()) if batch > 1 else 1 for one in samples)
+        seen = sum(1 for _ in samples)
         if seen != count:
             raise DataError(f"tf.data gave {seen} of {count} samples.")
 

@@ -1,6 +1,7 @@
 """Delivery ahead: threads read the plan into a bounded staging buffer while the trainer computes."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,12 @@ from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
 MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published prefetch(16)
+# Threads that found all slots full are woken when this part of them is free: small batches cost less when several are
+# read in a row, and the rest of the slots is what the trainer lives on meanwhile.
+WAKE_AT = 1 / 4
+# While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
+# threads sleep: handing so little from thread to thread costs more than reading it.
+QUICK_SECONDS = 200e-6
 
 
 class Ahead:
@@ -58,7 +65,7 @@ class Ahead:
             for i, own in enumerate(tallies)
         ]
         try:
-            yield work.batches(workers)
+            yield work.batches(workers, tally)
         finally:
             work.stop()
             for worker, own in zip(workers, tallies, strict=True):
@@ -78,6 +85,7 @@ class _Work:
 
     def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: ExtentReader) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
+        self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
         self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
         # chunks of each step not yet in memory
@@ -86,51 +94,73 @@ class _Work:
         self._next = 0  # the next chunk to be taken
         self._taken: dict[int, int] = {}  # step -> its slot
         self._free = list(reversed(range(len(slots))))
+        self._wake_at = max(1, int(WAKE_AT * len(slots)))
         self._awaited = -1  # the step that the trainer waits for
+        self._quick = False  # threads sleep
         self._stopped = False
-        lock = threading.Lock()
-        self._room = threading.Condition(lock)  # threads wait for a free slot
-        self._ready = threading.Condition(lock)  # the trainer waits for its batch
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)  # threads wait for a free slot
+        self._ready = threading.Condition(self._lock)  # the trainer waits for its batch
 
-    def batches(self, workers: Sequence[threading.Thread]) -> Iterator[Batch]:
+    def batches(self, workers: Sequence[threading.Thread], tally: Tally) -> Iterator[Batch]:
         """The trainer's side. An error of a thread is raised in the step whose bytes it spoiled."""
+        began = time.perf_counter()
         for worker in workers:
             worker.start()
         for step, batch in enumerate(self._plan):
-            with self._ready:
-                self._awaited = step
-                while self._missing[step]:
-                    self._ready.wait()
-                self._awaited = -1
-                error, slot = self._errors.get(step), self._taken.pop(step, 0)
-            if error is not None:
-                raise error
+            slot = self._await(step, tally)
             yield Batch(batch.ids, (Block(self._slots[slot][: batch.bytes], batch.starts),))
-            with self._room:
+            last, began = began, time.perf_counter()
+            with self._lock:
                 self._free.append(slot)
-                self._room.notify_all()
+                self._quick = began - last < QUICK_SECONDS
+                if len(self._free) >= self._wake_at and not self._quick:
+                    self._room.notify_all()
+
+    def _await(self, step: int, tally: Tally) -> int:
+        """The slot of a step, when all its chunks are in. The trainer reads those that no thread has taken yet."""
+        while True:
+            with self._lock:
+                while self._missing[step] and not self._mine(step):
+                    self._awaited = step
+                    self._ready.wait()
+                if not self._missing[step]:
+                    if error := self._errors.get(step):
+                        raise error
+                    return self._taken.pop(step, 0)
+                chunk = self._pick()
+            self._fetch(chunk, tally)
+            with self._lock:
+                self._missing[step] -= 1
+
+    def _mine(self, step: int) -> bool:
+        """Whether the next chunk belongs to this step."""
+        return self._next < len(self._steps) and self._steps[self._next] == step
 
     def run(self, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""
-        views = [memoryview(slot) for slot in self._slots]
-        chunk, step = self._take()
+        chunk = self._take()
         while chunk >= 0:
             error: BaseException | None = None
             try:
-                self._extents.fetch(self._chunks, chunk, views[self._taken[step]], tally.of(self._plan[step].epoch))
+                self._fetch(chunk, tally)
             except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
                 error = failure
-            chunk, step = self._take(step, error)
+            chunk = self._take(self._steps[chunk], error)
+
+    def _fetch(self, chunk: int, tally: Tally) -> None:
+        step = self._steps[chunk]
+        self._extents.fetch(self._chunks, chunk, self._views[self._taken[step]], tally.of(self._plan[step].epoch))
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
-        with self._room:
+        with self._lock:
             self._stopped = True
             self._room.notify_all()
 
-    def _take(self, done: int = -1, error: BaseException | None = None) -> tuple[int, int]:
-        """Give account of a chunk of step `done`, and get the next (chunk, its step), or (-1, -1) to end."""
-        with self._room:
+    def _take(self, done: int = -1, error: BaseException | None = None) -> int:
+        """Give account of a chunk of step `done`, and get the next chunk to be read, or -1 to end."""
+        with self._lock:
             if done >= 0:
                 self._missing[done] -= 1
                 if error is not None:
@@ -138,12 +168,15 @@ class _Work:
                 if not self._missing[done] and done == self._awaited:
                     self._ready.notify()
             while not self._stopped and self._next < len(self._steps):
-                step = self._steps[self._next]
-                if step not in self._taken:
-                    if not self._free:
-                        self._room.wait()
-                        continue
-                    self._taken[step] = self._free.pop()
-                self._next += 1
-                return self._next - 1, step
-            return -1, -1
+                if not self._quick and (self._free or self._steps[self._next] in self._taken):
+                    return self._pick()
+                self._room.wait()
+            return -1
+
+    def _pick(self) -> int:
+        """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""
+        chunk = self._next
+        self._next += 1
+        if self._steps[chunk] not in self._taken:
+            self._taken[self._steps[chunk]] = self._free.pop()
+        return chunk

@@ -37,7 +37,8 @@ class Samples:
 class Reads:
     """Calls of preadv, in the order they are made: call r fills the pieces from first[r] to first[r + 1].
 
-    Piece p is the `lengths[p]` bytes of a batch from `starts[p]` on. chunks: first call of each chunk, and the end.
+    Piece p is the `lengths[p]` bytes of a batch from `starts[p]` on. sizes: bytes of each call. chunks: first call of
+    each chunk, and the end.
     """
 
     keys: Ids
@@ -45,7 +46,8 @@ class Reads:
     offsets: Ids
     first: Ids
     starts: Ids
-    lengths: Small
+    lengths: Ids
+    sizes: Ids
     chunks: Ids
 
 
@@ -112,7 +114,8 @@ def reads(samples: Samples, chunk_bytes: int, *, whole: bool) -> tuple[Reads, Id
         offsets=offsets[first],
         first=np.append(first, len(row)),
         starts=starts,
-        lengths=lengths.astype(np.int32) if lengths.max(initial=0) < 2**31 else lengths,
+        lengths=lengths,
+        sizes=np.add.reduceat(lengths, first) if len(first) else lengths,
         chunks=np.searchsorted(chunk[first], np.arange(len(of_chunk) + 1)),
     )
     return made, of_chunk

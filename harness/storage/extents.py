@@ -122,23 +122,33 @@ class ExtentReader:
         self._files.close()
 
     def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
-        """All reads of a chunk, timed together."""
+        """All calls of a chunk. Small samples make many of them, so that what is done for each is kept to the least."""
         started = time.perf_counter()
-        last, file, handle = None, -1, -1
         low, high = calls.chunks[chunk], calls.chunks[chunk + 1]
-        first = calls.first[low : high + 1].tolist()
-        base = first[0]
-        starts = calls.starts[base : first[-1]].tolist()
-        lengths = calls.lengths[base : first[-1]].tolist()
-        keys, files, offsets = (array[low:high].tolist() for array in (calls.keys, calls.files, calls.offsets))
-        for number, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
+        base, end = int(calls.first[low]), int(calls.first[high])
+        starts, lengths = calls.starts[base:end].tolist(), calls.lengths[base:end].tolist()
+        into = [out[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        keys, files, offsets = calls.keys[low:high].tolist(), calls.files[low:high].tolist(), calls.offsets[low:high]
+        firsts, wanted = (calls.first[low : high + 1] - base).tolist(), calls.sizes[low:high].tolist()
+        last = file = handle = -1
+        done, preadv = 0, os.preadv
+        for call, (key, offset, size) in enumerate(zip(keys, offsets.tolist(), wanted, strict=True)):
             if key != last:
-                last, file = key, files[number]
-                opened = self._files.get(key, file)
+                if done:
+                    self._count(file, done, cost)
+                last, file, done = key, files[call], 0
+                opened = self._files.get(key, file)  # ours while we read: the name keeps it open
                 handle = opened.handle()
-            pieces = range(first[number] - base, first[number + 1] - base)
-            into = [out[starts[piece] : starts[piece] + lengths[piece]] for piece in pieces]
-            self._pread(handle, file, offset, into, cost)
+            pieces = into[firsts[call] : firsts[call + 1]]
+            try:
+                count = preadv(handle, pieces, offset)
+            except OSError as error:
+                raise self._unread(file, offset, error) from error
+            if count != size:
+                self._rest(handle, file, offset, pieces, count)
+            done += size
+        if done:
+            self._count(file, done, cost)
         cost.read_seconds += time.perf_counter() - started
 
     def _decoded(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
@@ -153,7 +163,7 @@ class ExtentReader:
         for offset, length, size in zip(offsets, stored, sizes, strict=True):
             field = raw[at : at + size]
             code = field if self._uncode is None else self._memory("code", length)
-            self._pread(opened.handle(), file, offset, [code], cost)
+            self._pread(opened.handle(), file, offset, code, cost)
             cost.read_seconds += time.perf_counter() - started
             if self._uncode is not None:
                 self._uncode_into(code, file, field, cost)
@@ -209,32 +219,40 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _pread(self, handle: int, file: int, offset: int, into: list[memoryview], cost: Cost) -> None:
-        """Fill all of `into` from `offset` on; the kernel may stop early anywhere, and is asked again."""
-        wanted = sum(map(len, into)) if len(into) > 1 else len(into[0])
-        done = self._some(handle, file, offset, into)
-        while done < wanted:
-            skipped, rest = done, list(into)
-            while skipped >= len(rest[0]):
-                skipped -= len(rest.pop(0))
-            rest[0] = rest[0][skipped:]
-            count = self._some(handle, file, offset + done, rest)
-            if count == 0:
-                raise DataError(
-                    f"{self._path(file)} ends at byte {offset + done}, before the end of a sample at "
-                    f"{offset + wanted}. {DAMAGED}"
-                )
-            done += count
-        if file in self._staged:
-            cost.local += done
-        else:
-            cost.requested += done
-
-    def _some(self, handle: int, file: int, offset: int, into: list[memoryview]) -> int:
+    def _pread(self, handle: int, file: int, offset: int, into: memoryview, cost: Cost) -> None:
         try:
-            return os.preadv(handle, into, offset)
+            count = os.preadv(handle, [into], offset)
         except OSError as error:
-            raise EnvironmentFailure(
-                f"{self._path(file)} cannot be read at byte {offset}: {error.strerror}. "
-                "Look at the file system and its logs; then run again."
-            ) from error
+            raise self._unread(file, offset, error) from error
+        if count != len(into):
+            self._rest(handle, file, offset, [into], count)
+        self._count(file, len(into), cost)
+
+    def _rest(self, handle: int, file: int, offset: int, pieces: list[memoryview], done: int) -> None:
+        """The kernel may stop after `done` bytes, anywhere, and is asked for the rest."""
+        end = offset + sum(map(len, pieces))
+        for piece in pieces:
+            left = piece[done:]
+            offset, done = offset + len(piece) - len(left), done - len(piece) + len(left)
+            while left:
+                try:
+                    count = os.preadv(handle, [left], offset)
+                except OSError as error:
+                    raise self._unread(file, offset, error) from error
+                if count == 0:
+                    raise DataError(
+                        f"{self._path(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"
+                    )
+                left, offset = left[count:], offset + count
+
+    def _count(self, file: int, size: int, cost: Cost) -> None:
+        if file in self._staged:
+            cost.local += size
+        else:
+            cost.requested += size
+
+    def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"{self._path(file)} cannot be read at byte {offset}: {error.strerror}. "
+            "Look at the file system and its logs; then run again."
+        )
