@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench.batches import Ids
 
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
-
-Small = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -35,19 +32,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Reads:
-    """Calls of preadv, in the order they are made: call r fills the pieces from first[r] to first[r + 1].
+    """Calls of preadv in the order they are made; tables, so that a chunk's part of them is one slice.
 
-    Piece p is the `lengths[p]` bytes of a batch from `starts[p]` on. sizes: bytes of each call. chunks: first call of
-    each chunk, and the end.
+    calls: int64 [calls, 5] = key, file, offset, bytes, number of pieces. pieces: int64 [pieces, 2] = first byte of a
+    batch to be filled and the one behind the last. chunks: int64 [chunks + 1, 2] = first call and first piece of each.
     """
 
-    keys: Ids
-    files: Small
-    offsets: Ids
-    first: Ids
-    starts: Ids
-    lengths: Ids
-    sizes: Ids
+    calls: Ids
+    pieces: Ids
     chunks: Ids
 
 
@@ -108,17 +100,12 @@ def reads(samples: Samples, chunk_bytes: int, *, whole: bool) -> tuple[Reads, Id
     alone[1:] = (chunk[1:] != chunk[:-1]) | (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1] + lengths[:-1])
     alone[::MOST_PIECES] = True
     first = np.flatnonzero(alone)
-    made = Reads(
-        keys=keys[first],
-        files=samples.files[row[first]].astype(np.int32),
-        offsets=offsets[first],
-        first=np.append(first, len(row)),
-        starts=starts,
-        lengths=lengths,
-        sizes=np.add.reduceat(lengths, first) if len(first) else lengths,
-        chunks=np.searchsorted(chunk[first], np.arange(len(of_chunk) + 1)),
-    )
-    return made, of_chunk
+    sizes = np.add.reduceat(lengths, first) if len(first) else lengths
+    counts = np.diff(first, append=len(row))
+    calls = np.stack([keys[first], samples.files[row[first]], offsets[first], sizes, counts], axis=1)
+    every = np.arange(len(of_chunk) + 1)
+    bounds = np.stack([np.searchsorted(chunk[first], every), np.searchsorted(chunk, every)], axis=1)
+    return Reads(calls, np.stack([starts, starts + lengths], axis=1), bounds), of_chunk
 
 
 def joined_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:

@@ -27,7 +27,7 @@ OPEN_FILES, OPEN_VISITS = 64, 16
 
 # What is read at a time: large enough that taking it costs little beside reading it, small enough that several
 # threads work on the batch that is needed first.
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 2 << 20
 _ALL = 1 << 62
 
 
@@ -124,31 +124,28 @@ class ExtentReader:
     def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
         """All calls of a chunk. Small samples make many of them, so that what is done for each is kept to the least."""
         started = time.perf_counter()
-        low, high = calls.chunks[chunk], calls.chunks[chunk + 1]
-        base, end = int(calls.first[low]), int(calls.first[high])
-        starts, lengths = calls.starts[base:end].tolist(), calls.lengths[base:end].tolist()
-        into = [out[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-        keys, files, offsets = calls.keys[low:high].tolist(), calls.files[low:high].tolist(), calls.offsets[low:high]
-        firsts, wanted = (calls.first[low : high + 1] - base).tolist(), calls.sizes[low:high].tolist()
-        last = file = handle = -1
-        done, preadv = 0, os.preadv
-        for call, (key, offset, size) in enumerate(zip(keys, offsets.tolist(), wanted, strict=True)):
-            if key != last:
+        (first, piece), (last, end) = calls.chunks[chunk : chunk + 2].tolist()
+        pieces = [out[start:stop] for start, stop in calls.pieces[piece:end].tolist()]
+        open_key = done = at = 0
+        handle, open_file, preadv = -1, -1, os.preadv
+        for key, file, offset, size, count in calls.calls[first:last].tolist():
+            if handle < 0 or key != open_key:
                 if done:
-                    self._count(file, done, cost)
-                last, file, done = key, files[call], 0
+                    self._count(open_file, done, cost)
+                open_key, open_file, done = key, file, 0
                 opened = self._files.get(key, file)  # ours while we read: the name keeps it open
                 handle = opened.handle()
-            pieces = into[firsts[call] : firsts[call + 1]]
+            into = pieces[at : at + count]
+            at += count
             try:
-                count = preadv(handle, pieces, offset)
+                found = preadv(handle, into, offset)
             except OSError as error:
                 raise self._unread(file, offset, error) from error
-            if count != size:
-                self._rest(handle, file, offset, pieces, count)
+            if found != size:
+                self._rest(handle, file, offset, into, found)
             done += size
         if done:
-            self._count(file, done, cost)
+            self._count(open_file, done, cost)
         cost.read_seconds += time.perf_counter() - started
 
     def _decoded(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
