@@ -55,11 +55,11 @@ def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
     return np.append(firsts, len(starts)), batches[firsts]
 
 
-def reads(samples: Samples, chunk_bytes: int, *, whole: bool) -> tuple[Reads, Ids]:
+def reads(samples: Samples, chunk_bytes: int) -> tuple[Reads, Ids]:
     """The calls that bring the samples in as they are stored, and the batch of each chunk.
 
     Bytes that are neighbours in file and batch are one piece; pieces that are neighbours in the file alone are read by
-    one call. Pieces are at most `chunk_bytes` long, unless chunks are to hold `whole` samples.
+    one call. A piece is at most `chunk_bytes` long.
     """
     rows, fields = samples.offsets.shape
     lengths = samples.stored.ravel()
@@ -74,7 +74,7 @@ def reads(samples: Samples, chunk_bytes: int, *, whole: bool) -> tuple[Reads, Id
     joined[1:] = (
         (offsets[1:] == offsets[:-1] + lengths[:-1])
         & (starts[1:] == starts[:-1] + lengths[:-1])
-        & ((row[1:] == row[:-1]) if whole else (samples.keys[row[1:]] == samples.keys[row[:-1]]))
+        & (samples.keys[row[1:]] == samples.keys[row[:-1]])
         & (samples.batches[row[1:]] == samples.batches[row[:-1]])
     )
     at = np.flatnonzero(~joined)
@@ -82,15 +82,12 @@ def reads(samples: Samples, chunk_bytes: int, *, whole: bool) -> tuple[Reads, Id
         lengths = np.add.reduceat(lengths, at)
     row, offsets, starts = row[at], offsets[at], starts[at]
 
-    if not whole:
-        parts = -(-lengths // chunk_bytes)
-        number = np.arange(parts.sum()) - np.repeat(parts.cumsum() - parts, parts)
-        row, skipped = np.repeat(row, parts), number * chunk_bytes
-        lengths = np.minimum(np.repeat(lengths, parts) - skipped, chunk_bytes)
-        offsets, starts = np.repeat(offsets, parts) + skipped, np.repeat(starts, parts) + skipped
+    parts = -(-lengths // chunk_bytes)
+    skipped = (np.arange(parts.sum()) - np.repeat(parts.cumsum() - parts, parts)) * chunk_bytes
+    row, lengths = np.repeat(row, parts), np.minimum(np.repeat(lengths, parts) - skipped, chunk_bytes)
+    offsets, starts = np.repeat(offsets, parts) + skipped, np.repeat(starts, parts) + skipped
 
-    batches = samples.batches[row]
-    firsts, of_chunk = chunk_of(batches, samples.starts[row] if whole else starts, chunk_bytes)
+    firsts, of_chunk = chunk_of(samples.batches[row], starts, chunk_bytes)
     chunk = np.repeat(np.arange(len(of_chunk)), np.diff(firsts))
     keys = samples.keys[row]
     order = np.lexsort((offsets, keys, chunk))

@@ -18,7 +18,7 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
-from dlio_bench.harness.storage.files import DAMAGED, OpenFiles
+from dlio_bench.harness.storage.files import DAMAGED, OpenFile, OpenFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
@@ -28,15 +28,17 @@ OPEN_FILES, OPEN_VISITS = 64, 16
 # What is read at a time: large enough that taking it costs little beside reading it, small enough that several
 # threads work on the batch that is needed first.
 CHUNK_BYTES = 2 << 20
+# What is checked as it comes in is read in pieces that are still in the processor's cache when their CRC is taken.
+CHECKED_BYTES = 1 << 19
 _ALL = 1 << 62
 
 
 @dataclass(frozen=True)
 class Work:
-    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending; rows: its samples.
+    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
 
-    reads: None where samples have to be decoded, which is done one by one; then, and for checks, a chunk is whole
-    samples, from rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
+    reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from
+    rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
     """
 
     batches: Ids
@@ -99,23 +101,19 @@ class ExtentReader:
             self._visits += len(ids)
         samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
-        rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
-        if self._uncode is not None or self._application is not None:
+        if self._check or self._uncode is not None or self._application is not None:
+            rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
             return Work(of_chunk, samples, rows, None, checksums)
-        calls, batch_of = reads(samples, chunk_bytes, whole=self._check)
-        return Work(batch_of, samples, rows, calls, checksums)
+        calls, of_chunk = reads(samples, chunk_bytes)
+        return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
 
     def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
         """Fill one chunk's part of its batch, whose memory is `out`. Errors as those of `read`."""
         if work.reads is not None:
             self._straight(work.reads, chunk, out, cost)
-            if work.checksums is not None:
-                for row in range(work.rows[chunk], work.rows[chunk + 1]):
-                    start, sizes = int(work.samples.starts[row]), work.samples.delivered[row].tolist()
-                    self._compare(work, row, out[start : start + sum(sizes)], sizes)
-            return
-        for row in range(work.rows[chunk], work.rows[chunk + 1]):
-            self._decoded(work, row, out, cost)
+        else:
+            for row in range(work.rows[chunk], work.rows[chunk + 1]):
+                self._sample(work, row, out, cost)
 
     def close(self) -> None:
         """Give all file handles back."""
@@ -148,29 +146,38 @@ class ExtentReader:
             self._count(open_file, done, cost)
         cost.read_seconds += time.perf_counter() - started
 
-    def _decoded(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
-        """One sample: its fields decoded from their container, and then by the application."""
-        samples, started = work.samples, time.perf_counter()
+    def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
+        """One sample: its fields decoded from their container, compared with their CRC32C, and decoded further."""
+        samples = work.samples
         file, sizes = int(samples.files[row]), samples.delivered[row].tolist()
         opened = self._files.get(int(samples.keys[row]), file)
         start, whole = int(samples.starts[row]), sum(sizes)
         raw = out[start : start + whole] if self._application is None else self._memory("raw", whole)
-        at = 0
+        at, found = 0, []
         offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
         for offset, length, size in zip(offsets, stored, sizes, strict=True):
-            field = raw[at : at + size]
-            code = field if self._uncode is None else self._memory("code", length)
-            self._pread(opened.handle(), file, offset, code, cost)
-            cost.read_seconds += time.perf_counter() - started
-            if self._uncode is not None:
-                self._uncode_into(code, file, field, cost)
-            started = time.perf_counter()
+            found.append(self._field(opened, file, offset, length, raw[at : at + size], cost))
             at += size
         if work.checksums is not None:
-            self._compare(work, row, raw, sizes)
+            self._compare(file, int(samples.ids[row]), found, work.checksums[row].tolist())
         if self._application is not None:
             out = out[start : start + self._application.sample_bytes]
             self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
+
+    def _field(self, opened: OpenFile, file: int, offset: int, length: int, out: memoryview, cost: Cost) -> int:
+        """Read one field; its CRC32C where that is asked for, else 0."""
+        if self._uncode is not None:
+            code = self._memory("code", length)
+            self._pread(opened, file, offset, code, cost)
+            self._uncode_into(code, file, out, cost)
+            return crc32c.crc32c(out) if self._check else 0
+        crc, step = 0, CHECKED_BYTES if self._check else max(length, 1)
+        for at in range(0, length, step):
+            piece = out[at : at + step]
+            self._pread(opened, file, offset + at, piece, cost)
+            if self._check:
+                crc = crc32c.crc32c(piece, crc)
+        return crc
 
     def _apply(self, file: int, sample: int, raw: memoryview, sizes: list[int], out: memoryview, cost: Cost) -> None:
         assert self._application is not None
@@ -183,16 +190,11 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}, sample {sample}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _compare(self, work: Work, row: int, raw: memoryview, sizes: list[int]) -> None:
-        assert work.checksums is not None
-        end = 0
-        for name, size, wanted in zip(self._fields, sizes, work.checksums[row].tolist(), strict=True):
-            start, end = end, end + size
-            found = crc32c.crc32c(raw[start:end])
-            if found != wanted:
-                path, sample = self._path(int(work.samples.files[row])), int(work.samples.ids[row])
+    def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
+        for name, one, wanted in zip(self._fields, found, expected, strict=True):
+            if one != wanted:
                 raise DataError(
-                    f"{path}: sample {sample}, field {name} has CRC32C {found:08x}, but was generated with "
+                    f"{self._path(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated with "
                     f"{wanted:08x}. {DAMAGED}"
                 )
 
@@ -216,7 +218,9 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _pread(self, handle: int, file: int, offset: int, into: memoryview, cost: Cost) -> None:
+    def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:
+        started = time.perf_counter()
+        handle = opened.handle()
         try:
             count = os.preadv(handle, [into], offset)
         except OSError as error:
@@ -224,6 +228,7 @@ class ExtentReader:
         if count != len(into):
             self._rest(handle, file, offset, [into], count)
         self._count(file, len(into), cost)
+        cost.read_seconds += time.perf_counter() - started
 
     def _rest(self, handle: int, file: int, offset: int, pieces: list[memoryview], done: int) -> None:
         """The kernel may stop after `done` bytes, anywhere, and is asked for the rest."""
