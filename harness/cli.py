@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.run import arguments
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     generation.add_index(commands)
     generation.add_plan_data(commands)
     ceiling.add_storage(commands)
+    bench_readers.add_bench_readers(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -73,6 +75,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "index": generation.run_index,
     "plan-data": generation.run_plan_data,
     "storage": ceiling.run_storage,
+    "bench-readers": bench_readers.run_bench_readers,
     "list": _list,
     "doctor": _doctor,
 }

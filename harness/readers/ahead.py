@@ -1,6 +1,7 @@
 """Delivery ahead: threads read the plan into a bounded staging buffer while the trainer computes."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,21 +12,26 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touched
+from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.units import format_bytes
 
-# A thread takes at least this much of a batch at a time, so that small samples do not cost a lock each.
-CHUNK_BYTES = 1 << 20
 FEWEST_SLOTS = 2  # one being read while the other is consumed
 MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published prefetch(16)
+# Threads that found all slots full are woken when this part of them is free: small batches cost less when several are
+# read in a row, and the rest of the slots is what the trainer lives on meanwhile.
+WAKE_AT = 1 / 4
+# While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
+# threads sleep: handing so little from thread to thread costs more than reading it.
+QUICK_SECONDS = 200e-6
 
 
 class Ahead:
-    """A ring of slots, one batch each. Threads fill slots in plan order; the trainer empties them in the same order."""
+    """A staging buffer of slots, one batch each. Threads fill them in plan order; the trainer empties them so."""
 
     def __init__(
         self, form: Form, open_extents: OpenExtents, *, threads: int, staging_bytes: int, batch_bytes: int
     ) -> None:
-        """Make a ring for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
+        """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
         self.form = form
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
@@ -37,12 +43,12 @@ class Ahead:
                 f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
                 "smaller --batch."
             )
-        self._ring = [touched(batch_bytes) for _ in range(slots)]
+        self._slots = [touched(batch_bytes) for _ in range(slots)]
 
     @property
     def options(self) -> dict[str, int]:
         """See Reader.options."""
-        return {"threads": self._threads, "slots": len(self._ring), "staging_bytes": sum(map(len, self._ring))}
+        return {"threads": self._threads, "slots": len(self._slots), "staging_bytes": sum(map(len, self._slots))}
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
@@ -51,101 +57,126 @@ class Ahead:
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
-        work = _Work(plan, self._ring)
+        extents = self._open_extents()
+        work = _Work(plan, self._slots, extents)
         tallies = [Tally() for _ in range(self._threads)]
         workers = [
-            threading.Thread(target=work.run, args=(self._open_extents, own), name=f"reader-{i}", daemon=True)
+            threading.Thread(target=work.run, args=(own,), name=f"reader-{i}", daemon=True)
             for i, own in enumerate(tallies)
         ]
         try:
-            yield work.batches(workers)
+            yield work.batches(workers, tally)
         finally:
             work.stop()
             for worker, own in zip(workers, tallies, strict=True):
                 if worker.ident is not None:
                     worker.join()
                 tally.add(own)
+            extents.close()
 
 
 class _Work:
-    """The plan cut into chunks, and the state that threads and trainer share under one lock."""
+    """The plan cut into chunks, and the state that threads and trainer share under one lock.
 
-    def __init__(self, plan: Sequence[Planned], ring: Sequence[npt.NDArray[np.uint8]]) -> None:
-        self._plan = plan
-        self._ring = ring
-        self._chunks = [(step, first, last) for step, batch in enumerate(plan) for first, last in _cut(batch)]
-        self._missing = [0] * len(plan)  # chunks of each step not yet in memory
-        for step, _, _ in self._chunks:
-            self._missing[step] += 1
+    Chunks are taken in plan order, so that all threads work for the batch that is needed first. Of the free slots the
+    one that was given back last is filled next: while storage is the slower side, the same few slots go round, and
+    they stay in the processor's cache.
+    """
+
+    def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: ExtentReader) -> None:
+        self._plan, self._slots, self._extents = plan, slots, extents
+        self._views = [memoryview(slot) for slot in slots]
+        self._chunks = extents.prepare([batch.ids for batch in plan])
+        self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
+        # chunks of each step not yet in memory
+        self._missing: list[int] = np.bincount(self._chunks.batches, minlength=len(plan)).tolist()
         self._errors: dict[int, BaseException] = {}
         self._next = 0  # the next chunk to be taken
-        self._freed = 0  # steps whose slot the trainer has given back
+        self._taken: dict[int, int] = {}  # step -> its slot
+        self._free = list(reversed(range(len(slots))))
+        self._wake_at = max(1, int(WAKE_AT * len(slots)))
+        self._awaited = -1  # the step that the trainer waits for
+        self._quick = False  # threads sleep
         self._stopped = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)  # threads wait for a free slot
+        self._ready = threading.Condition(self._lock)  # the trainer waits for its batch
 
-    def batches(self, workers: Sequence[threading.Thread]) -> Iterator[Batch]:
+    def batches(self, workers: Sequence[threading.Thread], tally: Tally) -> Iterator[Batch]:
         """The trainer's side. An error of a thread is raised in the step whose bytes it spoiled."""
+        began = time.perf_counter()
         for worker in workers:
             worker.start()
         for step, batch in enumerate(self._plan):
-            with self._changed:
-                self._freed = step
-                self._changed.notify_all()
-                self._changed.wait_for(lambda step=step: not self._missing[step])  # type: ignore[misc]  # mypy cannot type a lambda's default
-                error = self._errors.get(step)
-            if error is not None:
-                raise error
-            block = Block(self._ring[step % len(self._ring)][: batch.bytes], batch.starts)
-            yield Batch(batch.ids, (block,))
+            slot = self._await(step, tally)
+            yield Batch(batch.ids, (Block(self._slots[slot][: batch.bytes], batch.starts),))
+            last, began = began, time.perf_counter()
+            with self._lock:
+                self._free.append(slot)
+                self._quick = began - last < QUICK_SECONDS
+                if len(self._free) >= self._wake_at and not self._quick:
+                    self._room.notify_all()
 
-    def run(self, open_extents: OpenExtents, tally: Tally) -> None:
+    def _await(self, step: int, tally: Tally) -> int:
+        """The slot of a step, when all its chunks are in. The trainer reads those that no thread has taken yet."""
+        while True:
+            with self._lock:
+                while self._missing[step] and not self._mine(step):
+                    self._awaited = step
+                    self._ready.wait()
+                if not self._missing[step]:
+                    if error := self._errors.get(step):
+                        raise error
+                    return self._taken.pop(step, 0)
+                chunk = self._pick()
+            self._fetch(chunk, tally)
+            with self._lock:
+                self._missing[step] -= 1
+
+    def _mine(self, step: int) -> bool:
+        """Whether the next chunk belongs to this step."""
+        return self._next < len(self._steps) and self._steps[self._next] == step
+
+    def run(self, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""
-        extents = open_extents()
-        try:
-            while (chunk := self._take()) is not None:
-                step, first, last = chunk
-                batch = self._plan[step]
-                slot = memoryview(self._ring[step % len(self._ring)])
-                error: BaseException | None = None
-                try:
-                    out = slot[batch.starts[first] : batch.starts[last]]
-                    extents.read(batch.ids[first:last], out, tally.of(batch.epoch))
-                except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
-                    error = failure
-                self._done(step, error)
-        finally:
-            extents.close()
+        chunk = self._take()
+        while chunk >= 0:
+            error: BaseException | None = None
+            try:
+                self._fetch(chunk, tally)
+            except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
+                error = failure
+            chunk = self._take(self._steps[chunk], error)
+
+    def _fetch(self, chunk: int, tally: Tally) -> None:
+        step = self._steps[chunk]
+        self._extents.fetch(self._chunks, chunk, self._views[self._taken[step]], tally.of(self._plan[step].epoch))
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
-            self._changed.notify_all()
+            self._room.notify_all()
 
-    def _take(self) -> tuple[int, int, int] | None:
-        with self._changed:
-            while not self._stopped and self._next < len(self._chunks):
-                chunk = self._chunks[self._next]
-                if chunk[0] < self._freed + len(self._ring):
-                    self._next += 1
-                    return chunk
-                self._changed.wait()
-            return None
+    def _take(self, done: int = -1, error: BaseException | None = None) -> int:
+        """Give account of a chunk of step `done`, and get the next chunk to be read, or -1 to end."""
+        with self._lock:
+            if done >= 0:
+                self._missing[done] -= 1
+                if error is not None:
+                    self._errors.setdefault(done, error)
+                if not self._missing[done] and done == self._awaited:
+                    self._ready.notify()
+            while not self._stopped and self._next < len(self._steps):
+                if not self._quick and (self._free or self._steps[self._next] in self._taken):
+                    return self._pick()
+                self._room.wait()
+            return -1
 
-    def _done(self, step: int, error: BaseException | None) -> None:
-        with self._changed:
-            self._missing[step] -= 1
-            if error is not None:
-                self._errors.setdefault(step, error)
-            if not self._missing[step]:
-                self._changed.notify_all()
-
-
-def _cut(batch: Planned) -> list[tuple[int, int]]:
-    """Sample ranges [first, last) of at least CHUNK_BYTES each (the last may be smaller)."""
-    ranges, first = [], 0
-    for i in range(1, len(batch.ids) + 1):
-        if batch.starts[i] - batch.starts[first] >= CHUNK_BYTES or i == len(batch.ids):
-            ranges.append((first, i))
-            first = i
-    return ranges
+    def _pick(self) -> int:
+        """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""
+        chunk = self._next
+        self._next += 1
+        if self._steps[chunk] not in self._taken:
+            self._taken[self._steps[chunk]] = self._free.pop()
+        return chunk

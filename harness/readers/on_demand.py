@@ -1,7 +1,9 @@
-"""Delivery on demand: the trainer's own thread reads each sample when the batch is asked for."""
+"""Delivery on demand: the trainer's own thread reads a batch when it is asked for."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
@@ -9,7 +11,7 @@ from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touc
 
 
 class OnDemand:
-    """One buffer of one batch, filled sample by sample in the caller's thread."""
+    """One buffer of one batch, filled in the caller's thread."""
 
     def __init__(self, form: Form, open_extents: OpenExtents, *, batch_bytes: int) -> None:
         self.form = form
@@ -26,13 +28,15 @@ class OnDemand:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         extents = self._open_extents()
+        chunks = extents.prepare([batch.ids for batch in plan])
+        firsts = np.searchsorted(chunks.batches, np.arange(len(plan) + 1)).tolist()
 
         def batches() -> Iterator[Batch]:
             memory = memoryview(self._buffer)
-            for batch in plan:
-                for i in range(len(batch.ids)):
-                    out = memory[batch.starts[i] : batch.starts[i + 1]]
-                    extents.read(batch.ids[i : i + 1], out, tally.of(batch.epoch))
+            for step, batch in enumerate(plan):
+                cost = tally.of(batch.epoch)
+                for chunk in range(firsts[step], firsts[step + 1]):
+                    extents.fetch(chunks, chunk, memory, cost)
                 yield Batch(batch.ids, (Block(self._buffer[: batch.bytes], batch.starts),))
 
         try:

@@ -1,32 +1,55 @@
 """Samples read straight from their extents: `preadv` into the caller's buffer, the GIL released, no copy."""
 
 import os
+import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import crc32c
+import numpy as np
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
+from dlio_bench.harness.storage.files import DAMAGED, OpenFile, OpenFiles
 
-# Files of many samples stay open while they are read from; a file of one sample is opened for each read, as its
-# application does, so that the cost of opening stays in the measurement.
-OPEN_FILES = 64
+# Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
+# read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
+# the threads that read parts of the sample are done with it.
+OPEN_FILES, OPEN_VISITS = 64, 16
 
-DAMAGED = (
-    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
-    "or restore the file."
-)
+# What is read at a time: large enough that taking it costs little beside reading it, small enough that several
+# threads work on the batch that is needed first.
+CHUNK_BYTES = 2 << 20
+# What is checked as it comes in is read in pieces that are still in the processor's cache when their CRC is taken.
+CHECKED_BYTES = 1 << 19
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True)
+class Work:
+    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
+
+    reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from
+    rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
+    """
+
+    batches: Ids
+    samples: Samples
+    rows: Ids
+    reads: Reads | None
+    checksums: Checksums | None
 
 
 class ExtentReader:
-    """Reads samples into buffers. Belongs to one thread; `close` it to give its file handles back.
+    """Reads samples into buffers; several threads may share one. `close` it to give its file handles back.
 
     With `decode`, what it makes of the fields is delivered. `check` compares every field with its CRC32C of generation.
     `staged`: where copies of some files lie on node-local storage.
@@ -47,10 +70,10 @@ class ExtentReader:
         self._check = check
         self._staged = staged or {}
         self._uncode = CONTAINERS[dataset.manifest.container].decode
-        self._keep_open = 0 if dataset.samples == len(dataset.manifest.files) else OPEN_FILES
-        self._handles: OrderedDict[int, int] = OrderedDict()
-        self._code = bytearray()
-        self._raw = bytearray()
+        self._of_one = dataset.samples == len(dataset.manifest.files)
+        self._visits = 0  # samples that were read from files of one
+        self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES)
+        self._scratch = threading.local()
 
     def read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
         """Fill `out` with the samples `ids`, one behind the other, each as its fields in order or as decoded.
@@ -58,46 +81,103 @@ class ExtentReader:
         `out` holds exactly what is delivered of them. Raises DataError when a file ends early, does not decode or (on
         request) has another CRC32C than was generated, EnvironmentFailure when it cannot be opened or read.
         """
-        files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
-        expected = self._dataset.checksums(ids, self._fields) if self._check else None
-        at = 0
-        for row, file in enumerate(files.tolist()):
-            sizes = delivered[row].tolist()
-            whole = sum(sizes)
-            if self._application is None:
-                raw, at = out[at : at + whole], at + whole
-            else:
-                raw = memoryview(self._raw_of(whole))[:whole]
-            self._fields_into(file, offsets[row].tolist(), stored[row].tolist(), sizes, raw, cost)
-            if expected is not None:
-                self._compare(file, int(ids[row]), raw, sizes, expected[row].tolist())
-            if self._application is not None:
-                size = self._application.sample_bytes
-                self._apply(file, int(ids[row]), raw, sizes, out[at : at + size], cost)
-                at += size
+        work = self.prepare([ids], _ALL)
+        for chunk in range(len(work.batches)):
+            self.fetch(work, chunk, out, cost)
 
-    def _fields_into(
-        self, file: int, offsets: list[int], stored: list[int], sizes: list[int], raw: memoryview, cost: Cost
-    ) -> None:
-        """Read all fields of one sample, decoded from their container, into `raw`."""
+    def prepare(self, plan: Sequence[Ids], chunk_bytes: int = CHUNK_BYTES) -> Work:
+        """Work out all reads of the batches `plan`, before any clock runs. Reads no byte of a sample."""
+        ids, batches = joined_ids(plan)
+        files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
+        sizes = delivered.sum(axis=1)
+        if self._application is not None:
+            sizes = np.full(len(ids), self._application.sample_bytes, dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        counts = np.array([len(one) for one in plan], dtype=np.int64)
+        starts -= starts[(counts.cumsum() - counts)[batches]]  # each batch has its own memory
+        keys = files
+        if self._of_one:
+            keys = np.arange(self._visits, self._visits + len(ids))
+            self._visits += len(ids)
+        samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
+        checksums = self._dataset.checksums(ids, self._fields) if self._check else None
+        if self._check or self._uncode is not None or self._application is not None:
+            rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
+            return Work(of_chunk, samples, rows, None, checksums)
+        calls, of_chunk = reads(samples, chunk_bytes)
+        return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
+
+    def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
+        """Fill one chunk's part of its batch, whose memory is `out`. Errors as those of `read`."""
+        if work.reads is not None:
+            self._straight(work.reads, chunk, out, cost)
+        else:
+            for row in range(work.rows[chunk], work.rows[chunk + 1]):
+                self._sample(work, row, out, cost)
+
+    def close(self) -> None:
+        """Give all file handles back."""
+        self._files.close()
+
+    def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
+        """All calls of a chunk. Small samples make many of them, so that what is done for each is kept to the least."""
         started = time.perf_counter()
-        handle = self._open(file)
+        (first, piece), (last, end) = calls.chunks[chunk : chunk + 2].tolist()
+        pieces = [out[start:stop] for start, stop in calls.pieces[piece:end].tolist()]
+        open_key = done = at = 0
+        handle, open_file, preadv = -1, -1, os.preadv
+        for key, file, offset, size, count in calls.calls[first:last].tolist():
+            if handle < 0 or key != open_key:
+                if done:
+                    self._count(open_file, done, cost)
+                open_key, open_file, done = key, file, 0
+                opened = self._files.get(key, file)  # ours while we read: the name keeps it open
+                handle = opened.handle()
+            into = pieces[at : at + count]
+            at += count
+            try:
+                found = preadv(handle, into, offset)
+            except OSError as error:
+                raise self._unread(file, offset, error) from error
+            if found != size:
+                self._rest(handle, file, offset, into, found)
+            done += size
+        if done:
+            self._count(open_file, done, cost)
         cost.read_seconds += time.perf_counter() - started
-        at = 0
-        try:
-            if self._uncode is None:
-                for offset, length in merged(offsets, stored):
-                    self._pread(handle, file, offset, raw[at : at + length], cost)
-                    at += length
-            else:
-                for offset, length, size in zip(offsets, stored, sizes, strict=True):
-                    code = self._code_of(length)
-                    self._pread(handle, file, offset, code, cost)
-                    self._decode_into(code, file, raw[at : at + size], cost)
-                    at += size
-        finally:
-            if file not in self._handles:
-                os.close(handle)
+
+    def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
+        """One sample: its fields decoded from their container, compared with their CRC32C, and decoded further."""
+        samples = work.samples
+        file, sizes = int(samples.files[row]), samples.delivered[row].tolist()
+        opened = self._files.get(int(samples.keys[row]), file)
+        start, whole = int(samples.starts[row]), sum(sizes)
+        raw = out[start : start + whole] if self._application is None else self._memory("raw", whole)
+        at, found = 0, []
+        offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
+        for offset, length, size in zip(offsets, stored, sizes, strict=True):
+            found.append(self._field(opened, file, offset, length, raw[at : at + size], cost))
+            at += size
+        if work.checksums is not None:
+            self._compare(file, int(samples.ids[row]), found, work.checksums[row].tolist())
+        if self._application is not None:
+            out = out[start : start + self._application.sample_bytes]
+            self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
+
+    def _field(self, opened: OpenFile, file: int, offset: int, length: int, out: memoryview, cost: Cost) -> int:
+        """Read one field; its CRC32C where that is asked for, else 0."""
+        if self._uncode is not None:
+            code = self._memory("code", length)
+            self._pread(opened, file, offset, code, cost)
+            self._uncode_into(code, file, out, cost)
+            return crc32c.crc32c(out) if self._check else 0
+        crc, step = 0, CHECKED_BYTES if self._check else max(length, 1)
+        for at in range(0, length, step):
+            piece = out[at : at + step]
+            self._pread(opened, file, offset + at, piece, cost)
+            if self._check:
+                crc = crc32c.crc32c(piece, crc)
+        return crc
 
     def _apply(self, file: int, sample: int, raw: memoryview, sizes: list[int], out: memoryview, cost: Cost) -> None:
         assert self._application is not None
@@ -110,36 +190,26 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}, sample {sample}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _compare(self, file: int, sample: int, raw: memoryview, sizes: list[int], expected: list[int]) -> None:
-        end = 0
-        for name, size, wanted in zip(self._fields, sizes, expected, strict=True):
-            start, end = end, end + size
-            found = crc32c.crc32c(raw[start:end])
-            if found != wanted:
+    def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
+        for name, one, wanted in zip(self._fields, found, expected, strict=True):
+            if one != wanted:
                 raise DataError(
-                    f"{self._path(file)}: sample {sample}, field {name} has CRC32C {found:08x}, but was generated with "
+                    f"{self._path(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated with "
                     f"{wanted:08x}. {DAMAGED}"
                 )
-
-    def close(self) -> None:
-        """Give all file handles back."""
-        while self._handles:
-            os.close(self._handles.popitem()[1])
 
     def _path(self, file: int) -> Path:
         return self._staged.get(file) or self._dataset.path(file)
 
-    def _code_of(self, length: int) -> memoryview:
-        if len(self._code) < length:
-            self._code = bytearray(length)
-        return memoryview(self._code)[:length]
+    def _memory(self, name: str, length: int) -> memoryview:
+        """`length` bytes of this thread's own, used again and again."""
+        memory: bytearray = getattr(self._scratch, name, bytearray())
+        if len(memory) < length:
+            memory = bytearray(length)
+            setattr(self._scratch, name, memory)
+        return memoryview(memory)[:length]
 
-    def _raw_of(self, length: int) -> bytearray:
-        if len(self._raw) < length:
-            self._raw = bytearray(length)
-        return self._raw
-
-    def _decode_into(self, code: memoryview, file: int, out: memoryview, cost: Cost) -> None:
+    def _uncode_into(self, code: memoryview, file: int, out: memoryview, cost: Cost) -> None:
         assert self._uncode is not None
         started = time.perf_counter()
         try:
@@ -148,56 +218,43 @@ class ExtentReader:
             raise DataError(f"{self._path(file)}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
-    def _open(self, file: int) -> int:
-        handle = self._handles.get(file)
-        if handle is not None:
-            self._handles.move_to_end(file)
-            return handle
-        path = self._path(file)
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
-        except OSError as error:
-            raise EnvironmentFailure(
-                f"{path} cannot be opened: {error.strerror}. Make the file readable for this user on every node."
-            ) from error
-        if self._keep_open:
-            self._handles[file] = handle
-            if len(self._handles) > self._keep_open:
-                os.close(self._handles.popitem(last=False)[1])
-        return handle
-
-    def _pread(self, handle: int, file: int, offset: int, into: memoryview, cost: Cost) -> None:
+    def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:
         started = time.perf_counter()
-        done = 0
-        while done < len(into):
-            try:
-                count = os.preadv(handle, [into[done:]], offset + done)
-            except OSError as error:
-                raise EnvironmentFailure(
-                    f"{self._path(file)} cannot be read at byte {offset + done}: {error.strerror}. "
-                    "Look at the file system and its logs; then run again."
-                ) from error
-            if count == 0:
-                raise DataError(
-                    f"{self._path(file)} ends at byte {offset + done}, before the end of a sample at "
-                    f"{offset + len(into)}. {DAMAGED}"
-                )
-            done += count
-        if file in self._staged:
-            cost.local += done
-        else:
-            cost.requested += done
+        handle = opened.handle()
+        try:
+            count = os.preadv(handle, [into], offset)
+        except OSError as error:
+            raise self._unread(file, offset, error) from error
+        if count != len(into):
+            self._rest(handle, file, offset, [into], count)
+        self._count(file, len(into), cost)
         cost.read_seconds += time.perf_counter() - started
 
+    def _rest(self, handle: int, file: int, offset: int, pieces: list[memoryview], done: int) -> None:
+        """The kernel may stop after `done` bytes, anywhere, and is asked for the rest."""
+        end = offset + sum(map(len, pieces))
+        for piece in pieces:
+            left = piece[done:]
+            offset, done = offset + len(piece) - len(left), done - len(piece) + len(left)
+            while left:
+                try:
+                    count = os.preadv(handle, [left], offset)
+                except OSError as error:
+                    raise self._unread(file, offset, error) from error
+                if count == 0:
+                    raise DataError(
+                        f"{self._path(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"
+                    )
+                left, offset = left[count:], offset + count
 
-def merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
-    """Neighbouring extents as one read: offsets [0, 4, 16], lengths [4, 4, 2] -> [(0, 8), (16, 2)]."""
-    reads: list[tuple[int, int]] = []
-    for offset, length in zip(offsets, lengths, strict=True):
-        if reads and sum(reads[-1]) == offset:
-            reads[-1] = (reads[-1][0], reads[-1][1] + length)
+    def _count(self, file: int, size: int, cost: Cost) -> None:
+        if file in self._staged:
+            cost.local += size
         else:
-            reads.append((offset, length))
-    return reads
+            cost.requested += size
+
+    def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"{self._path(file)} cannot be read at byte {offset}: {error.strerror}. "
+            "Look at the file system and its logs; then run again."
+        )

@@ -1,0 +1,43 @@
+"""The options of `bench-readers`. Heavy imports wait until the command runs."""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from dlio_bench.units import parse_bytes
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_bench_readers(commands: Commands) -> None:
+    """`bench-readers`."""
+    own = commands.add_parser(
+        "bench-readers",
+        help="our readers beside plain loops, HDF5 and tf.data on warm data",
+        description="Make small datasets, read them warm with every reader in turn, and print the ratios.",
+    )
+    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)")
+    own.add_argument("--ranks", type=int, default=2, metavar="R", help="ranks (default 2)")
+    own.add_argument(
+        "--trials", type=int, default=5, metavar="T", help="trials, of which the median counts (default 5)"
+    )
+    own.add_argument(
+        "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="bytes of each dataset (default 1GB)"
+    )
+    own.add_argument(
+        "--cache-dir",
+        type=Path,
+        metavar="DIR",
+        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
+    )
+    own.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_bench_readers(asked: argparse.Namespace) -> int:
+    """`bench-readers`."""
+    from dlio_bench.harness.bench_readers.command import Options, bench_readers
+
+    return bench_readers(
+        Options(tuple(asked.workloads), asked.ranks, asked.trials, asked.size, asked.cache_dir, asked.tiny, asked.json)
+    )

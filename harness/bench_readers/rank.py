@@ -1,0 +1,202 @@
+"""What one rank of a comparison does: every contender in turn, each on a warm cache and under one clock."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.harness.bench_readers import yardsticks
+from dlio_bench.harness.bench_readers.job import (
+    H5PY_DIRECT,
+    H5PY_ITEM,
+    MEASURED,
+    NAIVE,
+    PLAIN,
+    PREFETCH,
+    PREFETCH_CRC,
+    RAW,
+    SHUFFLED,
+    TFDATA,
+    TFDATA_INTERLEAVED,
+    Job,
+)
+from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.plan.orders import ORDERS, Shape
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.run import loop
+from dlio_bench.harness.run.rank import SWITCH_SECONDS
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.compute import fine_timers
+
+OURS = {PREFETCH: "prefetch", PREFETCH_CRC: "prefetch", SHUFFLED: "shuffled", NAIVE: "naive"}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One contender's epoch on one rank: seconds around both barriers, CPU seconds, and what it delivered."""
+
+    seconds: float
+    cpu: float
+    bytes: int
+    samples: int
+
+
+def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Run all contenders `trials` times on this rank; rank 0 leaves `measured.json` in `folder`."""
+    fine_timers()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    dataset = open_dataset(Path(job.dataset))
+    form = Form(dataset, registry.find(job.workload).view)
+    shape = Shape(dataset.training_samples, job.ranks, job.batch)
+    plans = {
+        order: planned(form, [(0, list(ORDERS[order](shape, comm.rank, 0, job.seed)))])
+        for order in ("sequential", "global-shuffle")
+    }
+    paths = [dataset.path(file) for file in range(len(dataset.training_files))]
+    share = paths[comm.rank :: comm.size]
+    residency = 1.0
+    times: dict[str, list[Timed]] = {}
+    missing: dict[str, str] = {}
+    with ExitStack() as stack:
+        contenders = {}
+        for name in job.contenders:
+            try:
+                contenders[name] = _prepare(name, job, form, plans, comm, stack)
+            except NotMeasured as reason:
+                missing[name] = str(reason)
+        for trial in range(-1, job.trials):  # the first is a warm-up: imports, first touches, tuning
+            for name, run in contenders.items():
+                if comm.rank == 0:
+                    tell({"event": "trial", "contender": name, "trial": trial})
+                comm.barrier()
+                if cache.residency(share).share < 1:
+                    for path in share:
+                        _read_through(path)
+                comm.barrier()
+                residency = min(residency, cache.residency(share).share)
+                timed = run()
+                if trial >= 0:
+                    times.setdefault(name, []).append(timed)
+    gathered = comm.gather(times)
+    shares = comm.allgather(residency)
+    if gathered is not None:
+        rows = {name: [_job_wide([rank[name][n] for rank in gathered]) for n in range(job.trials)] for name in times}
+        found = {"times": rows, "missing": missing, "resident_share": min(shares)}
+        (folder / MEASURED).write_text(json.dumps(found))
+    comm.barrier()
+
+
+def _job_wide(ranks: list[Timed]) -> dict[str, float]:
+    """The least interval around both barriers is the job's time (McCalpin 2019); the rest are sums."""
+    return {
+        "seconds": min(one.seconds for one in ranks),
+        "cpu": sum(one.cpu for one in ranks),
+        "bytes": sum(one.bytes for one in ranks),
+        "samples": sum(one.samples for one in ranks),
+    }
+
+
+def _prepare(
+    name: str, job: Job, form: Form, plans: dict[str, list[Planned]], comm: Comm, stack: ExitStack
+) -> Callable[[], Timed]:
+    """A call that reads this rank's epoch once. NotMeasured."""
+    shuffled, sequential = plans["global-shuffle"], plans["sequential"]
+    most = max(largest(plan) for plan in plans.values())
+    resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC)
+    if name in OURS:
+        policy = find(OURS[name])
+        return _ours(open_reader(policy, form, resources), plans[policy.order], job, comm)
+    enter = stack.enter_context
+    if name == RAW:
+        slots = open_reader(find("prefetch"), form, resources).options["slots"]
+        return _theirs(enter(yardsticks.raw(form, shuffled, job.threads, slots, most)), shuffled, comm)
+    if name == PLAIN:
+        return _theirs(enter(yardsticks.plain(form, sequential)), sequential, comm)
+    if name in (H5PY_ITEM, H5PY_DIRECT):
+        threads, direct = yardsticks.H5PY_THREADS, name == H5PY_DIRECT
+        return _theirs(enter(yardsticks.h5py(form, shuffled, threads=threads, direct=direct)), shuffled, comm)
+    assert name in (TFDATA, TFDATA_INTERLEAVED)
+    files = yardsticks.share_of_files(form, comm.rank, comm.size)
+    whole = [file for number in files for file in [form.dataset.training_files[number]]]
+    timed = _theirs(enter(yardsticks.tfdata(form, files, interleaved=name == TFDATA_INTERLEAVED)), [], comm)
+
+    def run() -> Timed:
+        one = timed()
+        return Timed(one.seconds, one.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
+
+    return run
+
+
+def _ours(reader: Reader, plan: list[Planned], job: Job, comm: Comm) -> Callable[[], Timed]:
+    """The run's own loop: ids compared with the plan, 64 bytes of every sample taken."""
+    steps = [batch.ids for batch in plan]
+    size, samples = sum(batch.bytes for batch in plan), sum(map(len, steps))
+
+    def run() -> Timed:
+        log = StepLog.empty(len(plan), job.batch)
+        with reader.session(plan, Tally()) as batches:
+            cpu = time.process_time()
+            elapsed = loop.run(
+                comm,
+                batches,
+                steps,
+                [False] * len(steps),
+                log,
+                step_seconds=0.0,
+                sync="none",
+                ordered=True,
+                at_epoch=lambda: None,
+            )
+            cpu = time.process_time() - cpu
+        return Timed(elapsed.enclosing, cpu, size, samples)
+
+    return run
+
+
+def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
+    size, samples = sum(batch.bytes for batch in plan), sum(len(batch.ids) for batch in plan)
+
+    def run() -> Timed:
+        cpu, started = time.process_time(), time.perf_counter()
+        comm.barrier()
+        work()
+        comm.barrier()
+        return Timed(time.perf_counter() - started, time.process_time() - cpu, size, samples)
+
+    return run
+
+
+def _read_through(path: Path) -> None:
+    buffer = bytearray(8 << 20)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.bench_readers.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    def start() -> tuple[int, Callable[[Comm], None]]:
+        job = Job.load(folder)
+        return job.ranks, lambda comm: measure(job, folder, comm, say)
+
+    return run_rank(folder, start)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,212 @@
+"""What our readers are held against: each a function that reads this rank's share of an epoch once, marks excepted.
+
+They keep nothing and check nothing, unless the library does so by itself: what they leave out is in their favour.
+"""
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import Planned, touched
+
+Work = Callable[[], None]
+Arrays = dict[str, npt.NDArray[Any]]
+H5PY_THREADS = 4  # HDF5 has one lock, and some threads beside it hide what is done without it
+
+
+class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it is empty
+    """A yardstick cannot be used here; the message is the reason."""
+
+
+@contextmanager
+def raw(form: Form, plan: Sequence[Planned], threads: int, slots: int, batch_bytes: int) -> Iterator[Work]:
+    """preadv of the plan's extents by threads that share nothing, into a ring of the reader's size.
+
+    Files are open and every call is prepared before the clock starts: this is the limit of the storage as Python
+    reaches it.
+    """
+    ring = [touched(batch_bytes) for _ in range(slots)]
+    calls: list[list[tuple[int, list[memoryview], int]]] = [[] for _ in range(threads)]
+    with ExitStack() as stack:
+        handles: dict[int, int] = {}
+        for step, batch in enumerate(plan):
+            memory = memoryview(ring[step % slots])
+            files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
+            for row, file in enumerate(files.tolist()):
+                if file not in handles:
+                    handles[file] = os.open(form.dataset.path(file), os.O_RDONLY | os.O_CLOEXEC)
+                    stack.callback(os.close, handles[file])
+                at = int(batch.starts[row])
+                for offset, length in _merged(offsets[row].tolist(), stored[row].tolist()):
+                    calls[row % threads].append((handles[file], [memory[at : at + length]], offset))
+                    at += length
+        yield lambda: _together([partial(_issue, own) for own in calls])
+
+
+def _issue(calls: Sequence[tuple[int, list[memoryview], int]]) -> None:
+    preadv = os.preadv
+    for handle, into, offset in calls:
+        if preadv(handle, into, offset) != len(into[0]):
+            raise DataError(f"A file ended at byte {offset}, inside a sample.")
+
+
+def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
+    """Extents of a sample that touch, as one."""
+    reads: list[tuple[int, int]] = []
+    for offset, length in zip(offsets, lengths, strict=True):
+        if reads and sum(reads[-1]) == offset:
+            reads[-1] = (reads[-1][0], reads[-1][1] + length)
+        else:
+            reads.append((offset, length))
+    return reads
+
+
+@contextmanager
+def plain(form: Form, plan: Sequence[Planned]) -> Iterator[Work]:
+    """The plain loop of one thread: HDF5 through h5py, anything else by open, seek and read; batches are lists."""
+    if form.dataset.manifest.container == "hdf5":
+        with h5py(form, plan, threads=1, direct=False) as work:
+            yield work
+        return
+    places = [form.dataset.locate(batch.ids, form.fields)[:3] for batch in plan]
+
+    def loop() -> None:
+        for files, offsets, stored in places:
+            batch = []  # whole before the next begins, as a trainer needs it
+            for file, start, length in zip(files.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
+                with form.dataset.path(file).open("rb") as stream:
+                    stream.seek(start)
+                    batch.append(np.frombuffer(stream.read(length), dtype=np.uint8))
+
+    yield loop
+
+
+@contextmanager
+def h5py(form: Form, plan: Sequence[Planned], *, threads: int, direct: bool) -> Iterator[Work]:
+    """h5py, whole batches of `ds[i]`, or `read_direct` into arrays of a batch made before.
+
+    The threads share out the batches. Files of many samples stay open, one handle a thread.
+    """
+    places = [form.dataset.locate(batch.ids, form.fields)[0].tolist() for batch in plan]
+    batches = [list(zip(batch.ids.tolist(), files, strict=True)) for batch, files in zip(plan, places, strict=True)]
+    arrays = [_arrays(form, max(map(len, batches), default=0)) if direct else None for _ in range(threads)]
+    shares = [partial(_through_h5py, form, batches[number::threads], arrays[number]) for number in range(threads)]
+    yield lambda: _together(shares)
+
+
+def _arrays(form: Form, samples: int) -> Arrays:
+    """An array for a batch of each field, [samples, ...], its pages touched."""
+    fields = [field for field in form.dataset.manifest.fields if field.name in form.fields]
+    return {field.name: np.full((samples, *field.shape), 0, dtype=field.dtype) for field in fields}
+
+
+def _through_h5py(form: Form, batches: Sequence[Sequence[tuple[int, int]]], arrays: Arrays | None) -> None:
+    import h5py as library  # type: ignore[import-untyped]  # it has no stubs; late, for its 0.1 s
+
+    manifest = form.dataset.manifest
+    firsts = [entry.first for entry in manifest.files]
+    keep = form.dataset.samples > len(manifest.files)
+    names = [(name, *name.removesuffix("]").partition("[")[::2]) for name in form.fields]
+    with ExitStack() as stack:
+        kept: dict[int, dict[str, Any]] = {}
+        for batch in batches:
+            made = []  # whole before the next begins, as a trainer needs it
+            for place, (sample, file) in enumerate(batch):
+                opened = None
+                if file not in kept:
+                    opened = library.File(form.dataset.path(file), "r", locking=False)
+                    found: dict[str, Any] = {}
+                    opened.visititems(lambda at, one, to=found: to.setdefault(at.rpartition("/")[2], one) and None)
+                    if keep:
+                        stack.enter_context(opened)
+                        kept[file] = found
+                else:
+                    found = kept[file]
+                for name, stem, part in names:
+                    index: Any = int(part) if part else (sample - firsts[file] if keep else ...)
+                    if arrays is not None and arrays[name].ndim > 1:
+                        found[stem].read_direct(arrays[name], np.s_[index], np.s_[place])
+                    else:
+                        made.append(found[stem][index])
+                if opened is not None and not keep:
+                    opened.close()
+
+
+@contextmanager
+def tfdata(form: Form, files: Sequence[int], *, interleaved: bool) -> Iterator[Work]:
+    """tf.data tuned: its files one after the other, or interleaved by AUTOTUNE, and prefetched by AUTOTUNE.
+
+    It delivers each record as a tensor of uint8, and checks its CRC, as it always does. `files` are this rank's. Tried
+    and slower on two cores, or not faster: parallel map, ragged batches, buffers of 1 and 8 MiB instead of 256 KiB.
+    """
+    tf = _tensorflow()
+    manifest = form.dataset.manifest
+    names = [str(form.dataset.path(file)) for file in files]
+    count = sum(manifest.files[file].samples for file in files)
+    options = tf.data.Options()
+    options.deterministic = False
+    records = tf.data.TFRecordDataset(names)
+    if interleaved:
+        records = tf.data.Dataset.from_tensor_slices(names).interleave(
+            tf.data.TFRecordDataset, cycle_length=min(len(names), 16), num_parallel_calls=tf.data.AUTOTUNE
+        )
+    samples = records.map(lambda one: tf.io.decode_raw(one, tf.uint8)).prefetch(tf.data.AUTOTUNE).with_options(options)
+
+    def epoch() -> None:
+        seen = sum(1 for _ in samples)
+        if seen != count:
+            raise DataError(f"tf.data gave {seen} of {count} samples.")
+
+    yield epoch
+
+
+def _tensorflow() -> Any:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log is not what is measured
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy deprecate
+            import tensorflow as tf  # type: ignore[import-untyped]  # it has no stubs
+    except ImportError as error:
+        raise NotMeasured("TensorFlow is not installed (pip install 'dlio-bench[tensorflow]')") from error
+    return tf
+
+
+def _together(works: Sequence[Work]) -> None:
+    """Run each in a thread of its own (alone in this one), and raise what one of them raised."""
+    if len(works) == 1:
+        works[0]()
+        return
+    errors: list[BaseException] = []
+
+    def guarded(work: Work) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def share_of_files(form: Form, rank: int, ranks: int) -> list[int]:
+    """Every `ranks`-th file. UsageError where there are fewer files than ranks."""
+    files = list(range(len(form.dataset.training_files)))[rank::ranks]
+    if not files:
+        raise UsageError(
+            f"{ranks} ranks share {len(form.dataset.training_files)} files. Ask for more data with --size."
+        )
+    return files

@@ -1,0 +1,111 @@
+"""From samples to reads, worked out for a whole plan at once: which calls fill which part of which batch.
+
+Pure arrays. A chunk is what a thread takes at a time: neighbouring samples of one batch, or a part of a large one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.batches import Ids
+
+MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples of a plan, one behind the other, and where they lie; [n] or [n, fields].
+
+    keys: of the open file that a sample is read from. batches: number of the batch. starts: first byte in the batch.
+    """
+
+    ids: Ids
+    keys: Ids
+    files: Ids
+    offsets: Ids
+    stored: Ids
+    delivered: Ids
+    batches: Ids
+    starts: Ids
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Calls of preadv in the order they are made; tables, so that a chunk's part of them is one slice.
+
+    calls: int64 [calls, 5] = key, file, offset, bytes, number of pieces. pieces: int64 [pieces, 2] = first byte of a
+    batch to be filled and the one behind the last. chunks: int64 [chunks + 1, 2] = first call and first piece of each.
+    """
+
+    calls: Ids
+    pieces: Ids
+    chunks: Ids
+
+
+def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
+    """Number the chunks of rows that are sorted by (batch, start): (first row of each and the end, batch of each).
+
+    Rows whose starts are in the same `chunk_bytes` of their batch are one chunk.
+    """
+    part = starts // chunk_bytes
+    new = np.ones(len(starts), dtype=bool)
+    new[1:] = (batches[1:] != batches[:-1]) | (part[1:] != part[:-1])
+    firsts = np.flatnonzero(new)
+    return np.append(firsts, len(starts)), batches[firsts]
+
+
+def reads(samples: Samples, chunk_bytes: int) -> tuple[Reads, Ids]:
+    """The calls that bring the samples in as they are stored, and the batch of each chunk.
+
+    Bytes that are neighbours in file and batch are one piece; pieces that are neighbours in the file alone are read by
+    one call. A piece is at most `chunk_bytes` long.
+    """
+    rows, fields = samples.offsets.shape
+    lengths = samples.stored.ravel()
+    ends = samples.stored.cumsum(axis=1)
+    starts = (samples.starts[:, None] + ends - samples.stored).ravel()
+    offsets = samples.offsets.ravel()
+    row = np.repeat(np.arange(rows), fields)
+
+    some = np.flatnonzero(lengths)  # a field may be empty
+    row, offsets, starts, lengths = row[some], offsets[some], starts[some], lengths[some]
+    joined = np.zeros(len(row), dtype=bool)
+    joined[1:] = (
+        (offsets[1:] == offsets[:-1] + lengths[:-1])
+        & (starts[1:] == starts[:-1] + lengths[:-1])
+        & (samples.keys[row[1:]] == samples.keys[row[:-1]])
+        & (samples.batches[row[1:]] == samples.batches[row[:-1]])
+    )
+    at = np.flatnonzero(~joined)
+    if len(at):
+        lengths = np.add.reduceat(lengths, at)
+    row, offsets, starts = row[at], offsets[at], starts[at]
+
+    parts = -(-lengths // chunk_bytes)
+    skipped = (np.arange(parts.sum()) - np.repeat(parts.cumsum() - parts, parts)) * chunk_bytes
+    row, lengths = np.repeat(row, parts), np.minimum(np.repeat(lengths, parts) - skipped, chunk_bytes)
+    offsets, starts = np.repeat(offsets, parts) + skipped, np.repeat(starts, parts) + skipped
+
+    firsts, of_chunk = chunk_of(samples.batches[row], starts, chunk_bytes)
+    chunk = np.repeat(np.arange(len(of_chunk)), np.diff(firsts))
+    keys = samples.keys[row]
+    order = np.lexsort((offsets, keys, chunk))
+    chunk, keys, row = chunk[order], keys[order], row[order]
+    offsets, starts, lengths = offsets[order], starts[order], lengths[order]
+    alone = np.ones(len(row), dtype=bool)
+    alone[1:] = (chunk[1:] != chunk[:-1]) | (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1] + lengths[:-1])
+    alone[::MOST_PIECES] = True
+    first = np.flatnonzero(alone)
+    sizes = np.add.reduceat(lengths, first) if len(first) else lengths
+    counts = np.diff(first, append=len(row))
+    calls = np.stack([keys[first], samples.files[row[first]], offsets[first], sizes, counts], axis=1)
+    every = np.arange(len(of_chunk) + 1)
+    bounds = np.stack([np.searchsorted(chunk[first], every), np.searchsorted(chunk, every)], axis=1)
+    return Reads(calls, np.stack([starts, starts + lengths], axis=1), bounds), of_chunk
+
+
+def joined_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """(all ids, number of the batch of each)."""
+    ids = np.concatenate([np.zeros(0, dtype=np.int64), *plan])
+    return ids, np.repeat(np.arange(len(plan)), np.array([len(one) for one in plan], dtype=np.int64))

@@ -1,0 +1,78 @@
+"""Files that the threads of one reader have open together: each is opened once, and closed when nobody needs it."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from dlio_bench.errors import DataError, EnvironmentFailure
+
+DAMAGED = (
+    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
+    "or restore the file."
+)
+
+
+class OpenFile:
+    """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._handle = -1
+
+    def handle(self) -> int:
+        """The descriptor. DataError when the file is missing, EnvironmentFailure when it cannot be opened."""
+        if self._handle < 0:
+            with self._lock:
+                if self._handle < 0:
+                    self._handle = _open(self._path)
+        return self._handle
+
+    def close(self) -> None:
+        """Give the descriptor back now."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OpenFiles:
+    """The `keep` files used last, by a key of the caller's. One that is forgotten lives on with who still reads it."""
+
+    def __init__(self, path: Callable[[int], Path], keep: int) -> None:
+        self._path, self._keep = path, keep
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, OpenFile] = OrderedDict()
+
+    def get(self, key: int, file: int) -> OpenFile:
+        """The file of this key: number `file`, opened when its descriptor is asked for."""
+        with self._lock:
+            found = self._files.get(key)
+            if found is not None:
+                self._files.move_to_end(key)
+                return found
+            found = self._files[key] = OpenFile(self._path(file))
+            forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
+        del forgotten  # closed here, outside the lock, where nobody reads it
+        return found
+
+    def close(self) -> None:
+        """Close all of them; nobody may be reading."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].close()
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"{path} cannot be opened: {error.strerror}. Make the file readable for this user on every node."
+        ) from error
