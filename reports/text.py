@@ -168,7 +168,7 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
         name = label if len(results) > 1 and label != spoken else ""
         parts = f"{words.size(row.requested):>11}{words.size(row.storage):>13}{words.size(row.cached):>11}"
         copies = f"{_some(row.local):>11}{_some(row.remote):>8}"
-        yield f"  {_short(name)}{epochs:>6}{parts}{copies}"
+        yield from _row(name, f"{epochs:>6}{parts}{copies}")
         spoken = label
     if emulated:
         pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
@@ -194,11 +194,12 @@ def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterato
     for result in results:
         metrics, nodes = result["metrics"], result["plan"]["nodes"]
         row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
-        yield (
-            f"  {_short(result['policy']['alias'] or result['policy']['name'])}{nodes:>6}"
+        yield from _row(
+            result["policy"]["alias"] or result["policy"]["name"],
+            f"{nodes:>6}"
             f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
             f"{number(metrics['read_bandwidth']):>11}{number(metrics['stall_share']):>8}"
-            f"{number(metrics['step_p99']):>9}{words.NOTHING if row is None else f'{row.ratio:.2f}':>8}"
+            f"{number(metrics['step_p99']):>9}{words.NOTHING if row is None else f'{row.ratio:.2f}':>8}",
         )
     yield f"  {words.certainty(results[0])}"
 
@@ -207,11 +208,15 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     heads = "".join(f"{name.removeprefix('share_'):>10}" for name in SHARES)
     yield f"  {'time goes (mean)':<{NAME}}{heads}"
     for label, result in zip(labels, results, strict=True):
-        yield f"  {_short(label)}" + "".join(f"{number(result['metrics'][name]):>10}" for name in SHARES)
+        yield from _row(label, "".join(f"{number(result['metrics'][name]):>10}" for name in SHARES))
 
 
-def _short(name: str) -> str:
-    return f"{name if len(name) < NAME else name[: NAME - 2] + '…':<{NAME}}"
+def _row(name: str, columns: str) -> Iterator[str]:
+    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
+    if len(name) >= NAME:
+        yield from _wrapped("  ", name)
+        name = ""
+    yield f"  {name:<{NAME}}{columns}"
 
 
 def _unique(found: Iterable[Any]) -> list[str]:
