@@ -116,7 +116,7 @@ class Records:
 
 UPSTREAM = Upstream(
     order="overlapping-shuffle",
-    orders=("file-shuffle", "buffered-shuffle", "sequential"),
+    orders=("overlapping-shuffle", "file-shuffle", "buffered-shuffle", "sequential"),
     exactly_once=False,
     order_known=True,
     source="sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py",

@@ -146,7 +146,7 @@ def _is_bare(dataset: Dataset) -> bool:
 
 UPSTREAM = Upstream(
     order="buffered-shuffle(10000)",
-    orders=("buffered-shuffle", "sequential"),
+    orders=("buffered-shuffle(10000)", "buffered-shuffle(10)", "buffered-shuffle", "sequential"),
     exactly_once=True,
     order_known=False,
     source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",

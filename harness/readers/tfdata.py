@@ -10,7 +10,8 @@ records are counted when a batch is delivered, with their frames, or as whole fi
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,10 +22,13 @@ from crc32c import crc32c
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
 from dlio_bench.harness.storage.extents import ExtentReader
+
+Call = Callable[..., Any]  # (function, its arguments) -> its result, somewhere
 
 FILE_BUFFER = 1024  # names: all files of most shares
 READ_BYTES = 4 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
@@ -67,9 +71,10 @@ class TfData:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        inner = self._records(batches, tally) if self._has_records else self._extents(batches, tally)
-        with inner as found:
-            yield found
+        with _own_threads(self._threads if self.form.decode is not None else 0) as call:
+            inner = (self._records if self._has_records else self._extents)(batches, tally, call)
+            with inner as found:
+                yield found
 
     @property
     def _has_records(self) -> bool:
@@ -84,7 +89,7 @@ class TfData:
     # ---- containers that tf.data reads
 
     @contextmanager
-    def _records(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+    def _records(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
         auto = tf.data.AUTOTUNE
 
@@ -95,7 +100,7 @@ class TfData:
                 found = one if found is None else found.concatenate(one)
             size = stretch.size
             if form.decode is not None:
-                found = found.map(self._decoded, num_parallel_calls=auto).batch(size)
+                found = found.map(self._decoded(call), num_parallel_calls=auto).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
                 found = found.map(_alone(tf), num_parallel_calls=auto)
             else:
@@ -143,23 +148,27 @@ class TfData:
 
         return names.interleave(numbered, cycle_length=CYCLE, num_parallel_calls=auto)
 
-    def _decoded(self, number: Any, record: Any) -> tuple[Any, Any, Any]:
+    def _decoded(self, call: Call) -> Any:
+        """(id, record) -> (id, what the application makes of it, bytes of the record)."""
         tf, decode = self._tf, self.form.decode
         assert decode is not None
 
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)
-            decode.apply(int(sample), [memoryview(content)], memoryview(out))
+            call(decode.apply, int(sample), [memoryview(content)], memoryview(out))
             return out
 
-        content = tf.numpy_function(apply, [number, record], tf.uint8)
-        content.set_shape((decode.sample_bytes,))
-        return number, content, tf.strings.length(record)
+        def stage(number: Any, record: Any) -> tuple[Any, Any, Any]:
+            content = tf.numpy_function(apply, [number, record], tf.uint8)
+            content.set_shape((decode.sample_bytes,))
+            return number, content, tf.strings.length(record)
+
+        return stage
 
     # ---- containers that it does not
 
     @contextmanager
-    def _extents(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+    def _extents(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
         lock = threading.Lock()
         idle: list[ExtentReader] = []  # that no call has now
@@ -173,7 +182,7 @@ class TfData:
                 own = Tally()
                 out = np.empty(int(form.sizes(ids).sum()), dtype=np.uint8)
                 try:
-                    extents.read(ids, memoryview(out), own.of(epoch))
+                    call(extents.read, ids, memoryview(out), own.of(epoch))
                 except BenchError as error:
                     with lock:
                         failures.append((int(number), error))
@@ -222,6 +231,23 @@ class TfData:
             if crc32c(batch.sample(number)) != wanted:
                 file = int(self.form.dataset.locate(batch.ids[number : number + 1], ())[0][0])
                 raise DataError(f"{self.form.dataset.path(file)} has another CRC32C than was generated. {ANEW}")
+
+
+@contextmanager
+def _own_threads(count: int) -> Iterator[Call]:
+    """Calls in threads of Python's, so many, or in the caller's where there are none.
+
+    TensorFlow's threads take the smallest numbers (denormal ones) for zero, and so would a decoding in them; threads
+    inherit that from who starts them, so that all are started here.
+    """
+    if count == 0:
+        yield lambda function, *arguments: function(*arguments)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        started = threading.Barrier(count)
+        for waiting in [pool.submit(started.wait) for _ in range(count)]:
+            waiting.result()
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
 def _alone(tf: Any) -> Any:
