@@ -117,7 +117,7 @@ class Processes:
 
             return (
                 tf.data.Dataset.range(len(files))
-                .map(load, num_parallel_calls=PARALLEL_CALLS)
+                .map(tensors.plain(load), num_parallel_calls=PARALLEL_CALLS)
                 .prefetch(PREFETCH)
                 .batch(stretch.size)
                 .with_options(tensors.limited(INTER_OP, INTRA_OP))

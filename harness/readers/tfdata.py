@@ -31,8 +31,7 @@ from dlio_bench.harness.storage.extents import ExtentReader
 Call = Callable[..., Any]  # (function, its arguments) -> its result, somewhere
 
 FILE_BUFFER = 1024  # names: all files of most shares
-READ_BYTES = 4 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
-CYCLE = 8  # files open at a time
+READ_BYTES = 1 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
 BUFFER = 10_000  # samples, as `buffered-shuffle` has it without a number
 
 
@@ -58,7 +57,7 @@ class TfData:
         self._staging_bytes = staging_bytes
         self._container = form.dataset.manifest.container
         single = form.dataset.samples == len(form.dataset.manifest.files)
-        self._buffer = buffer if self._container == records.FRAMED and not single else 0
+        self._buffer = 0 if single or self._container != records.FRAMED else min(buffer, self._room())
         self._check = check
         self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
 
@@ -75,6 +74,12 @@ class TfData:
             inner = (self._records if self._has_records else self._extents)(batches, tally, call)
             with inner as found:
                 yield found
+
+    def _room(self) -> int:
+        """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
+        dataset = self.form.dataset
+        mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
+        return max(1, int(self._staging_bytes / 2 / mean))
 
     @property
     def _has_records(self) -> bool:
@@ -100,11 +105,14 @@ class TfData:
                 found = one if found is None else found.concatenate(one)
             size = stretch.size
             if form.decode is not None:
-                found = found.map(self._decoded(call), num_parallel_calls=auto).batch(size)
+                found = found.map(tensors.plain(self._decoded(call)), num_parallel_calls=auto).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
-                found = found.map(_alone(tf), num_parallel_calls=auto)
+                found = found.map(tensors.plain(_alone(tf)), num_parallel_calls=auto)
             else:
-                found = found.batch(size, num_parallel_calls=auto).map(_joined(tf), num_parallel_calls=auto)
+                found = found.batch(size, num_parallel_calls=auto).map(
+                    tensors.plain(_joined(tf, even=form.dataset.manifest.fields[0].shape[0] > 0)),
+                    num_parallel_calls=auto,
+                )
             return found.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
@@ -131,22 +139,24 @@ class TfData:
                 dataset,
                 [(epoch, ids)],
                 files=FILE_BUFFER if self._buffer else 0,
-                cycle=CYCLE,
-                calls=auto,
+                cycle=self._threads,
+                calls=self._threads,
                 items=self._buffer,
                 buffer=READ_BYTES,
             )
             return found
         names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
         if self._container == "raw":
-            return names.map(lambda number, path: (number, tf.io.read_file(path)), num_parallel_calls=auto)
+            return names.map(
+                tensors.plain(lambda number, path: (number, tf.io.read_file(path))), num_parallel_calls=auto
+            )
 
         def numbered(number: Any, path: Any) -> Any:
             one = np.int64(1)
             record = records.part(dataset, path, np.int64(0), one, READ_BYTES)
-            return record.map(lambda content: (number, content))
+            return record.map(tensors.plain(lambda content: (number, content)))
 
-        return names.interleave(numbered, cycle_length=CYCLE, num_parallel_calls=auto)
+        return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
 
     def _decoded(self, call: Call) -> Any:
         """(id, record) -> (id, what the application makes of it, bytes of the record)."""
@@ -196,7 +206,7 @@ class TfData:
             return (
                 tf.data.Dataset.range(len(stretch.batches))
                 .map(
-                    lambda number: tf.numpy_function(read, [number], tf.uint8),
+                    tensors.plain(lambda number: tf.numpy_function(read, [number], tf.uint8)),
                     num_parallel_calls=self._threads,
                     deterministic=True,
                 )
@@ -259,10 +269,12 @@ def _alone(tf: Any) -> Any:
     )
 
 
-def _joined(tf: Any) -> Any:
-    """(ids, records) -> (ids, all bytes, numbers of them)."""
+def _joined(tf: Any, *, even: bool) -> Any:
+    """(ids, records) -> (ids, all bytes, numbers of them). `even`: records are of one length, which saves a copy."""
     return lambda numbers, contents: (
         numbers,
-        tf.io.decode_raw(tf.strings.reduce_join(contents), tf.uint8),
+        tf.reshape(tf.io.decode_raw(contents, tf.uint8), [-1])
+        if even
+        else tf.io.decode_raw(tf.strings.reduce_join(contents), tf.uint8),
         tf.strings.length(contents),
     )
