@@ -57,7 +57,7 @@ def sequence(dataset: Dataset, parts: Runs) -> Any:
     """All records of the parts, one after the other."""
     tf = tensors.tensorflow()
     slices = tf.data.Dataset.from_tensor_slices((paths(dataset, parts.files), parts.skips, parts.counts))
-    return slices.flat_map(lambda path, skip, count: part(dataset, path, skip, count))
+    return slices.flat_map(tensors.plain(lambda path, skip, count: part(dataset, path, skip, count)))
 
 
 def asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
@@ -112,13 +112,17 @@ def _epoch(
         numbers = tf.data.Dataset.range(first, first + count)
         return tf.data.Dataset.zip((numbers, part(dataset, path, skip, count, buffer)))
 
-    records = slices.interleave(numbered, cycle_length=min(cycle, len(parts.files)), num_parallel_calls=calls)
+    records = slices.interleave(
+        tensors.plain(numbered), cycle_length=min(cycle, len(parts.files)), num_parallel_calls=calls
+    )
     if not int(parts.counts.sum()) == len(different) == len(ids):  # gaps within files, or samples that come twice
         wanted = np.zeros(int(different[-1] - different[0]) + 1, dtype=np.int64)
         wanted[different - different[0]] = times
         table, lowest = tf.constant(wanted), int(different[0])
         records = records.flat_map(
-            lambda number, record: tf.data.Dataset.from_tensors((number, record)).repeat(table[number - lowest])
+            tensors.plain(
+                lambda number, record: tf.data.Dataset.from_tensors((number, record)).repeat(table[number - lowest])
+            )
         )
     return records.shuffle(items, seed=epoch) if items else records
 

@@ -45,6 +45,12 @@ def limited(inter: int, intra: int, *, ordered: bool = True) -> Any:
     return options
 
 
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function for a dataset's map, traced as it is: AutoGraph would look for its source, and log that it failed."""
+    wrapped: Callable[..., Any] = tensorflow().autograph.experimental.do_not_convert(function)
+    return wrapped
+
+
 def array(tensor: Any) -> npt.NDArray[Any]:
     """A tensor of numbers as an array, without a copy; not to be written to."""
     return np.asarray(memoryview(tensor))
@@ -128,4 +134,4 @@ def delivered(
 
 def again(stage: Callable[..., Any], values: Sequence[Any], options: Any) -> Any:
     """What a map of a dataset makes of one element: the same graph under the same options, so the same bits."""
-    return next(iter(tensorflow().data.Dataset.from_tensors(tuple(values)).map(stage).with_options(options)))
+    return next(iter(tensorflow().data.Dataset.from_tensors(tuple(values)).map(plain(stage)).with_options(options)))

@@ -117,7 +117,7 @@ class Processes:
 
             return (
                 tf.data.Dataset.range(len(files))
-                .map(load, num_parallel_calls=PARALLEL_CALLS)
+                .map(tensors.plain(load), num_parallel_calls=PARALLEL_CALLS)
                 .prefetch(PREFETCH)
                 .batch(stretch.size)
                 .with_options(tensors.limited(INTER_OP, INTRA_OP))
@@ -155,7 +155,7 @@ class Processes:
 
 UPSTREAM = Upstream(
     order="buffered-shuffle(100)",
-    orders=("buffered-shuffle", "global-shuffle", "sequential"),
+    orders=("buffered-shuffle(100)", "buffered-shuffle", "global-shuffle", "sequential"),
     exactly_once=True,
     order_known=True,
     source="NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf/tiramisu_helpers.py",

@@ -71,7 +71,7 @@ class Records:
         def build(stretch: tensors.Stretch) -> Any:
             return (
                 sequence(dataset, runs(dataset, stretch.ids))
-                .map(stage, num_parallel_calls=tf.data.AUTOTUNE)
+                .map(tensors.plain(stage), num_parallel_calls=tf.data.AUTOTUNE)
                 .batch(stretch.size)
                 .prefetch(PREFETCH)
                 .with_options(self._limits())
@@ -116,7 +116,7 @@ class Records:
 
 UPSTREAM = Upstream(
     order="overlapping-shuffle",
-    orders=("file-shuffle", "buffered-shuffle", "sequential"),
+    orders=("overlapping-shuffle", "file-shuffle", "buffered-shuffle", "sequential"),
     exactly_once=False,
     order_known=True,
     source="sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py",

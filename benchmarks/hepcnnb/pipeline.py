@@ -131,8 +131,8 @@ def _permuted(stored: Arrays, rows: Ids, cost: Cost) -> Arrays:
 
 
 UPSTREAM = Upstream(
-    order="global-file-shuffle",
-    orders=("file-shuffle", "sequential"),
+    order="hepcnnb-file-shuffle",
+    orders=("hepcnnb-file-shuffle", "global-file-shuffle", "file-shuffle", "sequential"),
     exactly_once=True,
     order_known=True,
     source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/networks/binary_classifier_tf.py, class DataSet",

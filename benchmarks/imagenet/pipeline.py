@@ -93,14 +93,13 @@ class Images:
     def _shards(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
         auto = self._tf.data.AUTOTUNE
         records = interleaved(dataset, stretch.epochs, files=FILE_BUFFER, cycle=CYCLE, calls=auto, items=SAMPLE_BUFFER)
-        return records.map(stage, num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
+        return records.map(tensors.plain(stage), num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
 
     def _bare(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
         tf = self._tf
         names = tf.data.Dataset.from_tensor_slices((stretch.ids, paths(dataset, dataset.locate(stretch.ids, ())[0])))
-        return names.map(lambda sample, path: stage(sample, tf.io.read_file(path)), num_parallel_calls=RAW_CALLS).batch(
-            stretch.size
-        )
+        load = tensors.plain(lambda sample, path: stage(sample, tf.io.read_file(path)))
+        return names.map(load, num_parallel_calls=RAW_CALLS).batch(stretch.size)
 
     def _limits(self, dataset: Dataset) -> Any:
         return tensors.limited(RAW_INTER_OP if _is_bare(dataset) else tensors.cores(), _INTRA_OP)
@@ -146,7 +145,7 @@ def _is_bare(dataset: Dataset) -> bool:
 
 UPSTREAM = Upstream(
     order="buffered-shuffle(10000)",
-    orders=("buffered-shuffle", "sequential"),
+    orders=("buffered-shuffle(10000)", "buffered-shuffle(10)", "buffered-shuffle", "sequential"),
     exactly_once=True,
     order_known=False,
     source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     SAMPLES_OF_A_NODE = 7  # node-shuffle
     SUBSET = 8  # stage-subset: which files
     SAMPLES_OF_A_SUBSET = 9  # subset-shuffle
+    FILES_OF_A_DRAW = 10  # overlapping-shuffle
 
 
 def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Words:

@@ -13,7 +13,7 @@ Global orders, node-shuffle and subset-shuffle have only one way to deal, and ig
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 
@@ -113,6 +113,27 @@ def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int
     return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
 
 
+def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """Each rank permutes all files by a draw of its own, anew each epoch, and takes every ranks-th: shares overlap.
+
+    Samples in file order. (CosmoFlow's `shuffle` before `shard` without a common seed; sparticlesteve/
+    cosmoflow-benchmark @559eafb, data/cosmo.py.)
+    """
+    order = shuffled(words(Purpose.FILES_OF_A_DRAW, rank, epoch, seed, shape.files))
+    files = order[rank :: shape.ranks][: shape.files // shape.ranks]
+    return _part(shape, shape.samples_of(files)[0], 1, 0)
+
+
+def hepcnnb_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """global-file-shuffle; but where a rank has one file it keeps the first it got, whatever is dealt.
+
+    (HEPCNNB reads a new file only if its list is longer than one, so that at 1024 ranks, with a file each, its global
+    shuffle reads nothing; source as in `file_shuffle`.)
+    """
+    kept = len(deals.sliced(shape, shape.ranks, rank)) == 1
+    return (file_shuffle if kept else global_file_shuffle)(replace(shape, shard="rank"), rank, epoch, seed)
+
+
 # ---- what they are made of
 
 
@@ -195,6 +216,8 @@ ORDERS: dict[str, Order] = {
     "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices),
     "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation),
     "buffered-shuffle": _buffered(None),
+    "hepcnnb-file-shuffle": Order("hepcnnb-file-shuffle", hepcnnb_file_shuffle, deals.by_permutation),
+    "overlapping-shuffle": Order("overlapping-shuffle", overlapping_shuffle, deals.by_draws, exactly_once=False),
     "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes),
     "subset-shuffle": _subset(None),
 }

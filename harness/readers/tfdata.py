@@ -10,7 +10,8 @@ records are counted when a batch is delivered, with their frames, or as whole fi
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,14 +22,16 @@ from crc32c import crc32c
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
 from dlio_bench.harness.storage.extents import ExtentReader
 
+Call = Callable[..., Any]  # (function, its arguments) -> its result, somewhere
+
 FILE_BUFFER = 1024  # names: all files of most shares
-READ_BYTES = 4 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
-CYCLE = 8  # files open at a time
+READ_BYTES = 1 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
 BUFFER = 10_000  # samples, as `buffered-shuffle` has it without a number
 
 
@@ -54,7 +57,7 @@ class TfData:
         self._staging_bytes = staging_bytes
         self._container = form.dataset.manifest.container
         single = form.dataset.samples == len(form.dataset.manifest.files)
-        self._buffer = buffer if self._container == records.FRAMED and not single else 0
+        self._buffer = 0 if single or self._container != records.FRAMED else min(buffer, self._room())
         self._check = check
         self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
 
@@ -67,9 +70,16 @@ class TfData:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        inner = self._records(batches, tally) if self._has_records else self._extents(batches, tally)
-        with inner as found:
-            yield found
+        with _own_threads(self._threads if self.form.decode is not None else 0) as call:
+            inner = (self._records if self._has_records else self._extents)(batches, tally, call)
+            with inner as found:
+                yield found
+
+    def _room(self) -> int:
+        """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
+        dataset = self.form.dataset
+        mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
+        return max(1, int(self._staging_bytes / 2 / mean))
 
     @property
     def _has_records(self) -> bool:
@@ -84,7 +94,7 @@ class TfData:
     # ---- containers that tf.data reads
 
     @contextmanager
-    def _records(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+    def _records(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
         auto = tf.data.AUTOTUNE
 
@@ -95,11 +105,14 @@ class TfData:
                 found = one if found is None else found.concatenate(one)
             size = stretch.size
             if form.decode is not None:
-                found = found.map(self._decoded, num_parallel_calls=auto).batch(size)
+                found = found.map(tensors.plain(self._decoded(call)), num_parallel_calls=auto).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
-                found = found.map(_alone(tf), num_parallel_calls=auto)
+                found = found.map(tensors.plain(_alone(tf)), num_parallel_calls=auto)
             else:
-                found = found.batch(size, num_parallel_calls=auto).map(_joined(tf), num_parallel_calls=auto)
+                found = found.batch(size, num_parallel_calls=auto).map(
+                    tensors.plain(_joined(tf, even=form.dataset.manifest.fields[0].shape[0] > 0)),
+                    num_parallel_calls=auto,
+                )
             return found.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
@@ -126,40 +139,46 @@ class TfData:
                 dataset,
                 [(epoch, ids)],
                 files=FILE_BUFFER if self._buffer else 0,
-                cycle=CYCLE,
-                calls=auto,
+                cycle=self._threads,
+                calls=self._threads,
                 items=self._buffer,
                 buffer=READ_BYTES,
             )
             return found
         names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
         if self._container == "raw":
-            return names.map(lambda number, path: (number, tf.io.read_file(path)), num_parallel_calls=auto)
+            return names.map(
+                tensors.plain(lambda number, path: (number, tf.io.read_file(path))), num_parallel_calls=auto
+            )
 
         def numbered(number: Any, path: Any) -> Any:
             one = np.int64(1)
             record = records.part(dataset, path, np.int64(0), one, READ_BYTES)
-            return record.map(lambda content: (number, content))
+            return record.map(tensors.plain(lambda content: (number, content)))
 
-        return names.interleave(numbered, cycle_length=CYCLE, num_parallel_calls=auto)
+        return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
 
-    def _decoded(self, number: Any, record: Any) -> tuple[Any, Any, Any]:
+    def _decoded(self, call: Call) -> Any:
+        """(id, record) -> (id, what the application makes of it, bytes of the record)."""
         tf, decode = self._tf, self.form.decode
         assert decode is not None
 
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)
-            decode.apply(int(sample), [memoryview(content)], memoryview(out))
+            call(decode.apply, int(sample), [memoryview(content)], memoryview(out))
             return out
 
-        content = tf.numpy_function(apply, [number, record], tf.uint8)
-        content.set_shape((decode.sample_bytes,))
-        return number, content, tf.strings.length(record)
+        def stage(number: Any, record: Any) -> tuple[Any, Any, Any]:
+            content = tf.numpy_function(apply, [number, record], tf.uint8)
+            content.set_shape((decode.sample_bytes,))
+            return number, content, tf.strings.length(record)
+
+        return stage
 
     # ---- containers that it does not
 
     @contextmanager
-    def _extents(self, plan: Sequence[tuple[int, Ids]], tally: Tally) -> Iterator[Iterator[Batch]]:
+    def _extents(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
         lock = threading.Lock()
         idle: list[ExtentReader] = []  # that no call has now
@@ -173,7 +192,7 @@ class TfData:
                 own = Tally()
                 out = np.empty(int(form.sizes(ids).sum()), dtype=np.uint8)
                 try:
-                    extents.read(ids, memoryview(out), own.of(epoch))
+                    call(extents.read, ids, memoryview(out), own.of(epoch))
                 except BenchError as error:
                     with lock:
                         failures.append((int(number), error))
@@ -187,7 +206,7 @@ class TfData:
             return (
                 tf.data.Dataset.range(len(stretch.batches))
                 .map(
-                    lambda number: tf.numpy_function(read, [number], tf.uint8),
+                    tensors.plain(lambda number: tf.numpy_function(read, [number], tf.uint8)),
                     num_parallel_calls=self._threads,
                     deterministic=True,
                 )
@@ -224,6 +243,23 @@ class TfData:
                 raise DataError(f"{self.form.dataset.path(file)} has another CRC32C than was generated. {ANEW}")
 
 
+@contextmanager
+def _own_threads(count: int) -> Iterator[Call]:
+    """Calls in threads of Python's, so many, or in the caller's where there are none.
+
+    TensorFlow's threads take the smallest numbers (denormal ones) for zero, and so would a decoding in them; threads
+    inherit that from who starts them, so that all are started here.
+    """
+    if count == 0:
+        yield lambda function, *arguments: function(*arguments)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        started = threading.Barrier(count)
+        for waiting in [pool.submit(started.wait) for _ in range(count)]:
+            waiting.result()
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
 def _alone(tf: Any) -> Any:
     """(id, record) -> ([id], its bytes, [their number])."""
     return lambda number, record: (
@@ -233,10 +269,12 @@ def _alone(tf: Any) -> Any:
     )
 
 
-def _joined(tf: Any) -> Any:
-    """(ids, records) -> (ids, all bytes, numbers of them)."""
+def _joined(tf: Any, *, even: bool) -> Any:
+    """(ids, records) -> (ids, all bytes, numbers of them). `even`: records are of one length, which saves a copy."""
     return lambda numbers, contents: (
         numbers,
-        tf.io.decode_raw(tf.strings.reduce_join(contents), tf.uint8),
+        tf.reshape(tf.io.decode_raw(contents, tf.uint8), [-1])
+        if even
+        else tf.io.decode_raw(tf.strings.reduce_join(contents), tf.uint8),
         tf.strings.length(contents),
     )

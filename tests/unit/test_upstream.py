@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.run.consumer import damaged
 
@@ -69,7 +71,7 @@ def requested(costs: dict[int, Cost]) -> dict[int, int]:
 
 def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
     """Epochs of the files' last samples, in an order of their own, whole batches only."""
-    ids = np.arange(dataset.samples)[-(24 if dataset.samples > 24 else 8) :]
+    ids = np.arange(dataset.samples)[-(24 if dataset.manifest.workload == "hepcnnb" else 8) :]
     plan = []
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(ids)
@@ -105,7 +107,7 @@ def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[st
 
 def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, started: dict[str, Pipeline]) -> None:
     pipeline = pipeline_of(dataset, started)
-    last = min(dataset.samples, 66)
+    last = min(dataset.samples, 66 if dataset.manifest.workload == "hepcnnb" else 16)
     plan = [(0, np.arange(at, min(at + 7, last))) for at in range(0, last, 7)]
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
 
@@ -195,6 +197,41 @@ class TestHepcnnb:
 
     def test_what_the_plan_drops_of_a_file_is_read_all_the_same(self, tmp_path: Path) -> None:
         assert self.loads(tmp_path, [(0, np.arange(60, 70)), (0, np.arange(70, 80))]) == [2]
+
+
+class TestOrders:
+    def test_shares_of_cosmoflow_overlap_and_leave_files_out(self) -> None:
+        order, shape = find_order("overlapping-shuffle"), Shape(64, 4, 2)
+        parts = [[set(order(shape, rank, epoch, 7).ravel().tolist()) for rank in range(4)] for epoch in range(3)]
+        assert all(len(part) == 16 for epoch in parts for part in epoch)
+        for epoch in parts:
+            assert any(one & other for one, other in combinations(epoch, 2))
+            # of 64 files, each is in a share of a quarter with chance 1 - (3/4)^4 = 0.68
+            assert 0.5 < len(set.union(*epoch)) / 64 < 0.85
+        assert parts[0] != parts[1]
+
+    def test_sc18_reads_whole_files_front_to_back(self) -> None:
+        shape = Shape(8 * 64, 2, 4, bounds=np.arange(9) * 64)
+        ids = find_order("overlapping-shuffle")(shape, 1, 0, 3).reshape(-1, 64)
+        assert len(ids) == 4
+        assert (ids % 64 == np.arange(64)).all()
+
+    @pytest.mark.parametrize(("files", "loaded"), [(2, [1, 0, 0]), (4, [2, 2, 2])])
+    def test_hepcnnb_with_a_file_a_rank_reads_it_once(self, tmp_path: Path, files: int, loaded: list[int]) -> None:
+        order, shape = find_order("hepcnnb-file-shuffle"), Shape(64 * files, 2, 16, bounds=np.arange(files + 1) * 64)
+        plan = [(epoch, ids) for epoch in range(3) for ids in order(shape, 1, epoch, 5)]
+        assert TestHepcnnb().loads(tmp_path, plan, files) == loaded
+        if files == 4:  # which files these are changes
+            drawn = [{int(ids[0]) // 64 for other, ids in plan if other == epoch} for epoch in range(3)]
+            assert len({frozenset(one) for one in drawn}) > 1
+
+    def test_every_order_that_a_workload_names_is_there(self) -> None:
+        for workload in WORKLOADS.values():
+            assert workload.upstream is not None
+            assert workload.upstream.order in workload.upstream.orders
+            for name in workload.upstream.orders:
+                assert find_order(name)
+            assert find_order(workload.upstream.order).exactly_once == workload.upstream.exactly_once
 
 
 class TestCdb:

@@ -1,0 +1,201 @@
+"""The suite of readers for those that are made with TensorFlow: tf.data, and each workload's published pipeline.
+
+Where TensorFlow shuffles, an epoch is its plan's as a multiset: what the suite says of the sequence is said of that.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.run.consumer import damaged
+
+CASES = [
+    ("hepcnnb", "224", 2),
+    ("cdb", "cori", 13),
+    ("cosmoflow", "mlperf-v1", 13),
+    ("cosmoflow", "mlperf-v0.7", 13),
+    ("cosmoflow", "sc18", 2),
+    ("imagenet", "tfrecord", 2),
+    ("imagenet", "raw", 13),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda one: "-".join(one[:2]))
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    workload, variant, files = request.param
+    layout = find_workload(workload).variants[variant](True, RANDOM)
+    return generate(layout, files, tmp_path_factory.mktemp(variant), seed=3, workers=1)
+
+
+@pytest.fixture(params=[False, True], ids=["stored", "decoded"])
+def form(request: pytest.FixtureRequest, dataset: Dataset) -> Form:
+    workload = find_workload(dataset.manifest.workload)
+    assert workload.decode is not None
+    return Form(dataset, workload.view, workload.decode(dataset) if request.param else None)
+
+
+def make(form: Form, policy: str = "tfdata", *, check: bool = False) -> Reader:
+    resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=1 << 20, check_crc=check)
+    return open_reader(find(policy), form, resources)
+
+
+def epochs(form: Form, ranks: int, rank: int, epochs: int = 2, batch: int = 3) -> list[Planned]:
+    dataset = form.dataset
+    bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
+    shape = Shape(dataset.samples, ranks, batch, bounds=bounds)
+    order = find_order("buffered-shuffle(16)")
+    return planned(form, [(e, list(order(shape, rank, e, 5))[:8]) for e in range(epochs)])
+
+
+def check_epochs(plan: list[Planned], delivered: list[list[int]]) -> None:
+    assert [len(ids) for ids in delivered] == [len(batch.ids) for batch in plan]
+    for epoch in {batch.epoch for batch in plan}:
+        wanted = [i for batch in plan if batch.epoch == epoch for i in batch.ids.tolist()]
+        found = [i for batch, ids in zip(plan, delivered, strict=True) if batch.epoch == epoch for i in ids]
+        assert sorted(found) == sorted(wanted)
+
+
+def deliver(reader: Reader, plan: list[Planned], tally: Tally | None = None) -> list[list[int]]:
+    ids = []
+    with reader.session(plan, tally or Tally()) as batches:
+        for batch in batches:
+            assert damaged(batch, reader.form) == []
+            ids.append(batch.ids.tolist())
+    return ids
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_an_epoch_is_its_plan_with_the_generated_bytes(form: Form, batch: int) -> None:
+    for rank in range(2):
+        plan = epochs(form, 2, rank, batch=batch)
+        reader, tally = make(form), Tally()
+        check_epochs(plan, deliver(reader, plan, tally))
+        assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+
+
+def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: Form) -> None:
+    reader = make(form)
+    share = every_sample_once(min(form.dataset.samples, 40), 1, 0, 7)
+    plan = planned(form, [(0, share)])
+    for _ in range(2):
+        check_epochs(plan, deliver(reader, plan))
+
+
+def test_any_plan_at_all(form: Form) -> None:
+    draw = np.random.default_rng(2)
+    steps = [(e, [draw.integers(0, form.dataset.samples, n) for n in (4, 2, 4)]) for e in range(2)]
+    plan = planned(form, steps)
+    check_epochs(plan, deliver(make(form), plan))
+
+
+def test_an_empty_plan_gives_nothing(form: Form) -> None:
+    assert deliver(make(form), []) == []
+
+
+def test_nothing_is_read_before_the_first_batch_is_asked_for(form: Form) -> None:
+    tally = Tally()
+    with make(form).session(epochs(form, 1, 0), tally):
+        time.sleep(0.05)
+    assert not any(cost.requested for cost in tally.epochs.values())
+
+
+def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(str(link.readlink()))
+        except FileNotFoundError:
+            continue
+    return len(list(Path("/proc/self/task").iterdir())), [one for one in links if str(dataset.folder) in one]
+
+
+def test_leaving_early_ends_threads_and_closes_files(form: Form) -> None:
+    plan = epochs(form, 1, 0)
+    deliver(make(form), plan)
+    threads, files = left_behind(form.dataset)
+    with make(form).session(plan, Tally()) as batches:
+        next(batches)
+    for _ in range(100):  # the kernel takes a moment to forget a thread
+        if left_behind(form.dataset)[0] <= threads:
+            break
+        time.sleep(0.02)
+    assert left_behind(form.dataset)[0] <= threads
+    assert left_behind(form.dataset)[1] == files
+
+
+@pytest.mark.parametrize("harm", ["gone", "short", "flipped"])
+def test_a_bad_file_is_named(form: Form, harm: str) -> None:
+    plan = epochs(form, 1, 0, epochs=1)
+    file = int(form.dataset.locate(plan[1].ids[:1], ())[0][0])
+    victim = form.dataset.path(file)
+    aside = victim.with_suffix(".aside")
+    content = bytearray(victim.read_bytes())
+    victim.rename(aside)
+    try:
+        if harm == "short":
+            victim.write_bytes(b"")
+        if harm == "flipped":
+            _, offsets, stored, _ = form.dataset.locate(plan[1].ids[:1], form.fields)
+            content[int(offsets[0, 0] + stored[0, 0] // 2)] ^= 255
+            victim.write_bytes(content)
+        if harm == "flipped" and form.dataset.manifest.container == "raw" and form.decode:
+            return  # a picture may decode all the same: the untimed pass finds it
+        with pytest.raises(DataError, match=victim.name):
+            deliver_unchecked(make(form, check=True), plan)
+    finally:
+        aside.rename(victim)
+    check_epochs(plan, deliver(make(form), plan))
+
+
+def deliver_unchecked(reader: Reader, plan: list[Planned]) -> None:
+    with reader.session(plan, Tally()) as batches:
+        for _ in batches:
+            pass
+
+
+def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -> None:
+    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+    reader = make(form, "tfdata+order=buffered-shuffle(100)")
+    several = dataset.samples > len(dataset.manifest.files) and dataset.manifest.container == "tfrecord"
+    assert reader.options["shuffle_buffer"] == (100 if several else 0)
+
+
+def test_a_missing_tensorflow_is_told_with_what_installs_it(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(EnvironmentFailure, match=r"pip install 'dlio-bench\[tensorflow\]'"):
+        make(Form(dataset, ()))
+
+
+class TestUpstream:
+    """The published pipelines behind the reader's seam; what they are is in tests/unit/test_upstream.py."""
+
+    def test_it_delivers_the_plan_in_its_own_form(self, dataset: Dataset) -> None:
+        workload = find_workload(dataset.manifest.workload)
+        assert workload.upstream is not None
+        pipeline = workload.upstream.start()
+        try:
+            resources = Resources(threads=2, staging_bytes=1, batch_bytes=1)
+            reader = open_reader(find("upstream"), Form(dataset, workload.view), resources, pipeline=pipeline)
+            assert reader.form.decode is not None
+            assert reader.processes == pipeline.processes
+            plan = planned(reader.form, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])
+            assert largest(plan) == 2 * reader.form.decode.sample_bytes
+            tally = Tally()
+            check_epochs(plan, deliver(reader, plan, tally))
+            assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+        finally:
+            pipeline.close()
