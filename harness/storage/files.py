@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakSet
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 
@@ -47,6 +48,7 @@ class OpenFiles:
         self._path, self._keep = path, keep
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
+        self._alive: WeakSet[OpenFile] = WeakSet()  # the forgotten ones too: the trace of an error may hold one
 
     def get(self, key: int, file: int) -> OpenFile:
         """The file of this key: number `file`, opened when its descriptor is asked for."""
@@ -56,15 +58,16 @@ class OpenFiles:
                 self._files.move_to_end(key)
                 return found
             found = self._files[key] = OpenFile(self._path(file))
+            self._alive.add(found)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
         del forgotten  # closed here, outside the lock, where nobody reads it
         return found
 
     def close(self) -> None:
         """Close all of them; nobody may be reading."""
-        with self._lock:
-            while self._files:
-                self._files.popitem()[1].close()
+        self._files.clear()
+        for one in list(self._alive):
+            one.close()
 
 
 def _open(path: Path) -> int:
