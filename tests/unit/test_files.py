@@ -4,9 +4,15 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dlio_bench.batches import Cost
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError
+from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.files import OpenFiles
 
 
@@ -60,3 +66,26 @@ def test_closing_closes_the_forgotten_too(paths: list[Path]) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gone is missing from its dataset"):
         OpenFiles(lambda _: tmp_path / "gone", 1).get(0, 0).handle()
+
+
+@pytest.mark.parametrize(
+    ("workload", "view", "ids", "told"),
+    [
+        ("cdb", ("data[0]", "labels"), [0, 1, 2], True),  # a part of each file
+        ("cdb", tuple(f"data[{channel}]" for channel in range(16)), [2, 0, 1], False),  # nearly all of it
+        ("imagenet", ("record",), [0, 1, 2, 3], False),
+        ("imagenet", ("record",), [3, 0, 2, 1], True),
+    ],
+)
+def test_the_kernel_is_told_of_reads_that_jump(
+    workload: str, view: tuple[str, ...], ids: list[int], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find(workload)
+    dataset = generate(found.variants[found.default_variant](True, RANDOM), 3, tmp_path, seed=1, workers=1)
+    advice: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advice.append(arguments[3]))
+    reader, plan = ExtentReader(dataset, view), np.array(ids)
+    out = memoryview(bytearray(int(dataset.locate(plan, view)[3].sum())))
+    reader.read(plan, out, Cost())
+    reader.close()
+    assert set(advice) == ({os.POSIX_FADV_RANDOM} if told else set())
