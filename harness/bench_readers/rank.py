@@ -3,12 +3,13 @@
 import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.bench_readers import yardsticks
@@ -34,7 +35,7 @@ from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
@@ -119,13 +120,15 @@ def _prepare(
     resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC)
     if name in OURS:
         policy = find(OURS[name])
-        return _ours(open_reader(policy, form, resources), plans[policy.order], job, comm)
+        reader = open_reader(policy, form, resources)
+        plan = plans[policy.order]
+        return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context
     if name == RAW:
         slots = open_reader(find("prefetch"), form, resources).options["slots"]
         return _theirs(enter(yardsticks.raw(form, shuffled, job.threads, slots, most)), shuffled, comm)
     if name == PLAIN:
-        return _theirs(enter(yardsticks.plain(form, sequential)), sequential, comm)
+        return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
     if name in (H5PY_ITEM, H5PY_DIRECT):
         threads, direct = yardsticks.H5PY_THREADS, name == H5PY_DIRECT
         return _theirs(enter(yardsticks.h5py(form, shuffled, threads=threads, direct=direct)), shuffled, comm)
@@ -141,14 +144,16 @@ def _prepare(
     return run
 
 
-def _ours(reader: Reader, plan: list[Planned], job: Job, comm: Comm) -> Callable[[], Timed]:
+def _trained(
+    session: Callable[[], AbstractContextManager[Iterator[Batch]]], plan: list[Planned], job: Job, comm: Comm
+) -> Callable[[], Timed]:
     """The run's own loop: ids compared with the plan, 64 bytes of every sample taken."""
     steps = [batch.ids for batch in plan]
     size, samples = sum(batch.bytes for batch in plan), sum(map(len, steps))
 
     def run() -> Timed:
         log = StepLog.empty(len(plan), job.batch)
-        with reader.session(plan, Tally()) as batches:
+        with session() as batches:
             cpu = time.process_time()
             elapsed = loop.run(
                 comm,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.session import Planned, touched
@@ -70,24 +71,31 @@ def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     return reads
 
 
-@contextmanager
-def plain(form: Form, plan: Sequence[Planned]) -> Iterator[Work]:
-    """The plain loop of one thread: HDF5 through h5py, anything else by open, seek and read; batches are lists."""
+def plain(form: Form, plan: Sequence[Planned]) -> Iterator[Batch]:
+    """The plain loop of one thread, for the run's own trainer: HDF5 through h5py, else open, seek and read."""
     if form.dataset.manifest.container == "hdf5":
-        with h5py(form, plan, threads=1, direct=False) as work:
-            yield work
+        yield from _plain_h5py(form, plan)
         return
-    places = [form.dataset.locate(batch.ids, form.fields)[:3] for batch in plan]
+    for batch in plan:
+        files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
+        parts = []
+        for file, start, length in zip(files.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
+            with form.dataset.path(file).open("rb") as stream:
+                stream.seek(start)
+                parts.append(np.frombuffer(stream.read(length), dtype=np.uint8))
+        yield Batch(batch.ids, (Block(_one(parts), batch.starts),))
 
-    def loop() -> None:
-        for files, offsets, stored in places:
-            batch = []  # whole before the next begins, as a trainer needs it
-            for file, start, length in zip(files.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
-                with form.dataset.path(file).open("rb") as stream:
-                    stream.seek(start)
-                    batch.append(np.frombuffer(stream.read(length), dtype=np.uint8))
 
-    yield loop
+def _plain_h5py(form: Form, plan: Sequence[Planned]) -> Iterator[Batch]:
+    with Opened(form) as opened:
+        for batch in plan:
+            parts = opened.batch(batch.ids.tolist(), form.dataset.locate(batch.ids, form.fields)[0].tolist())
+            flat = [np.atleast_1d(part).reshape(-1).view(np.uint8) for part in parts]
+            yield Batch(batch.ids, (Block(_one(flat), batch.starts),))
+
+
+def _one(parts: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @contextmanager
@@ -110,35 +118,52 @@ def _arrays(form: Form, samples: int) -> Arrays:
 
 
 def _through_h5py(form: Form, batches: Sequence[Sequence[tuple[int, int]]], arrays: Arrays | None) -> None:
-    import h5py as library  # type: ignore[import-untyped]  # it has no stubs; late, for its 0.1 s
+    with Opened(form) as opened:
+        for batch in batches:  # each is whole before the next begins, as a trainer needs it
+            opened.batch([sample for sample, _ in batch], [file for _, file in batch], arrays)
 
-    manifest = form.dataset.manifest
-    firsts = [entry.first for entry in manifest.files]
-    keep = form.dataset.samples > len(manifest.files)
-    names = [(name, *name.removesuffix("]").partition("[")[::2]) for name in form.fields]
-    with ExitStack() as stack:
-        kept: dict[int, dict[str, Any]] = {}
-        for batch in batches:
-            made = []  # whole before the next begins, as a trainer needs it
-            for place, (sample, file) in enumerate(batch):
-                opened = None
-                if file not in kept:
-                    opened = library.File(form.dataset.path(file), "r", locking=False)
-                    found: dict[str, Any] = {}
-                    opened.visititems(lambda at, one, to=found: to.setdefault(at.rpartition("/")[2], one) and None)
-                    if keep:
-                        stack.enter_context(opened)
-                        kept[file] = found
+
+class Opened(ExitStack):
+    """HDF5 files of one thread. Those of many samples stay open, those of one are opened for each."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
+        self._names = [(name, *name.removesuffix("]").partition("[")[::2]) for name in form.fields]
+        self._of_one = form.dataset.samples == len(form.dataset.manifest.files)
+        self._kept: dict[int, dict[str, Any]] = {}
+
+    def batch(self, ids: Sequence[int], files: Sequence[int], arrays: Arrays | None = None) -> list[Any]:
+        """Every field of every sample, as `ds[i]`; those that are arrays by read_direct into `arrays`, if given."""
+        import h5py as library  # type: ignore[import-untyped]  # it has no stubs; late, for its 0.1 s
+
+        made = []
+        for place, (sample, file) in enumerate(zip(ids, files, strict=True)):
+            opened = None
+            found = self._kept.get(file)
+            if found is None:
+                opened = library.File(self._form.dataset.path(file), "r", locking=False)
+                found = _datasets(opened)
+                if not self._of_one:
+                    self._kept[file] = found
+                    self.enter_context(opened)
+            for name, stem, part in self._names:
+                row = ... if self._of_one else sample - self._form.dataset.manifest.files[file].first
+                index: Any = int(part) if part else row
+                if arrays is not None and arrays[name].ndim > 1:
+                    found[stem].read_direct(arrays[name], np.s_[index], np.s_[place])
                 else:
-                    found = kept[file]
-                for name, stem, part in names:
-                    index: Any = int(part) if part else (sample - firsts[file] if keep else ...)
-                    if arrays is not None and arrays[name].ndim > 1:
-                        found[stem].read_direct(arrays[name], np.s_[index], np.s_[place])
-                    else:
-                        made.append(found[stem][index])
-                if opened is not None and not keep:
-                    opened.close()
+                    made.append(found[stem][index])
+            if opened is not None and self._of_one:
+                opened.close()
+        return made
+
+
+def _datasets(file: Any) -> dict[str, Any]:
+    """Name -> dataset, whatever group it is in."""
+    found: dict[str, Any] = {}
+    file.visititems(lambda at, one: found.setdefault(at.rpartition("/")[2], one) and None)
+    return found
 
 
 @contextmanager

@@ -30,6 +30,10 @@ OPEN_FILES, OPEN_VISITS = 64, 16
 CHUNK_BYTES = 2 << 20
 # What is checked as it comes in is read in pieces that are still in the processor's cache when their CRC is taken.
 CHECKED_BYTES = 1 << 19
+# Below this share of bytes that follow each other the kernel is told not to read ahead. Measured on a cold disk with
+# 8 MiB of read-ahead: CDB's 5 of 18 fields took 1.8 times their bytes from the device, shuffled records of 0.1 to 8 MB
+# 1.3 to 1.5 times; told, 1.0 times, and threads together were faster by a third. In order, read-ahead doubles the rate.
+FOLLOWING = 0.9
 _ALL = 1 << 62
 
 
@@ -100,6 +104,7 @@ class ExtentReader:
             keys = np.arange(self._visits, self._visits + len(ids))
             self._visits += len(ids)
         samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
+        self._files.jumps = self._jumps(ids, stored)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
         if self._check or self._uncode is not None or self._application is not None:
             rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
@@ -114,6 +119,13 @@ class ExtentReader:
         else:
             for row in range(work.rows[chunk], work.rows[chunk + 1]):
                 self._sample(work, row, out, cost)
+
+    def _jumps(self, ids: Ids, stored: Ids) -> bool:
+        """Whether most reads do not begin where the last one of their file ended."""
+        if self._of_one:
+            whole = sum(entry.bytes for entry in self._dataset.manifest.files) / self._dataset.samples
+            return bool(stored.sum() < FOLLOWING * whole * len(ids))
+        return len(ids) > 1 and bool((np.diff(ids) == 1).mean() < FOLLOWING)
 
     def close(self) -> None:
         """Give all file handles back."""

@@ -4,7 +4,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 
@@ -17,8 +19,8 @@ DAMAGED = (
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, jumps: bool = False) -> None:
+        self._path, self._jumps = path, jumps
         self._lock = threading.Lock()
         self._handle = -1
 
@@ -27,7 +29,7 @@ class OpenFile:
         if self._handle < 0:
             with self._lock:
                 if self._handle < 0:
-                    self._handle = _open(self._path)
+                    self._handle = _open(self._path, jumps=self._jumps)
         return self._handle
 
     def close(self) -> None:
@@ -41,12 +43,18 @@ class OpenFile:
 
 
 class OpenFiles:
-    """The `keep` files used last, by a key of the caller's. One that is forgotten lives on with who still reads it."""
+    """The `keep` files used last, by a key of the caller's. One that is forgotten lives on with who still reads it.
+
+    jumps: whether files opened from now on are read here and there, so that the kernel should fetch what is asked for
+    and nothing behind it.
+    """
 
     def __init__(self, path: Callable[[int], Path], keep: int) -> None:
+        self.jumps = False
         self._path, self._keep = path, keep
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
+        self._alive: WeakSet[OpenFile] = WeakSet()  # the forgotten ones too: the trace of an error may hold one
 
     def get(self, key: int, file: int) -> OpenFile:
         """The file of this key: number `file`, opened when its descriptor is asked for."""
@@ -55,24 +63,29 @@ class OpenFiles:
             if found is not None:
                 self._files.move_to_end(key)
                 return found
-            found = self._files[key] = OpenFile(self._path(file))
+            found = self._files[key] = OpenFile(self._path(file), jumps=self.jumps)
+            self._alive.add(found)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
         del forgotten  # closed here, outside the lock, where nobody reads it
         return found
 
     def close(self) -> None:
         """Close all of them; nobody may be reading."""
-        with self._lock:
-            while self._files:
-                self._files.popitem()[1].close()
+        self._files.clear()
+        for one in list(self._alive):
+            one.close()
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, *, jumps: bool) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise EnvironmentFailure(
             f"{path} cannot be opened: {error.strerror}. Make the file readable for this user on every node."
         ) from error
+    if jumps:
+        with suppress(OSError):  # it is advice: a file system without it is read all the same
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+    return handle

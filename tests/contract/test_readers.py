@@ -1,148 +1,299 @@
-"""One suite for every reader: what it delivers, how it ends, what it says when a file is bad."""
+"""One suite for every reader: what it delivers, how it ends, what it says when a file is bad.
 
+Alone, it plays ranks one after the other; under mpirun with DLIO_TEST_WORLD=N (tests/mpi/test_worlds.py) its ranks are
+real, and share the dataset that rank 0 makes.
+"""
+
+import errno
+import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dlio_bench.batches import Batch, Ids
+from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Comm, connect
 from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once
-from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
 
 WORKLOADS = ("hepcnnb", "cdb", "cosmoflow", "imagenet")
+WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))
+WORLDS = (1, 2, 4) if WORLD == 1 else (WORLD,)  # played one after the other; real
+BATCH, ODD_BATCH = 3, 7  # of the timed plans; of the pass over everything, whose last batch is smaller
+HARMS = ("missing", "empty", "truncated", "flipped", "EIO")
+
+
+@pytest.fixture(scope="module")
+def world() -> Comm:
+    return connect(WORLD)
 
 
 @pytest.fixture(scope="module", params=WORKLOADS)
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload = find_workload(request.param)
-    layout = workload.variants[workload.default_variant](True, RANDOM)
-    files = -(-30 // layout.samples_per_file)
-    return generate(layout, files, tmp_path_factory.mktemp(request.param), seed=3, workers=1)
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
+    folder = tmp_path_factory.mktemp(request.param)
+    if world.rank == 0:
+        workload = find_workload(request.param)
+        layout = workload.variants[workload.default_variant](True, RANDOM)
+        generate(layout, -(-30 // layout.samples_per_file), folder, seed=3, workers=1)
+    return open_dataset(Path(world.allgather(str(folder))[0]))
 
 
 def view(dataset: Dataset) -> tuple[str, ...]:
     return find_workload(dataset.manifest.workload).view
 
 
-def form(dataset: Dataset) -> Form:
-    return Form(dataset, view(dataset))
+def open_files(dataset: Dataset) -> set[str]:
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return {link for link in links if link.startswith(str(dataset.folder))}
 
 
-def open_files() -> set[str]:
-    return {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+def children() -> set[str]:
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has ended since
+            found |= set((task / "children").read_text().split())
+    return found
+
+
+def readers() -> Sequence[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reader-")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(world: Comm) -> Iterator[None]:
+    processes = children()
+    yield
+    assert not readers()
+    assert children() == processes
+    world.barrier()
 
 
 class ReaderContract:
-    """Subclasses name the policy; everything else is inherited."""
+    """Subclasses name the policy, and say where a reader differs; everything else is inherited.
+
+    harms: those that it has to notice; one whose bytes do not come through os.preadv of this process leaves out "EIO".
+    """
 
     policy: str
+    harms: tuple[str, ...] = HARMS
+    checks_crc = True  # Resources.check_crc has an effect
 
-    def make(self, dataset: Dataset, *, staging: int = 64_000_000, batch_bytes: int | None = None) -> Reader:
+    @property
+    def row(self) -> Policy:
+        return find(self.policy)
+
+    def form(self, dataset: Dataset) -> Form:
+        return Form(dataset, view(dataset))
+
+    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
+        return Seat(world)
+
+    def pipeline(self, dataset: Dataset) -> Pipeline | None:
+        return None
+
+    def make(
+        self,
+        dataset: Dataset,
+        world: Comm,
+        *,
+        staging: int = 64_000_000,
+        batch_bytes: int | None = None,
+        check_crc: bool = False,
+    ) -> Reader:
         if batch_bytes is None:  # the largest batch of any plan below
-            batch_bytes = largest(planned(form(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))]))
-            batch_bytes = max(batch_bytes, largest(self.epochs(dataset, 1, 0)))
-        resources = Resources(threads=3, staging_bytes=staging, batch_bytes=batch_bytes)
-        return open_reader(find(self.policy), form(dataset), resources)
+            plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
+            batch_bytes = max(world.allgather(max(map(largest, plans))))
+        resources = Resources(threads=3, staging_bytes=staging, batch_bytes=batch_bytes, check_crc=check_crc)
+        return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
-        shape = Shape(dataset.samples, ranks, 3)
-        order = ORDERS[find(self.policy).order]
-        return planned(form(dataset), [(e, order(shape, rank, e, 5)) for e in range(epochs)])
+        shape = Shape(dataset.samples, ranks, BATCH)
+        order = ORDERS[self.row.order]
+        return planned(self.form(dataset), [(e, list(order(shape, rank, e, 5))) for e in range(epochs)])
 
-    @pytest.mark.parametrize("ranks", [1, 2, 4])
-    def test_it_delivers_the_plan_in_order_with_the_generated_bytes(self, dataset: Dataset, ranks: int) -> None:
-        seen: list[int] = []
-        for rank in range(ranks):
-            plan = self.epochs(dataset, ranks, rank)
-            with self.make(dataset).session(plan, Tally()) as batches:
-                for expected, batch in zip(plan, batches, strict=True):
-                    assert batch.ids.tolist() == expected.ids.tolist()
-                    assert batch.blocks[0].starts.tolist() == expected.starts.tolist()
-                    assert damaged(batch, form(dataset)) == []
-                    seen += batch.ids.tolist()
-        steps = Shape(dataset.samples, ranks, 3).steps
-        assert len(seen) == 2 * steps * ranks * 3
-        assert max(np.bincount(seen)) == 2  # once in each of two epochs
+    def everything(self, dataset: Dataset, ranks: int = 1, rank: int = 0) -> list[Planned]:
+        return planned(self.form(dataset), [(0, every_sample_once(dataset.samples, ranks, rank, ODD_BATCH))])
 
-    def test_the_last_partial_batch_is_delivered_when_the_plan_has_one(self, dataset: Dataset) -> None:
-        plan = planned(form(dataset), [(0, every_sample_once(dataset.samples, 1, 0, 7))])
-        with self.make(dataset).session(plan, Tally()) as batches:
-            sizes = [len(batch.ids) for batch in batches]
-        assert sum(sizes) == dataset.samples
-        assert sizes[-1] == (dataset.samples % 7 or 7)
+    def deliver(self, reader: Reader, plan: list[Planned], tally: Tally | None = None) -> list[Ids]:
+        """Deliver the plan; every id, place and byte compared. Ids by batch."""
+        delivered = []
+        with reader.session(plan, Tally() if tally is None else tally) as batches:
+            for expected, batch in zip(plan, batches, strict=True):
+                self.compare(reader, expected, batch)
+                delivered.append(batch.ids.copy())
+        for epoch in {batch.epoch for batch in plan}:
+            asked = [batch.ids for batch in plan if batch.epoch == epoch]
+            got = [ids for batch, ids in zip(plan, delivered, strict=True) if batch.epoch == epoch]
+            assert sorted(np.concatenate(got).tolist()) == sorted(np.concatenate(asked).tolist())
+        return delivered
 
-    def test_an_empty_plan_gives_nothing(self, dataset: Dataset) -> None:
-        with self.make(dataset).session([], Tally()) as batches:
+    def compare(self, reader: Reader, expected: Planned, batch: Batch) -> None:
+        assert len(batch.ids) == len(expected.ids)
+        if self.row.order_known:
+            assert batch.ids.tolist() == expected.ids.tolist()
+        sizes = sum(np.diff(block.starts) for block in batch.blocks)
+        assert sizes.tolist() == reader.form.sizes(batch.ids).tolist()
+        assert damaged(batch, reader.form) == []
+
+    @pytest.mark.parametrize("ranks", WORLDS)
+    def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
+        reader = self.make(dataset, world)
+        own = [world.rank] if WORLD > 1 else range(ranks)
+        seen = [ids for rank in own for ids in self.deliver(reader, self.epochs(dataset, ranks, rank))]
+        every = np.concatenate([ids for rank in world.allgather(seen) for ids in rank])
+        assert len(every) == 2 * Shape(dataset.samples, ranks, BATCH).steps * ranks * BATCH
+        if self.row.exactly_once:
+            assert max(np.bincount(every)) == 2  # once in each of two epochs
+
+    def test_bytes_stay_right_when_the_smallest_buffer_goes_round_many_times(
+        self, dataset: Dataset, world: Comm
+    ) -> None:
+        plan = self.epochs(dataset, world.size, world.rank, epochs=5)
+        most = max(world.allgather(largest(plan)))
+        self.deliver(self.make(dataset, world, staging=2 * most, batch_bytes=most), plan)
+
+    def test_every_sample_comes_once_when_ranks_have_uneven_shares(self, dataset: Dataset, world: Comm) -> None:
+        plan = self.everything(dataset, world.size, world.rank)
+        sizes = [len(ids) for ids in self.deliver(self.make(dataset, world), plan)]
+        assert sizes == [len(batch.ids) for batch in plan]
+        assert sum(world.allgather(sum(sizes))) == dataset.samples
+
+    def test_an_empty_plan_gives_nothing(self, dataset: Dataset, world: Comm) -> None:
+        with self.make(dataset, world).session([], Tally()) as batches:
             assert list(batches) == []
 
-    def test_requested_bytes_are_the_extents_of_the_plan(self, dataset: Dataset) -> None:
-        tally = Tally()
-        plan = self.epochs(dataset, 2, 1)
-        with self.make(dataset).session(plan, tally) as batches:
-            delivered = [sum(batch.blocks[0].data.nbytes for batch in batches)]
-        for epoch in range(2):
-            ids = np.concatenate([batch.ids for batch in plan if batch.epoch == epoch])
-            assert tally.of(epoch).requested == dataset.locate(ids, view(dataset))[2].sum()
-        assert delivered == [sum(batch.bytes for batch in plan)]
+    def test_the_bytes_recorded_are_the_bytes_asked(self, dataset: Dataset, world: Comm) -> None:
+        tally, plan = Tally(), self.epochs(dataset, world.size, world.rank)
+        reader = self.make(dataset, world)
+        asked = reader.asks(plan)
+        self.deliver(reader, plan, tally)
+        assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
+        assert all(tally.of(epoch).read_seconds > 0 for epoch in asked if asked[epoch])
 
-    def test_a_session_may_be_opened_again(self, dataset: Dataset) -> None:
-        reader, plan = self.make(dataset), self.epochs(dataset, 2, 0, epochs=1)
-        for _ in range(2):
-            with reader.session(plan, Tally()) as batches:
-                assert all(not damaged(batch, form(dataset)) for batch in batches)
+    def test_a_session_may_be_opened_again(self, dataset: Dataset, world: Comm) -> None:
+        reader = self.make(dataset, world)
+        for epochs in (1, 2):
+            self.deliver(reader, self.epochs(dataset, world.size, world.rank, epochs))
 
-    def test_leaving_early_leaves_no_thread_and_no_open_file(self, dataset: Dataset) -> None:
-        threads, files = threading.active_count(), open_files()
-        with self.make(dataset).session(self.epochs(dataset, 1, 0), Tally()) as batches:
+    def test_leaving_early_leaves_no_thread_and_no_open_file(self, dataset: Dataset, world: Comm) -> None:
+        threads, files = threading.active_count(), open_files(dataset)
+        with self.make(dataset, world).session(self.epochs(dataset, world.size, world.rank), Tally()) as batches:
             next(batches)
         assert threading.active_count() == threads
-        assert open_files() == files
+        assert open_files(dataset) == files
 
-    def test_nothing_is_read_before_the_first_batch_is_asked_for(self, dataset: Dataset) -> None:
+    def test_nothing_is_read_before_the_first_batch_is_asked_for(self, dataset: Dataset, world: Comm) -> None:
         tally = Tally()
-        with self.make(dataset).session(self.epochs(dataset, 1, 0), tally):
+        with self.make(dataset, world).session(self.epochs(dataset, world.size, world.rank), tally):
             pass
         assert all(cost.requested == 0 for cost in tally.epochs.values())
 
-    @pytest.mark.parametrize("harm", ["gone", "short"])
-    def test_a_bad_file_is_named_in_the_step_that_needs_it(self, dataset: Dataset, harm: str) -> None:
-        plan = self.epochs(dataset, 1, 0, epochs=1)
-        victim = int(dataset.locate(plan[3].ids[:1], view(dataset))[0][0])
-        with _harmed(dataset.path(victim), harm) as path:
-            first = next(i for i, b in enumerate(plan) if victim in dataset.locate(b.ids, view(dataset))[0])
-            with self.make(dataset).session(plan, Tally()) as batches:
-                for _ in range(first):
+    def test_the_kernel_may_give_less_than_was_asked_for(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = os.preadv
+
+        def less(handle: int, buffers: Any, offset: int) -> int:
+            """Two buffers at most, and of the last one the first half."""
+            buffers = [memoryview(buffer) for buffer in buffers[:2]]
+            return real(handle, [*buffers[:-1], buffers[-1][: -(-len(buffers[-1]) // 2)]], offset)
+
+        monkeypatch.setattr(os, "preadv", less)
+        self.deliver(self.make(dataset, world), self.epochs(dataset, world.size, world.rank, epochs=1))
+
+    @pytest.mark.parametrize("harm", HARMS)
+    def test_a_bad_file_is_named_in_the_step_that_needs_it(
+        self, dataset: Dataset, world: Comm, harm: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if harm not in self.harms or (harm == "flipped" and not self.checks_crc):
+            return
+        plan = self.epochs(dataset, world.size, world.rank, epochs=1)
+        victim = world.allgather(int(plan[1].ids[0]))[0]
+        with harmed(dataset, victim, harm, world, monkeypatch) as (path, spoiled):
+            reader = self.make(dataset, world, check_crc=harm == "flipped")
+            files = open_files(dataset)
+            steps = [i for i, batch in enumerate(plan) if np.isin(batch.ids, spoiled).any()]
+            good = len(plan) if not steps else steps[0] if self.row.order_known else 0
+            with reader.session(plan, Tally()) as batches:
+                for _ in range(good):
                     next(batches)
-                with pytest.raises(BenchError, match=path.name) as failure:
-                    next(batches)
-        assert isinstance(failure.value, DataError | EnvironmentFailure)
+                if steps:  # in this very step, or, where the order is the reader's own, in one of them
+                    last = 1 if self.row.order_known else len(plan)
+                    with pytest.raises(BenchError, match=path.name) as failure:
+                        assert [next(batches) for _ in range(last)] == []
+                    assert isinstance(failure.value, EnvironmentFailure if harm == "EIO" else DataError)
+            assert open_files(dataset) == files
+        assert any(world.allgather(bool(steps)))
+
+    def test_a_flipped_byte_is_seen_by_the_verification_of_content(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader, plan = self.make(dataset, world), self.everything(dataset, world.size, world.rank)
+        lines: list[str] = []
+        with harmed(dataset, 0, "flipped", world, monkeypatch) as (path, _):
+            try:
+                with reader.session(plan, Tally()) as batches:
+                    for batch in batches:
+                        lines += damaged(batch, reader.form)
+            except DataError as error:  # a compressed sample has a checksum of its own
+                lines.append(str(error))
+        assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])
 
 
-class _harmed:  # noqa: N801 - reads as the context it is
-    """A file that is missing or cut to nothing for a while."""
+@contextmanager
+def harmed(
+    dataset: Dataset, sample: int, harm: str, world: Comm, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, Ids]]:
+    """The file of a sample is bad for a while, on all ranks: its path, and the samples that cannot be served."""
+    ids = np.arange(dataset.samples)
+    files, offsets, stored, _ = dataset.locate(ids, view(dataset))
+    file = int(files[sample])
+    path, aside = dataset.path(file), dataset.path(file).with_suffix(".aside")
+    at = int(offsets[sample, 0]) + int(stored[sample, 0]) // 2
+    spoiled = {
+        "truncated": (files == file) & ((offsets + stored).max(axis=1) > at),
+        "flipped": ids == sample,
+    }.get(harm, files == file)
+    world.barrier()
+    if harm == "EIO":
+        real = os.preadv
 
-    def __init__(self, path: Path, harm: str) -> None:
-        self.path, self.harm = path, harm
-        self.aside = path.with_suffix(".aside")
+        def broken(handle: int, *rest: Any) -> int:
+            if os.readlink(f"/proc/self/fd/{handle}") == str(path):  # noqa: PTH115 - a Path would cost more than the read
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(handle, *rest)
 
-    def __enter__(self) -> Path:
-        self.path.rename(self.aside)
-        if self.harm == "short":
-            self.path.write_bytes(b"")
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.aside.rename(self.path)
+        monkeypatch.setattr(os, "preadv", broken)
+    elif world.rank == 0:
+        content = bytearray(path.read_bytes())
+        path.rename(aside)
+        content[at] ^= 1
+        if harm != "missing":
+            path.write_bytes({"empty": b"", "truncated": content[:at]}.get(harm, content))
+    world.barrier()
+    try:
+        yield path, ids[spoiled]
+    finally:
+        world.barrier()
+        if harm == "EIO":
+            monkeypatch.undo()
+        elif world.rank == 0:
+            aside.rename(path)
+        world.barrier()
 
 
 class TestNaive(ReaderContract):
@@ -156,38 +307,22 @@ class TestShuffled(ReaderContract):
 class TestPrefetch(ReaderContract):
     policy = "prefetch"
 
-    def test_the_ring_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset) -> None:
-        plan = self.epochs(dataset, 1, 0)
-        most = largest(plan)
-        reader = self.make(dataset, staging=2 * most, batch_bytes=most)
-        with reader.session(plan, Tally()) as batches:
-            assert len(list(batches)) == len(plan)
+    def test_the_buffer_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset, world: Comm) -> None:
+        most = largest(self.epochs(dataset, 1, 0))
+        reader = self.make(dataset, world, staging=2 * most, batch_bytes=most)
         assert reader.options["slots"] == 2
         assert reader.options["staging_bytes"] <= 2 * most
-        with (
-            pytest.raises(UsageError, match="cannot hold two batches"),
-            self.make(dataset, staging=2 * most - 1, batch_bytes=most),
-        ):
-            pass
+        with pytest.raises(UsageError, match="cannot hold two batches"):
+            self.make(dataset, world, staging=2 * most - 1, batch_bytes=most)
 
-    def test_it_reads_ahead_no_further_than_its_slots(self, dataset: Dataset) -> None:
+    def test_it_reads_ahead_as_far_as_its_slots_and_no_further(self, dataset: Dataset, world: Comm) -> None:
         plan = self.epochs(dataset, 1, 0)
         most = largest(plan)
         tally = Tally()
-        with self.make(dataset, staging=3 * most, batch_bytes=most).session(plan, tally) as batches:
+        with self.make(dataset, world, staging=3 * most, batch_bytes=most).session(plan, tally) as batches:
             next(batches)
-            for thread in _readers():
+            for thread in readers():
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
-            assert _readers()
-        ahead = sum(dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:3])
-        assert sum(cost.requested for cost in tally.epochs.values()) <= ahead
-
-
-def _readers() -> Sequence[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("reader-")]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    yield
-    assert not _readers()
+            assert readers()
+        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:3]]
+        assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)

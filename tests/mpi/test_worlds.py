@@ -1,4 +1,4 @@
-"""The suites that ranks share, under real mpirun with 2 and 4 ranks: one launch a world size."""
+"""The suites that ranks share, under real mpirun with 1, 2 and 4 ranks: one launch a world size."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = ["tests/contract/test_comm.py", "tests/contract/test_staging_job.py"]
+SUITES = ["tests/contract/test_comm.py", "tests/contract/test_staging_job.py", "tests/contract/test_readers.py"]
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_shared_suites_pass_on_every_rank(ranks: int) -> None:
     site = launchers.detect_site(os.environ)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES)
