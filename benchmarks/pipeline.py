@@ -62,7 +62,7 @@ class Pipeline(Protocol):
 class Upstream:
     """The published input pipeline of a workload.
 
-    order: its own, by name; orders: others that fit it. exactly_once, order_known: as in the table of policies.
+    order: its own, by name; orders: all that fit it. exactly_once, order_known: as in the table of policies.
     with_one_file: the order that any other comes to where a rank has a single file; None: it makes no difference.
     defects: what shapes its input and is reproduced here, one sentence each; every report tells them.
     """

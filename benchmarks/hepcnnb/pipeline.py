@@ -131,8 +131,8 @@ def _permuted(stored: Arrays, rows: Ids, cost: Cost) -> Arrays:
 
 
 UPSTREAM = Upstream(
-    order="hepcnnb-file-shuffle",
-    orders=("hepcnnb-file-shuffle", "global-file-shuffle", "file-shuffle", "sequential"),
+    order="global-file-shuffle",
+    orders=("global-file-shuffle", "file-shuffle", "sequential"),
     exactly_once=True,
     order_known=True,
     source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/networks/binary_classifier_tf.py, class DataSet",

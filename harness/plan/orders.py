@@ -13,7 +13,7 @@ Global orders, node-shuffle and subset-shuffle have only one way to deal, and ig
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 
@@ -124,16 +124,6 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     return _part(shape, shape.samples_of(files)[0], 1, 0)
 
 
-def hepcnnb_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """global-file-shuffle; but where a rank has one file it keeps the first it got, whatever is dealt.
-
-    (HEPCNNB reads a new file only if its list is longer than one, so that at 1024 ranks, with a file each, its global
-    shuffle reads nothing; source as in `file_shuffle`.)
-    """
-    kept = len(deals.sliced(shape, shape.ranks, rank)) == 1
-    return (file_shuffle if kept else global_file_shuffle)(replace(shape, shard="rank"), rank, epoch, seed)
-
-
 # ---- what they are made of
 
 
@@ -216,7 +206,6 @@ ORDERS: dict[str, Order] = {
     "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices),
     "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation),
     "buffered-shuffle": _buffered(None),
-    "hepcnnb-file-shuffle": Order("hepcnnb-file-shuffle", hepcnnb_file_shuffle, deals.by_permutation),
     "overlapping-shuffle": Order("overlapping-shuffle", overlapping_shuffle, deals.by_draws, exactly_once=False),
     "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes),
     "subset-shuffle": _subset(None),

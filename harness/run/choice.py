@@ -35,9 +35,8 @@ def policy(name: str, workload: Workload) -> Policy:
     if own is None:
         raise UsageError(f"Workload '{workload.name}' has no published pipeline. Choose another --reader.")
     order = axes.get("order", own.order)
-    known = (own.order, *own.orders)
-    if order not in known and order.partition("(")[0] not in known:  # with a buffer of another size
+    if order not in own.orders and order.partition("(")[0] not in own.orders:  # with a buffer of another size
         raise UsageError(
-            f"The published pipeline of {workload.name} has no order '{order}'. Its orders: {', '.join(known)}."
+            f"The published pipeline of {workload.name} has no order '{order}'. Its orders: {', '.join(own.orders)}."
         )
     return replace(policies.resolve(reader, **axes, own_order=own.order), order_known=own.order_known)

@@ -20,6 +20,7 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.run.choice import executed, policy
 from dlio_bench.harness.run.consumer import damaged
 
 VARIANTS = [
@@ -218,8 +219,9 @@ class TestOrders:
 
     @pytest.mark.parametrize(("files", "loaded"), [(2, [1, 0, 0]), (4, [2, 2, 2])])
     def test_hepcnnb_with_a_file_a_rank_reads_it_once(self, tmp_path: Path, files: int, loaded: list[int]) -> None:
-        order, shape = find_order("hepcnnb-file-shuffle"), Shape(64 * files, 2, 16, bounds=np.arange(files + 1) * 64)
-        plan = [(epoch, ids) for epoch in range(3) for ids in order(shape, 1, epoch, 5)]
+        shape = Shape(64 * files, 2, 16, bounds=np.arange(files + 1) * 64)
+        order = find_order(executed(policy("upstream", WORKLOADS["hepcnnb"]), WORKLOADS["hepcnnb"], shape).order)
+        plan = [(epoch, ids) for epoch in range(3) for ids in order(shape, 1, epoch, 6)]
         assert TestHepcnnb().loads(tmp_path, plan, files) == loaded
         if files == 4:  # which files these are changes
             drawn = [{int(ids[0]) // 64 for other, ids in plan if other == epoch} for epoch in range(3)]
