@@ -109,16 +109,21 @@ class _Work:
             worker.start()
         for step, batch in enumerate(self._plan):
             slot = self._await(step, tally)
-            yield Batch(batch.ids, (Block(self._slots[slot][: batch.bytes], batch.starts),))
+            data = self._slots[0][:0] if slot is None else self._slots[slot][: batch.bytes]
+            yield Batch(batch.ids, (Block(data, batch.starts),))
             last, began = began, time.perf_counter()
             with self._lock:
-                self._free.append(slot)
+                if slot is not None:
+                    self._free.append(slot)
                 self._quick = began - last < QUICK_SECONDS
                 if len(self._free) >= self._wake_at and not self._quick:
                     self._room.notify_all()
 
-    def _await(self, step: int, tally: Tally) -> int:
-        """The slot of a step, when all its chunks are in. The trainer reads those that no thread has taken yet."""
+    def _await(self, step: int, tally: Tally) -> int | None:
+        """The slot of a step, when all its chunks are in; None for a batch of no bytes.
+
+        The trainer reads those that no thread has taken yet.
+        """
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
@@ -127,7 +132,7 @@ class _Work:
                 if not self._missing[step]:
                     if error := self._errors.get(step):
                         raise error
-                    return self._taken.pop(step, 0)
+                    return self._taken.pop(step, None)
                 chunk = self._pick()
             self._fetch(chunk, tally)
             with self._lock:

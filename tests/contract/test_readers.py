@@ -176,6 +176,13 @@ class ReaderContract:
         with self.make(dataset, world).session([], Tally()) as batches:
             assert list(batches) == []
 
+    def test_a_batch_of_nothing_is_delivered_between_others(self, dataset: Dataset, world: Comm) -> None:
+        none = np.zeros(0, dtype=np.int64)
+        steps = [np.arange(3), none, np.arange(3, 6), none, none, np.arange(6, 9), np.arange(9, 12)]
+        plan = planned(self.form(dataset), [(0, steps)])
+        most = max(world.allgather(largest(plan)))
+        self.deliver(self.make(dataset, world, staging=2 * most, batch_bytes=most), plan)
+
     def test_the_bytes_recorded_are_the_bytes_asked(self, dataset: Dataset, world: Comm) -> None:
         tally, plan = Tally(), self.epochs(dataset, world.size, world.rank)
         reader = self.make(dataset, world)
