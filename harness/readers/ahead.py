@@ -78,9 +78,9 @@ class Ahead:
 class _Work:
     """The plan cut into chunks, and the state that threads and trainer share under one lock.
 
-    Chunks are taken in plan order, so that all threads work for the batch that is needed first. Of the free slots the
-    one that was given back last is filled next: while storage is the slower side, the same few slots go round, and
-    they stay in the processor's cache.
+    Chunks are taken in plan order, so that all threads work for the batch that is needed first; until the very first is
+    there, they leave the storage to it. Of the free slots the one that was given back last is filled next: while
+    storage is the slower side, the same few slots go round, and they stay in the processor's cache.
     """
 
     def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: ExtentReader) -> None:
@@ -109,16 +109,21 @@ class _Work:
             worker.start()
         for step, batch in enumerate(self._plan):
             slot = self._await(step, tally)
-            yield Batch(batch.ids, (Block(self._slots[slot][: batch.bytes], batch.starts),))
+            data = self._slots[0][:0] if slot is None else self._slots[slot][: batch.bytes]
+            yield Batch(batch.ids, (Block(data, batch.starts),))
             last, began = began, time.perf_counter()
             with self._lock:
-                self._free.append(slot)
+                if slot is not None:
+                    self._free.append(slot)
                 self._quick = began - last < QUICK_SECONDS
                 if len(self._free) >= self._wake_at and not self._quick:
                     self._room.notify_all()
 
-    def _await(self, step: int, tally: Tally) -> int:
-        """The slot of a step, when all its chunks are in. The trainer reads those that no thread has taken yet."""
+    def _await(self, step: int, tally: Tally) -> int | None:
+        """The slot of a step, when all its chunks are in; None for a batch of no bytes.
+
+        The trainer reads those that no thread has taken yet.
+        """
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
@@ -127,11 +132,11 @@ class _Work:
                 if not self._missing[step]:
                     if error := self._errors.get(step):
                         raise error
-                    return self._taken.pop(step, 0)
+                    return self._taken.pop(step, None)
                 chunk = self._pick()
             self._fetch(chunk, tally)
             with self._lock:
-                self._missing[step] -= 1
+                self._finish(step)
 
     def _mine(self, step: int) -> bool:
         """Whether the next chunk belongs to this step."""
@@ -161,17 +166,30 @@ class _Work:
     def _take(self, done: int = -1, error: BaseException | None = None) -> int:
         """Give account of a chunk of step `done`, and get the next chunk to be read, or -1 to end."""
         with self._lock:
+            if error is not None:
+                self._errors.setdefault(done, error)
             if done >= 0:
-                self._missing[done] -= 1
-                if error is not None:
-                    self._errors.setdefault(done, error)
-                if not self._missing[done] and done == self._awaited:
-                    self._ready.notify()
+                self._finish(done)
             while not self._stopped and self._next < len(self._steps):
-                if not self._quick and (self._free or self._steps[self._next] in self._taken):
+                if self._may_take(self._steps[self._next]):
                     return self._pick()
                 self._room.wait()
             return -1
+
+    def _may_take(self, step: int) -> bool:
+        """Whether a thread may begin with the next chunk, which belongs to `step`."""
+        first = self._steps[0]
+        there = step in self._taken or (self._free and (step == first or not self._missing[first]))
+        return bool(there) and not self._quick
+
+    def _finish(self, step: int) -> None:
+        """One chunk of a step is in memory, or failed."""
+        self._missing[step] -= 1
+        if not self._missing[step]:
+            if step == self._awaited:
+                self._ready.notify()
+            if step == self._steps[0]:
+                self._room.notify_all()
 
     def _pick(self) -> int:
         """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""

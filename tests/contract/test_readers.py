@@ -176,6 +176,13 @@ class ReaderContract:
         with self.make(dataset, world).session([], Tally()) as batches:
             assert list(batches) == []
 
+    def test_a_batch_of_nothing_is_delivered_between_others(self, dataset: Dataset, world: Comm) -> None:
+        none = np.zeros(0, dtype=np.int64)
+        steps = [np.arange(3), none, np.arange(3, 6), none, none, np.arange(6, 9), np.arange(9, 12)]
+        plan = planned(self.form(dataset), [(0, steps)])
+        most = max(world.allgather(largest(plan)))
+        self.deliver(self.make(dataset, world, staging=2 * most, batch_bytes=most), plan)
+
     def test_the_bytes_recorded_are_the_bytes_asked(self, dataset: Dataset, world: Comm) -> None:
         tally, plan = Tally(), self.epochs(dataset, world.size, world.rank)
         reader = self.make(dataset, world)
@@ -326,3 +333,31 @@ class TestPrefetch(ReaderContract):
             assert readers()
         ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:3]]
         assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)
+
+    def test_the_first_batch_has_the_storage_to_itself(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plan = self.epochs(dataset, 1, 0, epochs=1)
+        real, go, early = os.preadv, threading.Event(), []
+        files, offsets, stored, _ = dataset.locate(plan[0].ids, view(dataset))
+        first = {
+            (str(dataset.path(int(file))), offset)
+            for file, row, sizes in zip(files, offsets, stored, strict=True)
+            for at, size in zip(row.tolist(), sizes.tolist(), strict=True)
+            for offset in range(at, at + size)
+        }
+
+        def held(handle: int, buffers: Any, offset: int) -> int:
+            if (str(Path(f"/proc/self/fd/{handle}").readlink()), offset) in first:
+                go.wait(5)
+            elif not go.is_set():
+                early.append(offset)
+            return real(handle, buffers, offset)
+
+        monkeypatch.setattr(os, "preadv", held)
+        release = threading.Timer(0.1, go.set)
+        with self.make(dataset, world).session(plan, Tally()) as batches:
+            release.start()
+            assert len(list(batches)) == len(plan)
+        release.join()
+        assert early == []
