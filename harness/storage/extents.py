@@ -199,19 +199,24 @@ class ExtentReader:
         try:
             self._application.apply(sample, parts, out)
         except DataError as error:
-            raise DataError(f"{self._path(file)}, sample {sample}: {error} {DAMAGED}") from error
+            raise DataError(f"{self._name(file)}, sample {sample}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
     def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
         for name, one, wanted in zip(self._fields, found, expected, strict=True):
             if one != wanted:
                 raise DataError(
-                    f"{self._path(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated with "
+                    f"{self._name(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated with "
                     f"{wanted:08x}. {DAMAGED}"
                 )
 
     def _path(self, file: int) -> Path:
         return self._staged.get(file) or self._dataset.path(file)
+
+    def _name(self, file: int) -> str:
+        """A file for people: of a copy, where it came from too."""
+        path, copy = self._dataset.path(file), self._staged.get(file)
+        return str(path) if copy is None else f"{path} (its copy {copy})"
 
     def _memory(self, name: str, length: int) -> memoryview:
         """`length` bytes of this thread's own, used again and again."""
@@ -227,7 +232,7 @@ class ExtentReader:
         try:
             self._uncode(code, out)
         except DataError as error:
-            raise DataError(f"{self._path(file)}: {error} {DAMAGED}") from error
+            raise DataError(f"{self._name(file)}: {error} {DAMAGED}") from error
         cost.decode_seconds += time.perf_counter() - started
 
     def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:
@@ -255,7 +260,7 @@ class ExtentReader:
                     raise self._unread(file, offset, error) from error
                 if count == 0:
                     raise DataError(
-                        f"{self._path(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"
+                        f"{self._name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"
                     )
                 left, offset = left[count:], offset + count
 
@@ -267,6 +272,6 @@ class ExtentReader:
 
     def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
         return EnvironmentFailure(
-            f"{self._path(file)} cannot be read at byte {offset}: {error.strerror}. "
+            f"{self._name(file)} cannot be read at byte {offset}: {error.strerror}. "
             "Look at the file system and its logs; then run again."
         )

@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = ["tests/contract/test_comm.py", "tests/contract/test_staging_job.py", "tests/contract/test_readers.py"]
+SUITES = [f"tests/contract/test_{suite}.py" for suite in ("comm", "readers", "staged", "staging_job")]
 ROOT = Path(__file__).parents[2]
 
 
