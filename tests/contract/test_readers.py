@@ -23,7 +23,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm, connect
-from dlio_bench.harness.plan.orders import ORDERS, Shape, every_sample_once
+from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
@@ -121,8 +121,9 @@ class ReaderContract:
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
-        shape = Shape(dataset.samples, ranks, BATCH)
-        order = ORDERS[self.row.order]
+        bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
+        shape = Shape(dataset.samples, ranks, BATCH, bounds=bounds)
+        order = find_order(self.row.order)
         return planned(self.form(dataset), [(e, list(order(shape, rank, e, 5))) for e in range(epochs)])
 
     def everything(self, dataset: Dataset, ranks: int = 1, rank: int = 0) -> list[Planned]:

@@ -1,0 +1,96 @@
+"""The suite of readers on tf.data and on every published pipeline."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.run.choice import policy
+from tests.contract import test_readers
+from tests.contract.test_readers import ReaderContract
+
+# a fixture belongs to the module that has its name
+world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
+
+
+class PipelineContract(ReaderContract):
+    """Subclasses name the workload too. TensorFlow and HDF5 read files by themselves, past os.preadv."""
+
+    policy = "upstream"
+    workload: str
+    files = 4  # one a rank at least
+    harms = ("missing", "empty", "truncated")
+    checks_crc = False
+    started: ClassVar[Pipeline | None] = None
+
+    @property
+    def row(self) -> Policy:
+        return policy(self.policy, find_workload(self.workload))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def dataset(cls, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
+        folder = tmp_path_factory.mktemp(cls.workload)
+        if world.rank == 0:
+            workload = find_workload(cls.workload)
+            layout = workload.variants[workload.default_variant](True, RANDOM)
+            generate(layout, cls.files, folder, seed=3, workers=1)
+        return open_dataset(Path(world.allgather(str(folder))[0]))
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _started(cls) -> Iterator[None]:
+        upstream = find_workload(cls.workload).upstream
+        assert upstream is not None
+        cls.started = upstream.start()
+        yield
+        cls.started.close()
+
+    def pipeline(self, dataset: Dataset) -> Pipeline | None:
+        return self.started
+
+
+class TestHepcnnb(PipelineContract):
+    workload = "hepcnnb"
+
+
+class TestCdb(PipelineContract):
+    workload, files = "cdb", 30
+
+
+class TestCosmoFlow(PipelineContract):
+    workload, files = "cosmoflow", 30
+
+
+class TestImageNet(PipelineContract):
+    workload = "imagenet"
+
+
+class TfDataContract(PipelineContract):
+    policy = "tfdata"
+    harms = ("missing", "empty", "truncated", "flipped")
+    checks_crc = True
+
+
+class TestTfDataHepcnnb(TfDataContract):
+    workload = "hepcnnb"
+
+
+class TestTfDataCdb(TfDataContract):
+    workload, files = "cdb", 30
+
+
+class TestTfDataCosmoFlow(TfDataContract):
+    workload, files = "cosmoflow", 30
+
+
+class TestTfDataImageNet(TfDataContract):
+    workload = "imagenet"
