@@ -8,12 +8,9 @@ Shard and shuffle concern file names alone, and a name is a sample. The plan has
 map keeps the order of its input: so the same files are read in an order of the same kind, and it is known beforehand.
 """
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +26,7 @@ from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
 
+
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
 START_SECONDS = 0.1
@@ -40,6 +38,10 @@ class Processes:
 
     def __init__(self) -> None:
         """Start the processes, from a server that has loaded h5py and was forked off before MPI was there."""
+        # late: naming a workload must not cost them
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([_WORKER])
         before = set(multiprocessing.active_children())
@@ -143,6 +145,8 @@ class Processes:
 
     def _apply(self, path: str, scale: Normal) -> Any:
         """Read one file in one of the processes."""
+        from concurrent.futures.process import BrokenProcessPool
+
         assert self._pool is not None
         try:
             return self._pool.submit(self._read, path, scale).result()

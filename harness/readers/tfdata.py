@@ -140,7 +140,7 @@ class TfData:
                 [(epoch, ids)],
                 files=FILE_BUFFER if self._buffer else 0,
                 cycle=self._threads,
-                calls=self._threads,
+                calls=auto,
                 items=self._buffer,
                 buffer=READ_BYTES,
             )
