@@ -26,10 +26,10 @@ from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
 
-
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
 START_SECONDS = 0.1
+_MEMORY = "The kernel ends processes when memory runs out (see dmesg); fewer ranks need less."
 _WORKER = "dlio_bench.benchmarks.cdb.worker"
 
 
@@ -41,6 +41,7 @@ class Processes:
         # late: naming a workload must not cost them
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
 
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([_WORKER])
@@ -53,11 +54,16 @@ class Processes:
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
             PROCESSES, mp_context=context, initializer=worker.prepare
         )
-        # a call starts a process when all others are busy
-        for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
-            call.result()
         try:
+            # a call starts a process when all others are busy
+            for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
+                call.result()
             tensors.tensorflow()  # before anything is timed
+        except BrokenProcessPool as error:
+            self.close()
+            raise EnvironmentFailure(
+                f"The {PROCESSES} reading processes of the pipeline do not start. {_MEMORY}"
+            ) from error
         except BenchError:
             self.close()
             raise
@@ -151,10 +157,7 @@ class Processes:
         try:
             return self._pool.submit(self._read, path, scale).result()
         except BrokenProcessPool as error:
-            raise EnvironmentFailure(
-                "A reading process of the pipeline is gone. The kernel ends processes when memory runs out (see "
-                "dmesg); fewer ranks need less."
-            ) from error
+            raise EnvironmentFailure(f"A reading process of the pipeline is gone. {_MEMORY}") from error
 
 
 UPSTREAM = Upstream(
