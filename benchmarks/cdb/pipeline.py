@@ -8,12 +8,9 @@ Shard and shuffle concern file names alone, and a name is a sample. The plan has
 map keeps the order of its input: so the same files are read in an order of the same kind, and it is known beforehand.
 """
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +29,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
 START_SECONDS = 0.1
+_MEMORY = "The kernel ends processes when memory runs out (see dmesg); fewer ranks need less."
 _WORKER = "dlio_bench.benchmarks.cdb.worker"
 
 
@@ -40,6 +38,11 @@ class Processes:
 
     def __init__(self) -> None:
         """Start the processes, from a server that has loaded h5py and was forked off before MPI was there."""
+        # late: naming a workload must not cost them
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([_WORKER])
         before = set(multiprocessing.active_children())
@@ -51,11 +54,16 @@ class Processes:
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
             PROCESSES, mp_context=context, initializer=worker.prepare
         )
-        # a call starts a process when all others are busy
-        for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
-            call.result()
         try:
+            # a call starts a process when all others are busy
+            for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
+                call.result()
             tensors.tensorflow()  # before anything is timed
+        except BrokenProcessPool as error:
+            self.close()
+            raise EnvironmentFailure(
+                f"The {PROCESSES} reading processes of the pipeline do not start. {_MEMORY}"
+            ) from error
         except BenchError:
             self.close()
             raise
@@ -143,14 +151,13 @@ class Processes:
 
     def _apply(self, path: str, scale: Normal) -> Any:
         """Read one file in one of the processes."""
+        from concurrent.futures.process import BrokenProcessPool
+
         assert self._pool is not None
         try:
             return self._pool.submit(self._read, path, scale).result()
         except BrokenProcessPool as error:
-            raise EnvironmentFailure(
-                "A reading process of the pipeline is gone. The kernel ends processes when memory runs out (see "
-                "dmesg); fewer ranks need less."
-            ) from error
+            raise EnvironmentFailure(f"A reading process of the pipeline is gone. {_MEMORY}") from error
 
 
 UPSTREAM = Upstream(

@@ -103,16 +103,16 @@ class TfData:
             for epoch, ids in stretch.epochs:  # they must not mix
                 one = self._epoch(epoch, ids)
                 found = one if found is None else found.concatenate(one)
+            # in order from here on: a batch that overtakes another could leave its epoch
             size = stretch.size
+            parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
             if form.decode is not None:
-                found = found.map(tensors.plain(self._decoded(call)), num_parallel_calls=auto).batch(size)
+                found = found.map(tensors.plain(self._decoded(call)), **parallel).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
-                found = found.map(tensors.plain(_alone(tf)), num_parallel_calls=auto)
+                found = found.map(tensors.plain(_alone(tf)), **parallel)
             else:
-                found = found.batch(size, num_parallel_calls=auto).map(
-                    tensors.plain(_joined(tf, even=form.dataset.manifest.fields[0].shape[0] > 0)),
-                    num_parallel_calls=auto,
-                )
+                even = form.dataset.manifest.fields[0].shape[0] > 0
+                found = found.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
             return found.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
@@ -140,7 +140,7 @@ class TfData:
                 [(epoch, ids)],
                 files=FILE_BUFFER if self._buffer else 0,
                 cycle=self._threads,
-                calls=self._threads,
+                calls=auto,
                 items=self._buffer,
                 buffer=READ_BYTES,
             )
