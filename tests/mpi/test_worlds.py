@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = [f"tests/contract/test_{suite}.py" for suite in ("comm", "readers", "staged", "staging_job")]
+SUITES = [f"tests/contract/test_{suite}.py" for suite in ("comm", "readers", "staged", "staging_job", "pipelines")]
 ROOT = Path(__file__).parents[2]
 
 
