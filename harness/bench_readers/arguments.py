@@ -30,6 +30,9 @@ def add_bench_readers(commands: Commands) -> None:
         metavar="DIR",
         help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
     )
+    own.add_argument(
+        "--threads", type=int, metavar="T", help="reading threads a rank (default: as `run`, by the cores)"
+    )
     own.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
     own.add_argument("--json", action="store_true", help="print JSON")
 
@@ -39,5 +42,14 @@ def run_bench_readers(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.bench_readers.command import Options, bench_readers
 
     return bench_readers(
-        Options(tuple(asked.workloads), asked.ranks, asked.trials, asked.size, asked.cache_dir, asked.tiny, asked.json)
+        Options(
+            tuple(asked.workloads),
+            asked.ranks,
+            asked.trials,
+            asked.size,
+            asked.cache_dir,
+            asked.tiny,
+            asked.json,
+            asked.threads,
+        )
     )

@@ -19,12 +19,11 @@ from dlio_bench.harness.bench_readers.rank import measure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.run.data import SEED, cache_folder
-from dlio_bench.harness.run.jobs import MOST_THREADS, STAGING_BYTES
+from dlio_bench.harness.run.jobs import STAGING_BYTES, reading_threads
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.sizing import cut
 from dlio_bench.units import format_bytes
@@ -46,6 +45,7 @@ class Options:
     cache_dir: Path | None
     tiny: bool
     json: bool
+    threads: int | None = None  # as `run`, by the cores
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         code_digest=code_digest(),
         contenders=tuple(dict.fromkeys(who for one in expected for who in (one.ours, *one.yardsticks))),
         ranks=options.ranks,
-        threads=max(1, min(MOST_THREADS, 2 * usable_cores() // options.ranks)),
+        threads=options.threads or reading_threads(options.ranks),
         staging_bytes=max(STAGING_BYTES, 3 * largest),
         batch=chosen.batch,
         trials=options.trials,

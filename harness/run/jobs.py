@@ -81,15 +81,17 @@ def node_memory(options: Options, job: Job) -> int:
     return options.memory_per_node or (own // job.nodes if job.virtual else own)
 
 
-def _threads(options: Options, ranks_on_host: int) -> int:
+def reading_threads(ranks_on_host: int) -> int:
     """Reading threads a rank: two for each core it has to itself, so that one can wait while another computes.
 
-    More than the cores can run would only delay the trainers that share them. Threads that an emulated file system
-    keeps waiting need no core.
+    More than the cores can run would only delay the trainers that share them.
     """
-    if options.emulate_pfs is not None:
-        return MOST_THREADS
     return max(1, min(MOST_THREADS, 2 * usable_cores() // ranks_on_host))
+
+
+def _threads(options: Options, ranks_on_host: int) -> int:
+    """Threads that an emulated file system keeps waiting need no core."""
+    return MOST_THREADS if options.emulate_pfs is not None else reading_threads(ranks_on_host)
 
 
 def _require_memory(options: Options, job: Job) -> None:
