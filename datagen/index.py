@@ -18,6 +18,7 @@ from dlio_bench.errors import DataError, UsageError
 INDEXED = "indexed"  # stands for the fill and the digest of what was asked for: nobody asked, the files were there
 _ENDINGS = {
     "hdf5": (".h5", ".hdf5"),
+    "hdf5-filtered": (".h5", ".hdf5"),
     "tfrecord": (".tfrecord", ".tfrecords", ""),  # ImageNet's shards end in "-of-01024"
     "tfrecord-gzip": (".tfrecord", ".tfrecords", ".gz"),
     "raw": (".jpeg", ".jpg"),
@@ -55,7 +56,10 @@ def examine(folder: Path, container: str, fields: Sequence[Field], name: str) ->
     path = folder / name
     try:
         size = path.stat().st_size
-        read = _unpacked if CONTAINERS[container].decode is not None else _plain
+        if CONTAINERS[container].library is not None:
+            read = _through_library
+        else:
+            read = _unpacked if CONTAINERS[container].decode is not None else _plain
         return Indexed(name, size, read(path, container, fields))
     except DataError as error:
         return Indexed(name, 0, None, str(error))
@@ -133,6 +137,27 @@ def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
     finally:
         os.close(handle)
     return Written(np.concatenate([found, found[:, :, 1:]], axis=2), checksums)
+
+
+def _through_library(path: Path, container: str, fields: Sequence[Field]) -> Written:
+    locate, library = CONTAINERS[container].locate, CONTAINERS[container].library
+    assert locate is not None
+    assert library is not None
+    found = locate(path, fields)
+    if not len(found):
+        raise DataError(f"{path} holds no sample.")
+    checksums = np.empty(found.shape[:2], dtype=np.uint32)
+    lengths = [_length(field) for field in fields]
+    opened = library(path)
+    try:
+        for row, column in np.ndindex(checksums.shape):
+            content = bytearray(lengths[column])
+            opened.fetch(fields[column].name, int(found[row, column, 0]), memoryview(content))
+            checksums[row, column] = crc32c(content)
+    finally:
+        opened.close()
+    delivered = np.broadcast_to(np.array(lengths, dtype=np.int64)[None, :, None], (*found.shape[:2], 1))
+    return Written(np.concatenate([found, delivered], axis=2), checksums)
 
 
 def _unpacked(path: Path, container: str, fields: Sequence[Field]) -> Written:

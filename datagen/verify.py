@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import Container
+from dlio_bench.datagen.formats.container import Container, Opened
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
 from dlio_bench.errors import DataError
@@ -107,6 +107,8 @@ def content_damage(path: Path, first: int, names: Sequence[str], written: Writte
 
     `first` is the id of the file's first sample, `names` are the fields in the order of `written`.
     """
+    if container.library is not None:
+        return _library_damage(container.library(path), path, first, names, written)
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for row, extents in enumerate(written.extents.tolist()):
@@ -123,6 +125,21 @@ def content_damage(path: Path, first: int, names: Sequence[str], written: Writte
                     return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
     finally:
         os.close(handle)
+    return None
+
+
+def _library_damage(opened: Opened, path: Path, first: int, names: Sequence[str], written: Written) -> str | None:
+    try:
+        for row, extents in enumerate(written.extents.tolist()):
+            for column, (place, _, delivered) in enumerate(extents):
+                content = bytearray(delivered)
+                opened.fetch(names[column], place, memoryview(content))
+                if crc32c(content) != written.checksums[row, column]:
+                    return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
+    except DataError as error:
+        return str(error)
+    finally:
+        opened.close()
     return None
 
 

@@ -5,7 +5,7 @@ HDF5 lays the file out and tells the offsets. h5py is imported on first use: nam
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,22 @@ def locate(path: Path, fields: Sequence[Field]) -> Extents:
     the field's own shape, of one sample; "name[k]" is part k of a dataset that is one sample. DataError, naming file
     and dataset, when one is absent, of another shape or dtype, or stored so that a plain read cannot find it.
     """
+    return _located(path, fields, _plainly)
+
+
+def locate_rows(path: Path, fields: Sequence[Field]) -> Extents:
+    """As `locate`, for files that only HDF5 can read: int64 [samples, fields, 2] = place, share of the stored bytes.
+
+    The place is the index along the dataset's first axis, or WHOLE.
+    """
+    return _located(path, fields, _by_row)
+
+
+def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
     try:
         with _h5py().File(path, "r", locking=False) as file:
-            datasets: dict[str, Any] = {}
-            file.visititems(lambda name, one: datasets.setdefault(name.rpartition("/")[2], one) and None)
-            columns = [_column(path, datasets, field) for field in fields]
+            datasets = _datasets(file)
+            columns = [_column(path, datasets, field, lay) for field in fields]
     except (OSError, RuntimeError) as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
     counts = {len(column) for column in columns}
@@ -117,8 +128,66 @@ def locate(path: Path, fields: Sequence[Field]) -> Extents:
     return np.stack(columns, axis=1)
 
 
-def _column(path: Path, datasets: Mapping[str, Any], field: Field) -> Extents:
-    """Offset and bytes of one field in every sample: int64 [samples, 2]."""
+def _datasets(file: Any) -> dict[str, Any]:
+    """Everything in a file by its name without its groups."""
+    found: dict[str, Any] = {}
+    file.visititems(lambda name, one: found.setdefault(name.rpartition("/")[2], one) and None)
+    return found
+
+
+WHOLE = -1  # a dataset that is one sample
+
+# (file, name and dataset, first row or WHOLE, rows, bytes of a row) -> int64 [rows, 2]
+Lay = Callable[[Path, str, Any, int, int, int], Extents]
+
+
+def _plainly(path: Path, name: str, dataset: Any, first: int, rows: int, length: int) -> Extents:
+    """Bytes of the file."""
+    offsets = _start(path, name, dataset) + (max(first, 0) + np.arange(rows, dtype=np.int64)) * length
+    return np.stack([offsets, np.full_like(offsets, length)], axis=1)
+
+
+def _by_row(path: Path, name: str, dataset: Any, first: int, rows: int, length: int) -> Extents:
+    """Rows of the dataset, each with its share of what the file takes."""
+    del path, name
+    share = dataset.id.get_storage_size() * length // max(dataset.nbytes, 1)
+    places = first + np.arange(rows, dtype=np.int64)
+    return np.stack([places, np.full_like(places, share)], axis=1)
+
+
+class Filtered:
+    """A file whose samples HDF5 itself has to read, one field at a time; it lets one thread in at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = _h5py().File(path, "r", locking=False)
+            self._datasets = _datasets(self._file)
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
+
+    def fetch(self, field: str, place: int, out: memoryview) -> None:
+        """See Opened."""
+        name = field.partition("[")[0]
+        try:
+            dataset = self._datasets[name]
+            into = np.frombuffer(out, dtype=dataset.dtype)
+            if place == WHOLE:
+                dataset.read_direct(into.reshape(dataset.shape))
+            elif dataset.ndim == 1:
+                into[0] = dataset[place]
+            else:
+                dataset.read_direct(into.reshape(dataset.shape[1:]), np.s_[place])
+        except (OSError, KeyError, IndexError, ValueError, TypeError) as error:
+            raise DataError(f"{self._path}: '{field}' cannot be read through HDF5: {error}.") from error
+
+    def close(self) -> None:
+        """See Opened."""
+        self._file.close()
+
+
+def _column(path: Path, datasets: Mapping[str, Any], field: Field, lay: Lay) -> Extents:
+    """Place and bytes of one field in every sample: int64 [samples, 2]."""
     name, _, part = field.name.removesuffix("]").partition("[")
     dataset = datasets.get(name)
     if dataset is None or not hasattr(dataset, "dtype"):
@@ -126,15 +195,13 @@ def _column(path: Path, datasets: Mapping[str, Any], field: Field) -> Extents:
     if dataset.dtype != np.dtype(field.dtype):
         raise DataError(f"{path}: '{name}' holds {dataset.dtype.str} instead of {field.dtype}.")
     length = int(np.prod(field.shape, dtype=np.int64)) * dataset.dtype.itemsize
-    start = _start(path, name, dataset)
     inner = dataset.shape[1:]
     if part and inner == field.shape and int(part) < dataset.shape[0]:
-        return np.array([[start + int(part) * length, length]], dtype=np.int64)
+        return lay(path, name, dataset, int(part), 1, length)
     if not part and dataset.shape == field.shape:
-        return np.array([[start, length]], dtype=np.int64)
+        return lay(path, name, dataset, WHOLE, 1, length)
     if not part and dataset.ndim and inner == field.shape:
-        offsets = start + np.arange(dataset.shape[0], dtype=np.int64) * length
-        return np.stack([offsets, np.full_like(offsets, length)], axis=1)
+        return lay(path, name, dataset, 0, dataset.shape[0], length)
     raise DataError(f"{path}: '{name}' has the shape {dataset.shape}, and a sample of '{field.name}' is {field.shape}.")
 
 

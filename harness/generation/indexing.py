@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,10 +46,16 @@ def index_data(options: Options) -> int:
         raise UsageError(f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name.")
     found = list(_examined(folder.absolute(), layout, names))
     refused = [one for one in found if one.refusal]
+    if refused and layout.container == "hdf5":  # what plain reads cannot serve, HDF5 itself may
+        filtered = replace(layout, container="hdf5-filtered")
+        again = list(_examined(folder.absolute(), filtered, names))
+        if not any(one.refusal for one in again):
+            layout, found, refused = filtered, again, []
     result: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "workload": layout.workload,
         "variant": layout.variant,
+        "container": layout.container,
         "refused": [{"file": one.name, "problem": one.refusal} for one in refused],
     }
     if not refused:
@@ -120,6 +126,8 @@ def _render(found: dict[str, Any]) -> str:
         f"{format_bytes(size['stored_bytes']):>8} stored"
         for size in found["splits"]
     ]
+    if found["container"] == "hdf5-filtered":
+        lines.append("  compressed or filtered, or in many chunks: read through HDF5, slower than plain reads")
     lines += [f"  differs: {line}" for line in found["differences"]]
     if found["passed_over"]:
         lines.append(f"  {len(found['passed_over'])} other files were passed over, as {found['passed_over'][0]}")

@@ -18,7 +18,7 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
-from dlio_bench.harness.storage.files import DAMAGED, OpenFile, OpenFiles
+from dlio_bench.harness.storage.files import DAMAGED, Libraries, OpenFile, OpenFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
@@ -74,6 +74,7 @@ class ExtentReader:
         self._check = check
         self._staged = staged or {}
         self._uncode = CONTAINERS[dataset.manifest.container].decode
+        self._library = Libraries(CONTAINERS[dataset.manifest.container].library)
         self._of_one = dataset.samples == len(dataset.manifest.files)
         self._visits = 0  # samples that were read from files of one
         self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES)
@@ -106,7 +107,7 @@ class ExtentReader:
         samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
         self._files.jumps = self._jumps(ids, stored)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
-        if self._check or self._uncode is not None or self._application is not None:
+        if self._check or self._uncode is not None or self._application is not None or self._library.needed:
             rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
             return Work(of_chunk, samples, rows, None, checksums)
         calls, of_chunk = reads(samples, chunk_bytes)
@@ -130,6 +131,7 @@ class ExtentReader:
     def close(self) -> None:
         """Give all file handles back."""
         self._files.close()
+        self._library.close()
 
     def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
         """All calls of a chunk. Small samples make many of them, so that what is done for each is kept to the least."""
@@ -167,14 +169,26 @@ class ExtentReader:
         raw = out[start : start + whole] if self._application is None else self._memory("raw", whole)
         at, found = 0, []
         offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
-        for offset, length, size in zip(offsets, stored, sizes, strict=True):
-            found.append(self._field(opened, file, offset, length, raw[at : at + size], cost))
+        for name, offset, length, size in zip(self._fields, offsets, stored, sizes, strict=True):
+            out_of_it = raw[at : at + size]
+            if self._library.needed:
+                found.append(self._fetched(file, name, offset, length, out_of_it, cost))
+            else:
+                found.append(self._field(opened, file, offset, length, out_of_it, cost))
             at += size
         if work.checksums is not None:
             self._compare(file, int(samples.ids[row]), found, work.checksums[row].tolist())
         if self._application is not None:
             out = out[start : start + self._application.sample_bytes]
             self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
+
+    def _fetched(self, file: int, name: str, place: int, length: int, out: memoryview, cost: Cost) -> int:
+        """One field through the container's library; its CRC32C where that is asked for, else 0."""
+        started = time.perf_counter()
+        self._library.fetch(self._path(file), name, place, out)
+        self._count(file, length, cost)
+        cost.read_seconds += time.perf_counter() - started
+        return crc32c.crc32c(out) if self._check else 0
 
     def _field(self, opened: OpenFile, file: int, offset: int, length: int, out: memoryview, cost: Cost) -> int:
         """Read one field; its CRC32C where that is asked for, else 0."""

@@ -8,12 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
+from dlio_bench.datagen.formats.container import Opened
 from dlio_bench.errors import DataError, EnvironmentFailure
 
 DAMAGED = (
     "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
     "or restore the file."
 )
+
+
+LIBRARY_FILES = 16  # open at a time
 
 
 class OpenFile:
@@ -89,3 +93,34 @@ def _open(path: Path, *, jumps: bool) -> int:
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
     return handle
+
+
+class Libraries:
+    """Files that their container's library has open, the last few: it reads for one thread at a time."""
+
+    def __init__(self, library: Callable[[Path], Opened] | None) -> None:
+        self._open = library
+        self._files: OrderedDict[Path, Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def needed(self) -> bool:
+        """Whether samples can only be had through the library."""
+        return self._open is not None
+
+    def fetch(self, path: Path, field: str, place: int, out: memoryview) -> None:
+        """Fill `out` with one field of a sample. DataError naming the file."""
+        assert self._open is not None
+        with self._lock:
+            if path not in self._files:
+                self._files[path] = self._open(path)
+                if len(self._files) > LIBRARY_FILES:
+                    self._files.popitem(last=False)[1].close()
+            self._files.move_to_end(path)
+            self._files[path].fetch(field, place, out)
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].close()

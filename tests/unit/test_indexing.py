@@ -18,6 +18,11 @@ from dlio_bench.datagen.verify import Remake, damage, remakable, verify_files
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
 from dlio_bench.harness.generation.indexing import Options, index_data, split_names
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Tally, largest, planned
+from dlio_bench.harness.run.consumer import damaged
 
 h5py = pytest.importorskip("h5py")
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
@@ -79,8 +84,6 @@ def rewritten(path: Path, **how: Any) -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"compression": "gzip"}, "compressed or filtered"),
-        ({"chunks": (1, 48, 72)}, "16 chunks"),
         ({"dtype": "<f8"}, "holds <f8 instead of <f4"),
         ({"data": np.zeros((15, 48, 72), dtype="<f4")}, "and a sample of"),
     ],
@@ -97,6 +100,56 @@ def test_files_that_extents_cannot_serve_are_refused_by_name(
     assert victim.name in told
     assert says in told
     assert not (made.folder / NAME).exists()
+
+
+@pytest.mark.parametrize("how", [{"compression": "gzip", "shuffle": True}, {"chunks": (1, 48, 72)}])
+def test_compressed_and_chunked_files_are_served_through_hdf5(
+    how: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("cdb", "cori"), 6, tmp_path / "set", 1)
+    view = WORKLOADS["cdb"].view
+    right = made.checksums(np.arange(6), view)
+    rewritten(made.path(1), **how)
+    bare(made)
+    assert index_data(Options(made.folder, "cdb", None, True, False)) == 0
+    assert "read through HDF5" in capsys.readouterr().out
+    found = open_dataset(made.folder)
+    assert np.array_equal(np.sort(found.checksums(np.arange(6), view), axis=0), np.sort(right, axis=0))
+    assert verify_files(found) == []
+    for policy in ("naive", "prefetch", "tfdata"):
+        form = Form(found, view)
+        plan = planned(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
+        tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), check_crc=True)
+        reader = open_reader(find(policy), form, resources)
+        with reader.session(plan, tally) as batches:
+            assert [damaged(batch, form) for batch in batches] == [[]] * 4
+        assert {epoch: tally.of(epoch).requested for epoch in range(2)} == reader.asks(plan)
+        assert not any(str(made.folder) in link for link in open_files() if link.endswith(".h5"))
+    content = bytearray(found.path(1).read_bytes())
+    content[len(content) // 2] ^= 255
+    found.path(1).write_bytes(content)
+    [line] = verify_files(found)
+    assert found.path(1).name in line
+
+
+def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) -> None:
+    made = generate(tiny("hepcnnb", "224"), 2, tmp_path / "set", 1)
+    with h5py.File(made.path(0), "r+") as file:
+        values = file["data"][()]
+        del file["data"]
+        file.create_dataset("data", data=values, chunks=(16, *values.shape[1:]), compression="gzip")
+    bare(made)
+    assert index_data(Options(made.folder, "hepcnnb", None, True, True)) == 0
+    form = Form(open_dataset(made.folder), WORKLOADS["hepcnnb"].view)
+    plan = planned(form, [(0, [np.array([7, 63, 0])])])
+    with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
+        [batch] = batches
+        assert damaged(batch, form) == []
+        assert batch.sample(0)[: values[7].nbytes].tobytes() == values[7].tobytes()
+
+
+def open_files() -> list[str]:
+    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
 
 
 def twice(path: Path) -> None:
