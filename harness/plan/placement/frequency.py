@@ -1,0 +1,74 @@
+"""Placements by what a node will read: clairvoyant, and LBANN's dynamic store."""
+
+from collections.abc import Sequence
+from math import exp, floor, lgamma, log
+
+import numpy as np
+
+from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Integers, Keeps, Sizes, cut, from_file_system
+from dlio_bench.units import format_bytes
+
+
+def counted(own: Integers) -> tuple[Ids, Ids, Ids]:
+    """The distinct ids of an access sequence, how often each is read, and the position of its first access."""
+    ids, first, counts = np.unique(own, return_index=True, return_counts=True)
+    return ids.astype(np.int64, copy=False), counts.astype(np.int64), first.astype(np.int64)
+
+
+def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+    """What one node keeps by `clairvoyant`; it depends on this node's sequence alone."""
+    ids, counts, first = counted(own)
+    ranked = np.lexsort((first, -counts))  # frequent ones first; among equals what is needed first
+    tiers = []
+    for tier in cut(ranked, sizes[ids], capacities):  # cut() indexes sizes by what it cuts: positions in `ids`
+        tiers.append(ids[tier[np.argsort(first[tier], kind="stable")]])
+    return from_file_system(tiers)
+
+
+def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+    """Each node keeps what it reads most often over all epochs, fastest tier first (Dryden et al., SC'21, section 5.1).
+
+    Inside a tier samples are fetched in the order of their first access (rule 1 of Cao et al., SIGMETRICS'95). The
+    published text leaves ties open: here the sample that is needed first wins.
+    """
+    return [clairvoyant_node(node, sizes, capacities) for node in own]
+
+
+def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+    """Each node keeps in RAM the first samples / nodes that it reads, as it reads them (Jacobs et al., CLUSTER'19).
+
+    A sample that another node reads before is that node's (an epoch may leave out samples that do not fill a step).
+    DoesNotApplyError unless the RAM of all nodes holds the dataset: the data store has no other source.
+    """
+    nodes, samples = len(own), len(sizes)
+    if int(sizes.sum()) > nodes * capacities[0]:
+        raise DoesNotApplyError(
+            f"LBANN's data store keeps the whole dataset in RAM: {format_bytes(int(sizes.sum()))} on {nodes} nodes of "
+            f"{format_bytes(capacities[0])} each. Use more nodes or a larger RAM tier."
+        )
+    share = samples // nodes
+    empty = [np.empty(0, np.int64) for _ in capacities[1:]]
+    keeps = []
+    for node in own:
+        head = np.asarray(node[:share], np.int64)
+        _, first = np.unique(head, return_index=True)
+        keeps.append(from_file_system([head[np.sort(first)], *empty]))
+    return keeps
+
+
+def expected_above(samples: int, nodes: int, epochs: int, excess: float) -> float:
+    """Expected number of samples that one node reads more than (1 + excess) * epochs / nodes times.
+
+    A node reads a sample Binomial(epochs, 1 / nodes) times (SC'21, section 3.1). The inequality is strict: the printed
+    figures come out so, although the printed sum starts one term earlier where the bound is whole.
+    """
+    least = floor((1 + excess) * epochs / nodes + 1e-9) + 1
+    if nodes == 1:
+        return float(samples) if least <= epochs else 0.0
+    return samples * sum(_binomial(epochs, 1 / nodes, count) for count in range(least, epochs + 1))
+
+
+def _binomial(trials: int, p: float, hits: int) -> float:
+    choose = lgamma(trials + 1) - lgamma(hits + 1) - lgamma(trials - hits + 1)
+    return exp(choose + hits * log(p) + (trials - hits) * log(1 - p))
