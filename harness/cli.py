@@ -14,6 +14,7 @@ from types import FrameType
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation import arguments as generation
+from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     generation.add_verify(commands)
     generation.add_index(commands)
     generation.add_plan_data(commands)
+    simulator.add_simulate(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -202,6 +204,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": generation.run_verify,
     "index": generation.run_index,
     "plan-data": generation.run_plan_data,
+    "simulate": simulator.run_simulate,
     "list": _list,
     "doctor": _doctor,
 }

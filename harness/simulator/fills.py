@@ -1,7 +1,7 @@
 """When a tier holds what it keeps: the class prefetchers, each filling its tier from the start of the run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,17 @@ class Fill:
     keeps: Keeps
     starts: tuple[Floats, ...]
     done: tuple[Floats, ...]
-    bytes_pfs: float  # MB taken from the PFS
-    bytes_remote: float  # MB taken from other nodes
+    read_pfs: float  # MB taken from the PFS
+    read_remote: float  # MB taken from other nodes
 
     @property
     def end(self) -> float:
         """Seconds until the last tier is full."""
         return max((float(done.max()) for done in self.done if len(done)), default=0.0)
+
+    def at_once(self) -> "Fill":
+        """The same tiers as a run sees them that begins when they are full."""
+        return replace(self, done=tuple(np.zeros_like(done) for done in self.done))
 
 
 def round_robin(seconds: Floats, threads: int, clocks: Floats | None = None) -> tuple[Floats, Floats]:

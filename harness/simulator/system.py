@@ -94,7 +94,9 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(sorted(known))}")
     tables = reader.table(values, "tiers")
     if next(iter(tables), None) != STAGING or len(tables) < 2:
-        raise reader.fault("tiers", f"the first tier is [declared.tiers.{STAGING}], and at least one tier stands behind it")
+        raise reader.fault(
+            "tiers", f"the first tier is [declared.tiers.{STAGING}], and at least one tier stands behind it"
+        )
     compute = reader.number(values, "compute") if "compute" in values else None
     return System(
         name=str(values.get("name", where)),

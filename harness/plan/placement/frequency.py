@@ -16,23 +16,26 @@ def counted(own: Integers) -> tuple[Ids, Ids, Ids]:
     return ids.astype(np.int64, copy=False), counts.astype(np.int64), first.astype(np.int64)
 
 
-def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
-    """What one node keeps by `clairvoyant`; it depends on this node's sequence alone."""
+def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> Keeps:
+    """What one node keeps by `clairvoyant`; it depends on this node's sequence alone.
+
+    Among samples read equally often it takes them from `first_id` upwards, around the end of the dataset.
+    """
     ids, counts, first = counted(own)
-    ranked = np.lexsort((first, -counts))  # frequent ones first; among equals what is needed first
-    tiers = []
-    for tier in cut(ranked, sizes[ids], capacities):  # cut() indexes sizes by what it cuts: positions in `ids`
-        tiers.append(ids[tier[np.argsort(first[tier], kind="stable")]])
-    return from_file_system(tiers)
+    ranked = np.lexsort(((ids - first_id) % len(sizes), -counts))
+    tiers = cut(ranked, sizes[ids], capacities)  # positions in `ids`
+    return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])
 
 
 def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
     """Each node keeps what it reads most often over all epochs, fastest tier first (Dryden et al., SC'21, section 5.1).
 
     Inside a tier samples are fetched in the order of their first access (rule 1 of Cao et al., SIGMETRICS'95). The
-    published text leaves ties open: here the sample that is needed first wins.
+    published text leaves ties open. Here each node starts at its own share of the ids: nodes then keep different
+    samples, and early and late ones alike (preferring early ones makes the tier's threads late in the first epoch).
     """
-    return [clairvoyant_node(node, sizes, capacities) for node in own]
+    nodes, samples = len(own), len(sizes)
+    return [clairvoyant_node(sequence, sizes, capacities, node * samples // nodes) for node, sequence in enumerate(own)]
 
 
 def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
