@@ -38,9 +38,9 @@ class Node:
     ) -> None:
         self.number, self.behaviour, self.costs, self.clients, self.turn = number, behaviour, costs, clients, turn
         self.size = trace.size.tolist()
-        self.local_done = trace.local_done.tolist()
+        self.local_done: list[float] = trace.local_done.tolist()
         self.local_tier = trace.local_tier.tolist()
-        self.remote_done = [done.tolist() for done in trace.remote_done]
+        self.remote_done: list[list[float]] = [done.tolist() for done in trace.remote_done]
         self.ready: list[float] = []  # per access the threads have come to: when it is staged; INF, it was skipped
         self.from_pfs: list[bool] = []
         self.free = costs.staging  # MB of the staging buffer

@@ -81,7 +81,7 @@ def row(case: Case, name: str, outcome: Outcome, fills: Sequence[Fill], before: 
 
 
 def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], float]:
-    """Simulate all nodes: what the engine found, the fills of the tiers, and the seconds of those before the first step.
+    """Simulate all nodes: the engine's outcome, the fills of the tiers, and the seconds of those before the first step.
 
     DoesNotApplyError when the policy does not.
     """

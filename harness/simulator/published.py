@@ -1,7 +1,7 @@
 """The published simulator's own habits, which only `--pfs-clients published` has.
 
-They were observed from the tables printed in Boehringer's thesis (ETH, 2020) and on its slides, which they regenerate. None
-is a property of a policy or of a machine:
+They were observed from the tables printed in Boehringer's thesis (ETH, 2020) and on its slides, which they
+regenerate. None is a property of a policy or of a machine:
 
 * Nodes are simulated one after another within a step, and the readers of the PFS are counted by log: another node reads
   at a moment when its log has an entry at that moment or later. So the first node mostly reads alone, and the last one
@@ -9,10 +9,11 @@ is a property of a policy or of a machine:
 * A node has two logs: of consumption (reads on demand, and samples consumed that were staged from the PFS), and of
   fetches into the staging buffer. `clairvoyant` logs its first fetches into its tiers, too.
 * One counter deals the fetches of all nodes to their threads.
-* `clairvoyant` never keeps the last sample id. Its frequency order is cut by the staging buffer's size before the tiers'
-  sizes, and this first block is fetched before the others by the threads of the first tier. Which part of the tiers'
-  fetches counts as reading is inferred: with the first block's, the distances to the bound in all four scenarios (6.6,
-  0.27, 0.08 and 10.5 %) come out within 0.25 percentage points; with all of them, S3 and S4 come out 1 point too slow.
+* `clairvoyant` never keeps the last sample id. Its frequency order is cut by the staging buffer's size before the
+  tiers' sizes, and this first block is fetched before the others by the threads of the first tier. Which part of the
+  tiers' fetches counts as reading is inferred: with the first block's, the distances to the bound in all four
+  scenarios (6.6, 0.27, 0.08 and 10.5 %) come out within 0.25 percentage points; with all of them, S3 and S4 come out
+  1 point too slow.
 * The stall before the first step is the last node's, not the slowest one's.
 """
 

@@ -31,7 +31,8 @@ class Scenario:
         drawn = generator.normal(self.mean, self.deviation, self.samples)
         while len(negative := np.flatnonzero(drawn < 0)):
             drawn[negative] = generator.normal(self.mean, self.deviation, len(negative))
-        return np.rint(drawn * MB).astype(np.int64)
+        rounded: Sizes = np.rint(drawn * MB).astype(np.int64)
+        return rounded
 
 
 # Epochs are not printed: they follow from the numbers of steps on the axes of the thesis' figures 5.4 to 5.7.

@@ -43,7 +43,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class System:
-    """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, None where the workload says it."""
+    """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None."""
 
     name: str
     compute: float | None
@@ -88,7 +88,7 @@ def parse(document: Mapping[str, Any], where: str) -> System:
     if unknown := set(document) - {"declared", "measured"}:
         raise reader.fault(f"section '{sorted(unknown)[0]}'", "the sections are [declared] and [measured]")
     declared = reader.table(document, "declared")
-    values = _merged(declared, reader.table(document, "measured") if "measured" in document else {})
+    values = _merged(declared, {} if "measured" not in document else reader.table(document, "measured"))
     known = {"name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs", "tiers"}
     if unknown := set(values) - known:
         raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(sorted(known))}")
@@ -121,8 +121,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     for key, value in above.items():
         old = merged.get(key)
         # a measured table of rates replaces the declared one whole: points of two machines do not mix
-        nested = isinstance(value, Mapping) and isinstance(old, Mapping) and key not in ("pfs", "read", "write")
-        merged[key] = _merged(old, value) if nested else value
+        whole = key in ("pfs", "read", "write")
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and not whole:
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
     return merged
 
 
@@ -153,7 +156,7 @@ class _Reader:
 
     def rates(self, values: Mapping[str, Any], key: str) -> Rates:
         points = []
-        for clients, _ in (table := self.table(values, key)).items():
+        for clients in (table := self.table(values, key)):
             if not clients.isdecimal() or int(clients) < 1:
                 raise self.fault(f"{key}.{clients}", "the keys of a rate table are numbers of clients, from 1")
             points.append((int(clients), self.number(table, clients)))

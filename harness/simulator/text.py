@@ -13,13 +13,15 @@ def render(document: dict[str, Any]) -> str:
     """The JSON document of `simulate` as text, fastest first; what does not apply comes last, with its reason."""
     case, system = document["case"], document["system"]
     tiers = ", ".join(f"{name} {format_bytes(size)}" for name, size in system["tiers"].items())
-    lines = _wrapped(f"{case['title']}: {case['samples']} samples, {format_bytes(case['bytes'])}; {case['nodes']} nodes "
-                     f"of {case['batch']} samples a step, {case['epochs']} epochs, seed {case['seed']}")  # fmt: skip
+    lines = _wrapped(
+        f"{case['title']}: {case['samples']} samples, {format_bytes(case['bytes'])}; {case['nodes']} nodes of "
+        f"{case['batch']} samples a step, {case['epochs']} epochs, seed {case['seed']}"
+    )
     lines += _wrapped(f"System {system['name']}: {tiers}")
     if case["simulated_nodes"] < case["nodes"]:
         lines += _wrapped(
-            f"{case['simulated_nodes']} of {case['nodes']} nodes are simulated: the lower bound is exact, the other rows "
-            "are estimates, and bytes are scaled up."
+            f"{case['simulated_nodes']} of {case['nodes']} nodes are simulated: the lower bound is exact, the other "
+            "rows are estimates, and bytes are scaled up."
         )
     lines += ["", f"{'policy':<21}{'seconds':>12}{'over bound':>12}{'stall':>12}{'from the PFS':>14}"]
     done = [row for row in document["rows"] if row["seconds"] is not None]

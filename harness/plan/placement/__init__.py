@@ -1,1 +1,1 @@
-"""Placement: which samples a node keeps in which tier, and in which order it fetches them. Pure functions of the plan."""
+"""Placement: which samples a node keeps in which tier, and in which order: pure functions of the plan."""

@@ -6,8 +6,7 @@ from math import exp, floor, lgamma, log
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Integers, Keeps, Sizes, cut, from_file_system
-from dlio_bench.units import format_bytes
+from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes, cut, from_file_system, must_fit_in_ram
 
 
 def counted(own: Integers) -> tuple[Ids, Ids, Ids]:
@@ -45,11 +44,7 @@ def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[in
     DoesNotApplyError unless the RAM of all nodes holds the dataset: the data store has no other source.
     """
     nodes, samples = len(own), len(sizes)
-    if int(sizes.sum()) > nodes * capacities[0]:
-        raise DoesNotApplyError(
-            f"LBANN's data store keeps the whole dataset in RAM: {format_bytes(int(sizes.sum()))} on {nodes} nodes of "
-            f"{format_bytes(capacities[0])} each. Use more nodes or a larger RAM tier."
-        )
+    must_fit_in_ram("LBANN's data store", nodes, sizes, capacities)
     share = samples // nodes
     empty = [np.empty(0, np.int64) for _ in capacities[1:]]
     keeps = []

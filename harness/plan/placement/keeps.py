@@ -12,14 +12,15 @@ import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.units import format_bytes
 
-Integers = npt.NDArray[np.integer]
+Integers = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Sizes = npt.NDArray[np.int64]  # [samples], stored bytes
 Mask = npt.NDArray[np.bool_]
 
 
 class DoesNotApplyError(UsageError):
-    """The policy cannot work here: its tiers are too small for what it must keep. The message says which and by how much."""
+    """The policy cannot work here: its tiers are too small for what it must keep. The message says how."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,15 @@ def cut(ids: Integers, sizes: Sizes, capacities: Sequence[int]) -> list[Ids]:
         tiers.append(ids[first:last].astype(np.int64, copy=False))
         first = last
     return tiers
+
+
+def must_fit_in_ram(who: str, nodes: int, sizes: Sizes, capacities: Sequence[int]) -> None:
+    """DoesNotApplyError unless the RAM of all nodes holds the dataset (S <= N d_1, the published condition)."""
+    if int(sizes.sum()) > nodes * capacities[0]:
+        raise DoesNotApplyError(
+            f"{who} keeps the whole dataset in RAM: {format_bytes(int(sizes.sum()))} on {nodes} nodes of "
+            f"{format_bytes(capacities[0])} each. Use more nodes or a larger RAM tier."
+        )
 
 
 def holders(keeps: Sequence[Keeps], samples: int) -> npt.NDArray[np.int32]:
