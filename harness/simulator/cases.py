@@ -7,11 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.orders import permutation
+from dlio_bench.harness.plan.orders import Ids, permutation
 from dlio_bench.harness.plan.placement.keeps import Sizes
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import MB, Costs, costs
 from dlio_bench.harness.simulator.system import System
+
+
+def quick_permutation(samples: int, epoch: int, seed: int) -> Ids:
+    """orders.permutation in half its time: the sort need not be stable where no two words are equal, as is usual."""
+    words = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(samples)
+    order = np.argsort(words)
+    ordered = words[order]
+    return permutation(samples, epoch, seed) if (ordered[1:] == ordered[:-1]).any() else order
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Case:
     def epoch(self, number: int) -> npt.NDArray[np.int64]:
         """int64 [steps, nodes, batch]: what every node reads in epoch `number`, as orders.global_shuffle has it."""
         used = self.steps * self.nodes * self.batch
-        order = permutation(len(self.sizes), number, self.seed)[:used]
+        order = quick_permutation(len(self.sizes), number, self.seed)[:used]
         return order.reshape(self.steps, self.nodes, self.batch)
 
     @cached_property

@@ -43,6 +43,7 @@ class Node:
         self.remote_done: list[list[float]] = [done.tolist() for done in trace.remote_done]
         self.ready: list[float] = []  # per access the threads have come to: when it is staged; INF, it was skipped
         self.from_pfs: list[bool] = []
+        self.best_pfs = min(costs.pfs)
         self.free = costs.staging  # MB of the staging buffer
         self.clocks = [0.0] * costs.staging_threads
         self.stall = 0.0
@@ -127,7 +128,7 @@ class Node:
             for done, cost in zip(self.remote_done, self.costs.remote, strict=True):
                 if cost < best and done[access] <= now:
                     best, source = cost, len(self.costs.remote)
-        if pfs:
+        if pfs and best > self.best_pfs:  # else the count, which is slow, cannot matter
             gamma = self.clients.readers(self.number, now) if self.clients else self.costs.nodes
             if self.costs.pfs[gamma] < best:
                 best, source = self.costs.pfs[gamma], len(self.costs.remote) + 1

@@ -23,7 +23,8 @@ class Prediction:
 
     bytes: read from each tier, from other nodes and from the PFS, fills and double reads included, all nodes together.
     stall_seconds: how long a node waits for data, in the mean, fills before the first step included.
-    pfs_in_steps: some steps read the PFS, so that the time depends on how its readers are counted.
+    pfs_in_steps: more than a thousandth of what steps read comes from the PFS, so that the time depends on how its
+    readers are counted.
     """
 
     policy: str
@@ -76,7 +77,7 @@ def row(case: Case, name: str, outcome: Outcome, fills: Sequence[Fill], before: 
         stall_seconds=before + float(outcome.stalls.mean()),
         bytes={tier: round(megabytes * MB) for tier, megabytes in zip(names, read, strict=True)},
         over_bound=outcome.seconds / bound - 1,
-        pfs_in_steps=bool(outcome.read[:, -1].any()),
+        pfs_in_steps=bool(outcome.read[:, -1].sum() > 1e-3 * outcome.read.sum()),
     )
 
 

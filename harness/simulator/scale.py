@@ -3,7 +3,7 @@
 Epochs are streamed, two at a time: only the sampled nodes' accesses and the slowest node's compute of every step are
 kept. A step's end on all nodes is estimated from those (steps.Crowd). What other nodes hold is estimated, too: an
 unsampled node is taken to keep, and to have fetched by then, at each position of its own sequence what a sampled node
-does at that position of its own.
+does at that position of its own. Held against whole simulations of small jobs, the estimates are right to some percent.
 """
 
 from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ def first_holders(
 
     Epoch by epoch, a node is offered the samples of its own sequence that nobody holds yet, and takes them in order
     until its tiers (`capacities`, bytes) are full. So no sample has two holders, and one whose first reader is full
-    goes to the first later reader with room. `per_epoch` is the length of an epoch in each sequence; in an epoch no sample
-    has two readers.
+    goes to the first later reader with room. `per_epoch` is the length of an epoch in each sequence; in an epoch
+    no sample has two readers.
     """
     held = np.zeros(len(sizes), bool)
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in own]

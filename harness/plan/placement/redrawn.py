@@ -46,7 +46,7 @@ def opportunistic(keeps: Sequence[Keeps], node: int, count: int, seed: int) -> I
 
 
 def staged_draws(keeps: Sequence[Keeps], node: int, count: int, seed: int) -> Ids:
-    """Parallel staging's order: `count` draws, with replacement, from what the node keeps. DoesNotApplyError for nothing."""
+    """Parallel staging's order: `count` draws, with replacement, from what it keeps. DoesNotApplyError for nothing."""
     mine = _kept(keeps, node)
     return mine[_below(_words(seed, _STAGED, node, count), len(mine))]
 
