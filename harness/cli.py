@@ -18,6 +18,7 @@ from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
+from dlio_bench.harness.simulator import arguments as simulator
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     generation.add_plan_data(commands)
     ceiling.add_storage(commands)
     bench_readers.add_bench_readers(commands)
+    simulator.add_simulate(commands)
     listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
@@ -76,6 +78,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "plan-data": generation.run_plan_data,
     "storage": ceiling.run_storage,
     "bench-readers": bench_readers.run_bench_readers,
+    "simulate": simulator.run_simulate,
     "list": _list,
     "doctor": _doctor,
 }

@@ -1,0 +1,1 @@
+"""The simulator: a policy's row executed on the performance model instead of on files."""

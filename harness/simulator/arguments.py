@@ -1,0 +1,74 @@
+"""The options of `dlio-bench simulate`. Heavy imports wait until it runs."""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from dlio_bench.errors import UsageError
+from dlio_bench.units import parse_bytes
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+EXAMPLES = """\
+examples:
+  dlio-bench simulate --scenario S2
+  dlio-bench simulate --scenario S2 --pfs-clients published
+  dlio-bench simulate imagenet --nodes 64 --system mine.toml --policy clairvoyant,cooperative
+  dlio-bench simulate imagenet --nodes 16 --system sc21 --tiers staging=4GB,ram=10GB,disk=40GB
+"""
+
+
+def add_simulate(commands: Commands) -> None:
+    """`simulate`."""
+    own = commands.add_parser(
+        "simulate",
+        help="predict readers on the performance model, without running them",
+        description="Predict how long a job's input takes with each policy, on a machine that is described by a file.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    own.add_argument("workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)")
+    own.add_argument("--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k")
+    job = own.add_argument_group("the job")
+    job.add_argument("--nodes", type=int, metavar="N", help="nodes (default: the scenario's)")
+    job.add_argument("--epochs", type=int, metavar="E", help="epochs (default: the scenario's; 3 for a workload)")
+    job.add_argument("--seed", type=int, default=1, metavar="S", help="seed of orders and sizes (default 1)")
+    machine = own.add_argument_group("the machine")
+    machine.add_argument("--system", metavar="FILE", help="TOML description, or deck or sc21 (default: the scenario's)")
+    machine.add_argument(
+        "--tiers", type=_tiers, default={}, metavar="NAME=SIZE[,...]", help="other tier sizes, as ram=10GB,disk=40GB"
+    )
+    machine.add_argument(
+        "--pfs-clients",
+        choices=("worst", "published"),
+        default="worst",
+        help="readers that the parallel file system is shared by: all nodes (default), or as the published simulator "
+        "counted them",
+    )
+    own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
+    own.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_simulate(asked: argparse.Namespace) -> int:
+    """`simulate`."""
+    from dlio_bench.harness.simulator.command import Options, simulate
+
+    system = None if asked.system is None else Path(asked.system)
+    return simulate(
+        Options(
+            asked.workload, asked.scenario, asked.nodes, asked.epochs, asked.seed, system, asked.tiers,
+            asked.pfs_clients, asked.policy, asked.json,
+        )
+    )  # fmt: skip
+
+
+def _tiers(text: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = part.partition("=")
+        if not equals or not name.strip() or name.strip() in sizes:
+            raise UsageError(
+                f"--tiers '{text}': '{part}' is not a tier of its own with a size. Write ram=10GB,disk=40GB."
+            )
+        sizes[name.strip()] = parse_bytes(size)
+    return sizes

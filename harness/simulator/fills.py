@@ -1,0 +1,112 @@
+"""When a tier holds what it keeps: the class prefetchers, each filling its tier from the start of the run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.harness.plan.placement.keeps import Integers, Keeps
+from dlio_bench.harness.simulator.model import Costs
+
+Floats = npt.NDArray[np.float64]
+Tiers = npt.NDArray[np.int8]
+NEVER = np.inf
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One node's tiers being filled. starts[j], done[j]: seconds for each id of keeps.tiers[j]; `end` of the last."""
+
+    keeps: Keeps
+    starts: tuple[Floats, ...]
+    done: tuple[Floats, ...]
+    read_pfs: float  # MB taken from the PFS
+    read_remote: float  # MB taken from other nodes
+
+    @property
+    def end(self) -> float:
+        """Seconds until the last tier is full."""
+        return max((float(done.max()) for done in self.done if len(done)), default=0.0)
+
+    def at_once(self) -> "Fill":
+        """The same tiers as a run sees them that begins when they are full."""
+        return replace(self, done=tuple(np.zeros_like(done) for done in self.done))
+
+
+def round_robin(seconds: Floats, threads: int, clocks: Floats | None = None) -> tuple[Floats, Floats]:
+    """Start and end of tasks that go to `threads` threads in turn; task n starts when task n - threads ends.
+
+    `clocks` [threads]: when each thread is free first (0).
+    """
+    count = len(seconds)
+    padded = np.zeros((-(-count // threads), threads))
+    padded.reshape(-1)[:count] = seconds
+    ends = np.cumsum(padded, axis=0) + (0.0 if clocks is None else clocks)
+    ends = ends.reshape(-1)[:count]
+    return ends - seconds, ends
+
+
+def fill(keeps: Keeps, sizes: Floats, costs: Costs) -> Fill:
+    """Fill a node's tiers from time 0, each by its own threads, all nodes reading the PFS (gamma = N).
+
+    `sizes` [samples] MB. A copy is read from the tier of the same kind on another node. The fetch order puts copies
+    behind everything from the PFS, on all nodes alike, so that a copy's holder is not waited for.
+    """
+    starts, done, pfs, remote = [], [], 0.0, 0.0
+    for tier, (ids, copies) in enumerate(zip(keeps.tiers, keeps.copies, strict=True)):
+        size = sizes[ids]
+        cost = np.where(copies, costs.remote[tier], costs.worst_pfs) + costs.write
+        begin, end = round_robin(size * cost, costs.threads[tier])
+        starts.append(begin)
+        done.append(end)
+        remote += float(size[copies].sum())
+        pfs += float(size[~copies].sum())
+    return Fill(keeps, tuple(starts), tuple(done), pfs, remote)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Where every sample can be had, and from when on, [samples] each; inf: never.
+
+    local_done: on this node, in tier local_tier (0 where it is not kept). remote_done[j]: on any other node, in tier j.
+    """
+
+    local_done: Floats
+    local_tier: Tiers
+    remote_done: tuple[Floats, ...]
+
+
+def local_copies(own: Fill, samples: int) -> tuple[Floats, Tiers]:
+    """When this node has each sample, and in which tier: `local_done` and `local_tier` of Copies."""
+    done, place = np.full(samples, NEVER), np.zeros(samples, np.int8)
+    for tier, ids in enumerate(own.keeps.tiers):
+        done[ids] = own.done[tier]
+        place[ids] = tier
+    return done, place
+
+
+def all_copies(fills: Sequence[Fill], samples: int) -> list[Copies]:
+    """For each node, where it finds each sample and from when on."""
+    tiers = len(fills[0].keeps.tiers)
+    # The two earliest holders are enough: the earliest that is not this node is one of them.
+    first = np.full((tiers, samples), NEVER)
+    second = np.full((tiers, samples), NEVER)
+    holder = np.full((tiers, samples), -1, np.int32)
+    for node, one in enumerate(fills):
+        for tier, (ids, done) in enumerate(zip(one.keeps.tiers, one.done, strict=True)):
+            _offer(first[tier], second[tier], holder[tier], node, ids, done)
+    found = []
+    for node, one in enumerate(fills):
+        remote = tuple(np.where(holder[tier] == node, second[tier], first[tier]) for tier in range(tiers))
+        found.append(Copies(*local_copies(one, samples), remote))
+    return found
+
+
+def _offer(
+    first: Floats, second: Floats, holder: npt.NDArray[np.int32], node: int, ids: Integers, done: Floats
+) -> None:
+    earlier = done < first[ids]
+    second[ids] = np.where(earlier, first[ids], np.minimum(second[ids], done))
+    first[ids] = np.where(earlier, done, first[ids])
+    holder[ids] = np.where(earlier, node, holder[ids])

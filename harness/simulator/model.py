@@ -1,0 +1,58 @@
+"""The performance model: seconds per MB of every step a sample takes.
+
+Symbols and equation numbers: T = Boehringer's thesis (ETH, 2020), chapter 3; the same model is in Dryden et al., SC'21,
+section 4. As in the simulations published there, a thread that reads a tier gets the tier's whole rate r_j(p_j), and
+every thread the node's share of the PFS; so the rates of several threads add up (eq. 3.3), and tiers are not contended.
+"""
+
+from dataclasses import dataclass
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.simulator.system import System
+
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per MB on one node of a system with `nodes` nodes; `staging` in MB.
+
+    pfs[gamma] is the cost of reading the PFS while gamma nodes do (index 0 repeats 1). `local` and `remote` are indexed
+    by caching tier, RAM first. `write` is preprocessing beside storing in the staging buffer, the same from any source.
+    """
+
+    nodes: int
+    compute: float
+    write: float
+    pfs: tuple[float, ...]
+    local: tuple[float, ...]
+    remote: tuple[float, ...]
+    staging: float
+    staging_threads: int
+    threads: tuple[int, ...]
+
+    @property
+    def worst_pfs(self) -> float:
+        """The PFS while all nodes read: gamma = N."""
+        return self.pfs[self.nodes]
+
+
+def costs(system: System, nodes: int, compute: float | None = None) -> Costs:
+    """The costs of a system at a node count; `compute` (MB/s a node) where the system does not say it. UsageError."""
+    rate = system.compute if compute is None else compute
+    if rate is None:
+        raise UsageError(f"System {system.name} says no compute rate. Add compute = MB/s a node, or name a workload.")
+    staging, *tiers = system.tiers
+    share = [min(system.pfs_link, system.pfs.at(gamma) / gamma) for gamma in range(1, nodes + 1)]  # eq. 3.5
+    reads = [tier.read.at(tier.threads) for tier in tiers]
+    return Costs(
+        nodes=nodes,
+        compute=1 / rate,
+        write=max(1 / system.preprocess, staging.threads / staging.write.at(staging.threads)),  # eq. 3.4
+        pfs=(1 / share[0], *(1 / rate for rate in share)),
+        local=tuple(1 / rate for rate in reads),  # eq. 3.7
+        remote=tuple(1 / min(system.network, rate) for rate in reads),  # eq. 3.6
+        staging=staging.capacity / MB,
+        staging_threads=staging.threads,
+        threads=tuple(tier.threads for tier in tiers),
+    )

@@ -1,0 +1,121 @@
+"""Predict policies for a case: one row each, on the engine that fits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps
+from dlio_bench.harness.simulator import events, published, steps
+from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
+from dlio_bench.harness.simulator.model import MB
+from dlio_bench.harness.simulator.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
+from dlio_bench.harness.simulator.traces import Outcome, trace
+
+WORST, PUBLISHED = "worst", "published"
+MANY_NODES = 32  # from here on the vectorised engine is the faster one
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One row of the answer. `seconds` None: the policy does not apply, for `reason`.
+
+    bytes: read from each tier, from other nodes and from the PFS, fills and double reads included, all nodes together.
+    stall_seconds: how long a node waits for data, in the mean, fills before the first step included.
+    pfs_in_steps: more than a thousandth of what steps read comes from the PFS, so that the time depends on how its
+    readers are counted.
+    """
+
+    policy: str
+    seconds: float | None
+    stall_seconds: float | None
+    bytes: dict[str, int]
+    over_bound: float | None
+    pfs_in_steps: bool = False
+    reason: str | None = None
+
+
+def lower_bound(case: Case) -> float:
+    """Seconds of compute alone: the sum over steps of the slowest node's batch."""
+    total = 0.0
+    for number in range(case.epochs):
+        total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum())
+    return total * case.costs.compute
+
+
+def predict(case: Case, policies: Sequence[str], pfs_clients: str = WORST) -> list[Prediction]:
+    """A prediction for each policy, names of rows.POLICIES."""
+    bound = lower_bound(case)
+    return [_one(case, name, pfs_clients, bound) for name in policies]
+
+
+def bound_row(bound: float) -> Prediction:
+    """The row of the lower bound."""
+    return Prediction(LOWER_BOUND, bound, 0.0, {}, 0.0)
+
+
+def _one(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
+    if name == LOWER_BOUND:
+        return bound_row(bound)
+    try:
+        outcome, fills, before = run(case, ROWS[name], pfs_clients)
+    except DoesNotApplyError as error:
+        return Prediction(name, None, None, {}, None, reason=str(error))
+    return row(case, name, outcome, fills, before, bound)
+
+
+def row(case: Case, name: str, outcome: Outcome, fills: Sequence[Fill], before: float, bound: float) -> Prediction:
+    """What an engine found, as a prediction. `before`: seconds of the fills before the first step."""
+    names = [*(tier.name for tier in case.system.tiers[1:]), "remote", "pfs"]
+    read = outcome.read.sum(axis=0)
+    read[-1] += sum(one.read_pfs for one in fills)
+    read[-2] += sum(one.read_remote for one in fills)
+    return Prediction(
+        policy=name,
+        seconds=outcome.seconds,
+        stall_seconds=before + float(outcome.stalls.mean()),
+        bytes={tier: round(megabytes * MB) for tier, megabytes in zip(names, read, strict=True)},
+        over_bound=outcome.seconds / bound - 1,
+        pfs_in_steps=bool(outcome.read[:, -1].sum() > 1e-3 * outcome.read.sum()),
+    )
+
+
+def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], float]:
+    """Simulate all nodes: the engine's outcome, the fills of the tiers, and the seconds of those before the first step.
+
+    DoesNotApplyError when the policy does not.
+    """
+    sequences, tiers = case.sequences, len(case.capacities)
+    fills: list[Fill] = []
+    copies: list[Copies] | list[None] = [None] * case.nodes
+    planned: list[list[float]] = []
+    before = 0.0
+    if one.placement is not None:
+        keeps, blocks = _place(case, one, pfs_clients)
+        fills = [fill(node, case.megabytes, case.costs) for node in keeps]
+        if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
+            planned = published.first_fetches(fills, blocks)
+        if one.first:
+            before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
+        copies = all_copies([node.at_once() for node in fills] if one.first else fills, len(case.sizes))
+        if one.redraw is not None:
+            count = case.per_epoch * case.epochs
+            nodes = range(case.nodes)
+            sequences = [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in nodes]
+    traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
+    if pfs_clients == PUBLISHED:
+        clients = published.LoggedClients(case.nodes, planned)
+        outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before, clients, shared_turn=True)
+    elif case.nodes < MANY_NODES:
+        outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before)
+    else:
+        outcome = steps.simulate(traces, case.batch, one.behaviour, case.costs, before)
+    return outcome, fills, before
+
+
+def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[int]]:
+    assert one.placement is not None
+    if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
+        return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
+    return one.placement(case.sequences, case.sizes, case.capacities, case.per_epoch), []

@@ -1,0 +1,65 @@
+"""The policies as the simulator knows them: a placement, when it is filled, and what the reader does with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement import cooperative, frequency, redrawn, shares
+from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
+from dlio_bench.harness.simulator.traces import Behaviour
+
+# (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
+Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps]]
+# (what each node keeps, node, accesses, accesses an epoch, seed) -> the ids that the node reads instead
+Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
+
+LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT = "lower-bound", "naive", "staging-pool", "clairvoyant"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy. `first`: its tiers are filled before the first step; else beside the run, from its start on."""
+
+    name: str
+    policy: str  # its name in the policy table, where that differs
+    behaviour: Behaviour
+    placement: Placement | None = None
+    first: bool = False
+    redraw: Redraw | None = None
+
+
+def _plain(place: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[Keeps]]) -> Placement:
+    return lambda own, sizes, capacities, _: place(own, sizes, capacities)
+
+
+def _opportunistic(keeps: Sequence[Keeps], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+    return redrawn.opportunistic(keeps, node, count, seed)
+
+
+def _staged_draws(keeps: Sequence[Keeps], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+    return redrawn.staged_draws(keeps, node, count, seed)
+
+
+_AHEAD = Behaviour(ahead=True)
+_ANYWHERE = Behaviour(ahead=True, ahead_remote=True)
+_IN_MEMORY = Behaviour(ahead=True, ahead_remote=True, ahead_pfs=False)
+_WAITS = Behaviour(ahead=True, ahead_remote=True, waits=True)
+
+_ROWS = (
+    Row(NAIVE, "shuffled", Behaviour(ahead=False)),
+    Row(STAGING_POOL, "double-buffer", _AHEAD),
+    # as published: its staging threads read this node's copies or the PFS, other nodes' only on demand
+    Row(CLAIRVOYANT, CLAIRVOYANT, _AHEAD, _plain(frequency.clairvoyant)),
+    Row("lbann-dynamic", "lbann-dynamic", _WAITS, _plain(frequency.lbann_dynamic)),
+    Row("lbann-preload", "lbann-preload", _ANYWHERE, _plain(shares.lbann_preload), first=True),
+    Row("deepio-ordered", "deepio-ordered", _IN_MEMORY, _plain(shares.deepio), first=True),
+    Row("deepio-opportunistic", "deepio-opportunistic", _IN_MEMORY, _plain(shares.deepio), True, _opportunistic),
+    Row("locality-aware", "locality-aware", _ANYWHERE, _plain(shares.locality_aware), first=True),
+    Row("parallel-staging", "parallel-staging", _ANYWHERE, _plain(shares.parallel_staging), True, _staged_draws),
+    Row("cooperative", "cooperative", _ANYWHERE, cooperative.cooperative),
+    Row("staged", "staged", _ANYWHERE, _plain(shares.stage_partition), True, redrawn.share_shuffle),
+)
+
+ROWS: dict[str, Row] = {row.name: row for row in _ROWS}
+OURS = ("cooperative", "staged")  # not among the published rows
+POLICIES = (LOWER_BOUND, *ROWS)

@@ -1,0 +1,175 @@
+"""The description of a machine: rates, tiers and compute, from a TOML file.
+
+`[declared]` is what people write; `[measured]` is what a calibration writes, key by key over the declared values.
+Rates are MB/s (1e6 bytes), capacities sizes with a unit. The keys are explained in systems/deck.toml.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.errors import UsageError
+from dlio_bench.units import format_bytes, parse_bytes
+
+STAGING = "staging"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Aggregate MB/s at so many clients: linear between the tabulated points, clamped at both ends (T eq. 4.1)."""
+
+    points: tuple[tuple[int, float], ...]
+
+    def at(self, clients: float) -> float:
+        """MB/s of all `clients` together."""
+        return float(np.interp(clients, [n for n, _ in self.points], [rate for _, rate in self.points]))
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One storage class of a node: `capacity` bytes, `threads` that fill it (staging: that fetch for the trainer)."""
+
+    name: str
+    capacity: int
+    threads: int
+    read: Rates
+    write: Rates
+
+
+@dataclass(frozen=True)
+class System:
+    """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None."""
+
+    name: str
+    compute: float | None
+    device: str | None
+    ranks_per_node: int
+    preprocess: float  # beta
+    network: float  # b_c, between nodes
+    pfs_link: float  # b_fs, one node to the PFS
+    pfs: Rates  # t(gamma)
+    tiers: tuple[Tier, ...]
+
+    def with_capacities(self, capacities: Mapping[str, int]) -> "System":
+        """The same machine with other tier sizes, bytes by tier name. UsageError for an unknown tier."""
+        names = [tier.name for tier in self.tiers]
+        if unknown := [name for name in capacities if name not in names]:
+            raise UsageError(f"--tiers names '{unknown[0]}'. The tiers of system '{self.name}' are {', '.join(names)}.")
+        tiers = tuple(replace(tier, capacity=capacities.get(tier.name, tier.capacity)) for tier in self.tiers)
+        return replace(self, tiers=tiers)
+
+
+def shipped(name: str) -> System:
+    """A system that comes with the package: systems/NAME.toml."""
+    return parse(tomllib.loads((files("dlio_bench.harness.simulator") / "systems" / f"{name}.toml").read_text()), name)
+
+
+def load(path: Path) -> System:
+    """The system of a TOML file. UsageError where it is missing, is not TOML, or lacks a key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise UsageError(f"--system {path}: {reason}. Name a TOML file with a [declared] section.") from None
+    try:
+        return parse(tomllib.loads(text), str(path))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--system {path} is not TOML: {error}.") from None
+
+
+def parse(document: Mapping[str, Any], where: str) -> System:
+    """The system of a parsed TOML document; `where` names it in errors. UsageError."""
+    reader = _Reader(where)
+    if unknown := set(document) - {"declared", "measured"}:
+        raise reader.fault(f"section '{sorted(unknown)[0]}'", "the sections are [declared] and [measured]")
+    declared = reader.table(document, "declared")
+    values = _merged(declared, {} if "measured" not in document else reader.table(document, "measured"))
+    known = {"name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs", "tiers"}
+    if unknown := set(values) - known:
+        raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(sorted(known))}")
+    tables = reader.table(values, "tiers")
+    if next(iter(tables), None) != STAGING or len(tables) < 2:
+        raise reader.fault(
+            "tiers", f"the first tier is [declared.tiers.{STAGING}], and at least one tier stands behind it"
+        )
+    compute = reader.number(values, "compute") if "compute" in values else None
+    return System(
+        name=str(values.get("name", where)),
+        compute=compute,
+        device=str(values["device"]).lower() if "device" in values else None,
+        ranks_per_node=reader.whole(values, "ranks_per_node") if "ranks_per_node" in values else 1,
+        preprocess=reader.number(values, "preprocess"),
+        network=reader.number(values, "network"),
+        pfs_link=reader.number(values, "pfs_link"),
+        pfs=reader.rates(values, "pfs"),
+        tiers=tuple(reader.tier(name, reader.table(tables, name)) for name in tables),
+    )
+
+
+def describe(system: System) -> str:
+    """One line: the tiers and their sizes."""
+    return ", ".join(f"{tier.name} {format_bytes(tier.capacity)}" for tier in system.tiers)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        # a measured table of rates replaces the declared one whole: points of two machines do not mix
+        whole = key in ("pfs", "read", "write")
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and not whole:
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+@dataclass(frozen=True)
+class _Reader:
+    where: str
+
+    def fault(self, what: str, fix: str) -> UsageError:
+        return UsageError(f"System {self.where}: {what} cannot be used: {fix}.")
+
+    def table(self, values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        found = values.get(key)
+        if not isinstance(found, Mapping):
+            raise self.fault(f"[{key}]", "it is missing or no table")
+        return found
+
+    def number(self, values: Mapping[str, Any], key: str) -> float:
+        found = values.get(key)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < float("inf"):
+            raise self.fault(f"{key} = {found!r}", "write a rate in MB/s above 0")
+        return float(found)
+
+    def whole(self, values: Mapping[str, Any], key: str) -> int:
+        found = values.get(key)
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            raise self.fault(f"{key} = {found!r}", "write a whole number of at least 1")
+        return found
+
+    def rates(self, values: Mapping[str, Any], key: str) -> Rates:
+        points = []
+        for clients in (table := self.table(values, key)):
+            if not clients.isdecimal() or int(clients) < 1:
+                raise self.fault(f"{key}.{clients}", "the keys of a rate table are numbers of clients, from 1")
+            points.append((int(clients), self.number(table, clients)))
+        if not points:
+            raise self.fault(key, "a rate table needs a point, such as 1 = 500")
+        return Rates(tuple(sorted(points)))
+
+    def tier(self, name: str, values: Mapping[str, Any]) -> Tier:
+        if unknown := set(values) - {"capacity", "threads", "read", "write"}:
+            raise self.fault(f"tiers.{name}.{sorted(unknown)[0]}", "a tier has capacity, threads, read and write")
+        capacity = values.get("capacity")
+        if not isinstance(capacity, str):
+            raise self.fault(f"tiers.{name}.capacity = {capacity!r}", 'write a size with its unit, such as "40GB"')
+        read = self.rates(values, "read")
+        write = self.rates(values, "write") if "write" in values else read
+        return Tier(name, parse_bytes(capacity), self.whole(values, "threads"), read, write)

@@ -1,0 +1,59 @@
+"""What an engine needs to know of a node: its accesses in order, and how its reader behaves."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.harness.plan.placement.keeps import Integers
+from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a reader does with a placement.
+
+    Whatever it is, a sample that is not there when it is asked for is read on demand from the fastest source that has
+    it, if that is sooner than the reader would deliver it.
+
+    ahead: threads fill the staging buffer in the order of the accesses.
+    ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS; what they may not read is skipped.
+    waits: they wait for the copy that is planned, this node's first, instead of reading the PFS beside it.
+    """
+
+    ahead: bool
+    ahead_remote: bool = False
+    ahead_pfs: bool = True
+    waits: bool = False
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies."""
+
+    size: Floats
+    local_done: Floats
+    local_tier: Tiers
+    remote_done: tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine found.
+
+    seconds: the whole run, from `start` (fills before the first step) on. stalls [nodes]: seconds each node waited for
+    data in steps. read [nodes, tiers + 2]: MB read in steps from each local tier, from other nodes, from the PFS;
+    a sample that is staged and read on demand as well is read twice.
+    """
+
+    seconds: float
+    stalls: Floats
+    read: Floats
+
+
+def trace(ids: Integers, sizes: Floats, copies: Copies | None, tiers: int) -> Trace:
+    """The trace of a node that reads `ids` in this order; without copies every sample is on the PFS alone."""
+    if copies is None:
+        never = np.full(len(ids), np.inf)
+        return Trace(sizes[ids], never, np.zeros(len(ids), np.int8), (never,) * tiers)
+    remote = tuple(done[ids] for done in copies.remote_done)
+    return Trace(sizes[ids], copies.local_done[ids], copies.local_tier[ids], remote)

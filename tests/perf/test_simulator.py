@@ -1,0 +1,28 @@
+"""What the simulator costs, an access: `pytest tests/perf --benchmark-group-by=group`. Each runs once as a test."""
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
+from dlio_bench.harness.simulator.rows import ROWS
+from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from dlio_bench.harness.simulator.system import shipped
+
+
+def case(nodes: int) -> Case:
+    scenario = SCENARIOS["S2"]
+    return Case("perf", scenario.sizes(1)[:20_000], nodes, 5, 2, 1, shipped("deck"))
+
+
+@pytest.mark.benchmark(group="lower bound, 40 000 accesses")
+def test_lower_bound(benchmark: BenchmarkFixture) -> None:
+    assert benchmark(lower_bound, case(4)) > 0
+
+
+@pytest.mark.benchmark(group="one row, 40 000 accesses")
+@pytest.mark.parametrize("policy", ["naive", "staging-pool", "clairvoyant"])
+@pytest.mark.parametrize("nodes", [4, 64])  # event by event, vectorised
+def test_one_row(benchmark: BenchmarkFixture, policy: str, nodes: int) -> None:
+    outcome, _, _ = benchmark(run, case(nodes), ROWS[policy], WORST)
+    assert outcome.seconds > 0

@@ -1,0 +1,198 @@
+"""Placements: what each node keeps follows from the plan, within its tiers, in the order it is needed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.harness.plan.orders import Shape, global_shuffle
+from dlio_bench.harness.plan.placement import redrawn, shares
+from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders
+from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, expected_above, lbann_dynamic
+from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps, Sizes, cut, holders
+
+ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
+
+
+def sequences(samples: int, nodes: int, batch: int, epochs: int, seed: int = 1) -> list[np.ndarray]:
+    shape = Shape(samples, nodes, batch)
+    return [
+        np.concatenate([global_shuffle(shape, node, epoch, seed).reshape(-1) for epoch in range(epochs)])
+        for node in range(nodes)
+    ]
+
+
+def place(name: str, own: list[np.ndarray], sizes: Sizes, capacities: list[int], per_epoch: int) -> list[Keeps]:
+    if name == "cooperative":
+        return cooperative(own, sizes, capacities, per_epoch)
+    function = {
+        "clairvoyant": clairvoyant,
+        "deepio": shares.deepio,
+        "locality-aware": shares.locality_aware,
+        "parallel-staging": shares.parallel_staging,
+    }[name]
+    return function(own, sizes, capacities)
+
+
+cases = st.tuples(
+    st.integers(1, 5),  # nodes
+    st.integers(1, 4),  # batch
+    st.integers(1, 5),  # steps
+    st.integers(0, 3),  # samples that do not fill a step
+    st.integers(1, 4),  # epochs
+    st.lists(st.integers(0, 300), min_size=2, max_size=3),  # capacities
+    st.integers(0, 99),
+)
+
+
+@given(cases, st.sampled_from(ALL))
+def test_a_node_keeps_each_sample_once_and_no_tier_overflows(
+    case: tuple[int, int, int, int, int, list[int], int], name: str
+) -> None:
+    nodes, batch, steps, rest, epochs, capacities, seed = case
+    samples = nodes * batch * steps + min(rest, nodes * batch - 1)
+    sizes = np.random.default_rng(seed).integers(1, 40, samples)
+    own = sequences(samples, nodes, batch, epochs, seed)
+    keeps = place(name, own, sizes, capacities, batch * steps)
+    assert len(keeps) == nodes
+    for node in keeps:
+        assert len(np.unique(node.ids)) == len(node.ids)
+        assert [len(copies) for copies in node.copies] == [len(ids) for ids in node.tiers]
+        for ids, capacity in zip(node.tiers, capacities, strict=True):
+            assert ids.dtype == np.int64
+            assert sizes[ids].sum() <= capacity
+    # a copy has a holder that took the sample from the file system
+    originals = [ids[~copies] for node in keeps for ids, copies in zip(node.tiers, node.copies, strict=True)]
+    for node in keeps:
+        for ids, copies in zip(node.tiers, node.copies, strict=True):
+            assert np.isin(ids[copies], np.concatenate(originals)).all()
+    assert [[ids.tolist() for ids in node.tiers] for node in place(name, own, sizes, capacities, batch * steps)] == [
+        [ids.tolist() for ids in node.tiers] for node in keeps
+    ]
+
+
+def test_cut_ends_a_tier_where_the_next_sample_overflows_it() -> None:
+    sizes = np.array([5, 4, 3, 2, 1])
+    tiers = cut(np.array([1, 0, 4, 3, 2]), sizes, [8, 6])
+    assert [ids.tolist() for ids in tiers] == [[1], [0, 4]]
+
+
+@given(st.integers(1, 4), st.integers(0, 60), st.integers(0, 60), st.integers(0, 9))
+def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
+    nodes: int, ram: int, disk: int, seed: int
+) -> None:
+    samples, epochs = 24, 6
+    own = sequences(samples, nodes, 2, epochs, seed)
+    for sequence, node in zip(own, clairvoyant(own, np.ones(samples, np.int64), [ram, disk]), strict=True):
+        ids, counts, first = counted(sequence)
+        count, position = dict(zip(ids, counts, strict=True)), dict(zip(ids, first, strict=True))
+        left = set(ids) - set(node.ids)
+        assert len(node.ids) == min(len(ids), ram + disk)
+        levels = [[count[k] for k in tier] for tier in (*node.tiers, left)]
+        for upper, lower in ((0, 1), (0, 2), (1, 2)):
+            assert min(levels[upper], default=99) >= max(levels[lower], default=0)
+        for tier in node.tiers:
+            assert [position[k] for k in tier] == sorted(position[k] for k in tier)
+
+
+def test_nodes_break_ties_differently() -> None:
+    samples, nodes = 400, 4
+    own = sequences(samples, nodes, 10, 2)
+    kept = holders(clairvoyant(own, np.ones(samples, np.int64), [40, 10]), samples)
+    # lowest ids first on every node would leave the upper half of the dataset with few holders
+    assert (kept[samples // 2 :] > 0).sum() > 0.3 * (kept > 0).sum()
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 40), st.integers(0, 9))
+def test_cooperative_gives_every_sample_a_holder_before_any_has_two(nodes: int, ram: int, disk: int, seed: int) -> None:
+    samples = 60
+    own = sequences(samples, nodes, 3, 5, seed)
+    kept = holders(cooperative(own, np.ones(samples, np.int64), [ram, disk], len(own[0]) // 5), samples)
+    read = np.unique(np.concatenate(own))
+    room = nodes * (ram + disk)
+    if kept.max() > 1:
+        assert (kept[read] >= 1).all()
+    assert (kept > 0).sum() == min(len(read), room)
+
+
+def test_the_first_reader_holds_and_a_full_one_leaves_it_to_the_next() -> None:
+    own = [np.array([0, 1, 2, 3, 4, 5]), np.array([3, 4, 5, 0, 1, 2])]
+    sizes = np.array([2, 2, 2, 1, 1, 1])
+    (first,), (second,) = first_holders(own, sizes, [5], per_epoch=3)
+    assert first.tolist() == [0, 1]  # 2 does not fit
+    assert second.tolist() == [3, 4, 5, 2]  # nor did node 0 have room for it; node 1 reads it in the next epoch
+
+
+def test_copies_are_what_a_node_reads_most_often() -> None:
+    # six samples, two nodes, three epochs; node 0 reads 3 twice and 4 and 5 once beside its own
+    own = [np.array([0, 1, 2, 5, 3, 0, 1, 4, 3]), np.array([3, 4, 5, 0, 1, 2, 2, 5, 0])]
+    first, second = cooperative(own, np.ones(6, np.int64), [2, 2], per_epoch=3)
+    assert [ids.tolist() for ids in first.tiers] == [[0, 1], [2, 3]]
+    assert [copies.tolist() for copies in first.copies] == [[False, False], [False, True]]
+    assert [ids.tolist() for ids in second.tiers] == [[3, 4], [5, 0]]  # 0 and 2 are read twice, 0 sooner
+
+
+def test_what_applies_to_the_whole_dataset_says_when_it_does_not_fit() -> None:
+    own, sizes = sequences(40, 4, 5, 2), np.full(40, 10)
+    for place_all in (shares.lbann_preload, lbann_dynamic):
+        assert (holders(place_all(own, sizes, [100, 0]), 40) == 1).all()
+        with pytest.raises(DoesNotApplyError, match=r"keeps the whole dataset in RAM: .* 4 nodes .* Use more nodes"):
+            place_all(own, sizes, [99, 1000])
+    assert (holders(shares.stage_partition(own, sizes, [60, 40]), 40) == 1).all()
+    with pytest.raises(DoesNotApplyError, match="Node 0 has 99 B for 100 B"):
+        shares.stage_partition(own, sizes, [60, 39])
+
+
+def test_dynamic_keeps_first_reads_in_reading_order() -> None:
+    own = sequences(40, 4, 5, 3)
+    for sequence, node in zip(own, lbann_dynamic(own, np.ones(40, np.int64), [10, 5]), strict=True):
+        assert node.tiers[0].tolist() == sequence[:10].tolist()
+        assert not len(node.tiers[1])
+
+
+def test_parallel_staging_copies_what_others_staged() -> None:
+    keeps = shares.parallel_staging(sequences(40, 4, 5, 1), np.ones(40, np.int64), [7, 25])
+    assert keeps[3].tiers[1].tolist() == [*range(30, 40), *range(15)]
+    assert keeps[3].copies[1].tolist() == [False] * 10 + [True] * 15
+
+
+@given(st.integers(1, 6), st.integers(0, 5))
+def test_redrawn_orders_stay_with_what_is_kept(nodes: int, seed: int) -> None:
+    sizes, samples = np.ones(60, np.int64), 60
+    own = [np.arange(0)] * nodes
+    ram, staged = shares.deepio(own, sizes, [7, 0]), shares.parallel_staging(own, sizes, [0, 25])
+    partition = shares.stage_partition(own, sizes, [60, 0])
+    for node in range(nodes):
+        drawn = redrawn.opportunistic(ram, node, 500, seed)
+        reach = np.concatenate([ram[node].ids, ram[(node + 1) % nodes].ids])
+        assert np.isin(drawn, reach).all()
+        assert np.isin(redrawn.staged_draws(staged, node, 500, seed), staged[node].ids).all()
+        per_epoch = samples // nodes
+        epochs = redrawn.share_shuffle(partition, node, 3 * per_epoch, per_epoch, seed).reshape(3, per_epoch)
+        assert (np.sort(epochs, axis=1) == partition[node].ids).all()
+        assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3 or nodes > 5
+
+
+def test_opportunistic_draws_are_local_as_often_as_published() -> None:
+    ram = shares.deepio([np.arange(0)] * 5, np.ones(1000, np.int64), [100, 0])
+    drawn = redrawn.opportunistic(ram, 2, 40_000, 1)
+    assert np.isin(drawn, ram[2].ids).mean() == pytest.approx(1 / 4, abs=0.01)
+    assert len(np.unique(drawn)) == 200
+
+
+@pytest.mark.parametrize(
+    ("nodes", "epochs", "samples", "excess", "expected"),
+    [(4, 1000, 10_000, 0.1, 322.94), (16, 90, 1_281_167, 0.8, 31_634.7)],
+)
+def test_expected_access_frequencies_are_the_published_ones(
+    nodes: int, epochs: int, samples: int, excess: float, expected: float
+) -> None:
+    assert expected_above(samples, nodes, epochs, excess) == pytest.approx(expected, rel=2e-5)
+
+
+def test_the_order_has_the_expected_access_frequencies() -> None:
+    samples, nodes, epochs = 10_000, 4, 100
+    counts = np.bincount(sequences(samples, nodes, 25, epochs, seed=3)[0], minlength=samples)
+    expected = expected_above(samples, nodes, epochs, 0.2)
+    assert abs((counts > 30).sum() - expected) < 4 * np.sqrt(expected)
+    assert counts.mean() == pytest.approx(epochs / nodes)

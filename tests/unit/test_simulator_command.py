@@ -1,0 +1,244 @@
+"""`dlio-bench simulate`, as a user meets it: the published table, the rows, the paragraphs of what cannot be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.harness.cli import main
+from dlio_bench.harness.plan.orders import permutation
+from dlio_bench.harness.simulator import command, scale
+from dlio_bench.harness.simulator.cases import Case, quick_permutation
+from dlio_bench.harness.simulator.predict import lower_bound, predict
+from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from dlio_bench.harness.simulator.system import load, shipped
+
+# Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
+PUBLISHED = {
+    "lower-bound": 3825.66,
+    "clairvoyant": 3836.12,
+    "lbann-dynamic": 4051.12,
+    "deepio-opportunistic": 4432.90,
+    "deepio-ordered": 4433.27,
+    "lbann-preload": 4433.27,
+    "locality-aware": 4433.27,
+    "parallel-staging": 4972.65,
+    "staging-pool": 4982.27,
+    "naive": 15130.54,
+}
+
+SYSTEM = """
+[declared]
+name = "here"
+device = "v100"
+ranks_per_node = 2
+preprocess = 400
+network = 10000
+pfs_link = 5000
+[declared.pfs]
+1 = 500
+8 = 1000
+[declared.tiers.staging]
+capacity = "1GB"
+threads = 2
+read = { 1 = 10000 }
+[declared.tiers.ram]
+capacity = "100GB"
+threads = 2
+read = { 1 = 8000, 4 = 16000 }
+write = { 1 = 4000 }
+"""
+
+
+def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["simulate", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["simulate", *words]) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_the_published_table_of_scenario_2_comes_out(capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulate(capsys, "--scenario", "S2", "--pfs-clients", "published")
+    seconds = {row["policy"]: row["seconds"] for row in found["rows"]}
+    assert seconds == pytest.approx(PUBLISHED, rel=0.003)
+    counted = {row["policy"] for row in found["rows"] if row["pfs_in_steps"]}
+    assert counted == {"naive", "staging-pool", "clairvoyant"}
+
+
+@pytest.mark.parametrize("scenario", ["S1", "S2", "S3", "S4"])
+def test_the_lower_bounds_are_their_closed_forms(scenario: str) -> None:
+    row = SCENARIOS[scenario]
+    case = Case(scenario, row.sizes(3), row.nodes, row.batch, row.epochs, 3, shipped(row.system))
+    steps = row.epochs * row.samples / (row.nodes * row.batch)
+    expected = steps * (25 * row.mean + 1.02938 * row.deviation * 5) / 100  # 1.02938: mean maximum of four normals
+    assert lower_bound(case) == pytest.approx(expected, rel=3e-3)  # sizes are cut off at 0 in S1
+
+
+def test_rows_in_the_worst_case(capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulate(capsys, "--scenario", "s1", "--epochs", "2")
+    rows = {row["policy"]: row for row in found["rows"]}
+    assert list(rows) == [
+        "lower-bound", "naive", "staging-pool", "clairvoyant", "lbann-dynamic", "lbann-preload", "deepio-ordered",
+        "deepio-opportunistic", "locality-aware", "parallel-staging", "cooperative", "staged",
+    ]  # fmt: skip
+    assert found["kind"] == "simulation"
+    bound = rows["lower-bound"]["seconds"]
+    for row in found["rows"]:
+        assert row["seconds"] >= bound
+        assert row["over_bound"] == pytest.approx(row["seconds"] / bound - 1)
+        assert 0 <= row["stall_seconds"] <= row["seconds"]
+    assert rows["naive"]["bytes"] == {"ram": 0, "disk": 0, "remote": 0, "pfs": 2 * found["case"]["bytes"]}
+    # what is loaded before the first step is read from the PFS once, and every access from memory
+    assert rows["lbann-preload"]["bytes"]["pfs"] == pytest.approx(found["case"]["bytes"])
+    assert rows["lbann-preload"]["bytes"]["ram"] + rows["lbann-preload"]["bytes"]["remote"] == pytest.approx(
+        2 * found["case"]["bytes"]
+    )
+    assert simulate(capsys, "--scenario", "s1", "--epochs", "2") == found
+    assert simulate(capsys, "--scenario", "s1", "--epochs", "2", "--seed", "2") != found
+
+
+def test_what_does_not_apply_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--scenario", "S1", "--tiers", "ram=40MB,disk=20MB", "--policy", "lbann-preload,staged,naive")
+    found = simulate(capsys, *words)
+    preload, staged, naive = found["rows"]
+    assert preload["seconds"] is staged["seconds"] is preload["over_bound"] is None
+    assert "keeps the whole dataset in RAM" in preload["reason"]
+    assert "Node 0 has 60 MB" in staged["reason"]
+    assert naive["reason"] is None
+    assert main(["simulate", *words]) == 0
+    text = capsys.readouterr().out
+    assert "does not apply: LBANN's data store" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.CaptureFixture[str]) -> None:
+    for clients, said in (("worst", "all 4 nodes, always"), ("published", "as the published simulator counted them")):
+        words = ("--scenario", "S1", "--policy", "naive,lbann-preload", "--pfs-clients", clients)
+        assert main(["simulate", *words]) == 0
+        text = capsys.readouterr().out
+        assert "naive *" in text
+        assert "lbann-preload *" not in text
+        assert said in " ".join(text.split())
+
+
+def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(SYSTEM)
+    words = ("cosmoflow", "--nodes", "8", "--system", str(path), "--epochs", "1", "--policy", "lower-bound,naive")
+    found = simulate(capsys, *words)
+    assert found["case"]["nodes"] == 8
+    assert found["system"]["tiers"] == {"staging": 10**9, "ram": 10**11}
+    bound, naive = found["rows"]
+    # equal samples: the bound is the published step time of every step
+    from dlio_bench.benchmarks.registry import find
+
+    workload = find("cosmoflow")
+    step = next(step for step in workload.step_times if step.device == "v100")
+    per_node = workload.batch * 2
+    assert found["case"]["batch"] == per_node
+    expected = found["case"]["steps"] * per_node / 2 * step.seconds / step.batch
+    assert bound["seconds"] == pytest.approx(expected, rel=1e-6)
+    assert naive["seconds"] > bound["seconds"]
+
+
+def test_imagenet_samples_have_the_published_sizes() -> None:
+    sizes = command._workload_sizes("imagenet", 1)
+    assert len(sizes) == 1_281_167
+    assert sizes.mean() == pytest.approx(114_660, rel=0.01)
+
+
+def test_measured_values_replace_declared_ones(tmp_path: Path) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(
+        SYSTEM + "[measured]\nnetwork = 7000\n[measured.pfs]\n4 = 800\n[measured.tiers.ram.read]\n2 = 9000\n"
+    )
+    system = load(path)
+    assert system.network == 7000
+    assert system.pfs.points == ((4, 800.0),)
+    ram = system.tiers[1]
+    assert (ram.read.points, ram.write.points, ram.capacity) == (((2, 9000.0),), ((1, 4000.0),), 10**11)
+    assert system.tiers[0].write == system.tiers[0].read
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[declared]", "[declard]"), "section 'declard'"),
+        (("network = 10000", "netwrk = 1"), "key 'netwrk'"),
+        (("network = 10000", "network = -1"), "network = -1.0 cannot|network = -1 cannot"),
+        (("network = 10000", "network = nan"), "network = nan cannot"),
+        (("network = 10000\n", ""), "network = None"),
+        (("1 = 500\n", "one = 500\n"), "pfs.one"),
+        (('capacity = "1GB"', "capacity = 1"), "staging.capacity = 1"),
+        (('capacity = "1GB"', 'capacity = "1 barrel"'), "'1 barrel' is not a size"),
+        (("threads = 2", "threads = 0"), "threads = 0"),
+        (("tiers.staging", "tiers.buffer"), "the first tier is"),
+        (("device", "["), "is not TOML"),
+        (('device = "v100"', 'device = "abacus"'), "no step time on device abacus"),
+    ],
+)
+def test_a_system_file_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(SYSTEM.replace(*change, 1))
+    message = refused(capsys, "cdb", "--nodes", "2", "--system", str(path))
+    assert any(part in message for part in said.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Name what to simulate"),
+        (("cdb", "--scenario", "S1"), "not both"),
+        (("--scenario", "S5"), "There is no scenario 'S5'. Scenarios: S1"),
+        (("cdb", "--system", "deck"), "needs --nodes N and --system FILE"),
+        (("cdb", "--nodes", "2", "--system", "/nowhere.toml"), "--system /nowhere.toml: No such file"),
+        (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),
+        (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
+        (("--scenario", "S1", "--policy", "naive,naive"), "name each policy once"),
+        (
+            ("--scenario", "S1", "--policy", "cooperative", "--pfs-clients", "published"),
+            "Use it with --pfs-clients worst",
+        ),
+        (("--scenario", "S1", "--tiers", "tape=1GB"), "The tiers of system 'deck' are staging, ram, disk"),
+        (("--scenario", "S1", "--tiers", "ram"), "'ram' is not a tier of its own with a size"),
+        (("--scenario", "S1", "--nodes", "0"), "--nodes 0"),
+        (("--scenario", "S1", "--nodes", "5000"), "need 125000 samples"),
+        (("--scenario", "S1", "--seed", "-1"), "--seed -1"),
+        (("--scenario", "imagenet22k", "--pfs-clients", "published"), "Use --pfs-clients worst, or fewer epochs"),
+    ],
+)
+def test_what_cannot_be_simulated(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    assert said in refused(capsys, *words)
+
+
+def test_the_quick_permutation_is_the_plans() -> None:
+    for samples, epoch, seed in ((1, 0, 1), (1000, 0, 1), (100_000, 7, 2**40)):
+        assert (quick_permutation(samples, epoch, seed) == permutation(samples, epoch, seed)).all()
+
+
+def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
+    row = SCENARIOS["imagenet22k"]
+    generator = np.random.default_rng(4)
+    sizes = np.rint(1e6 * np.abs(generator.normal(row.mean, row.deviation, 24_000))).astype(np.int64)
+    # a slow file system, so that copies on other nodes matter
+    system = shipped("deck").with_capacities({"staging": 20_000_000})
+    case = Case("small", sizes, 48, 5, 6, 4, system)
+    names = ("lower-bound", "naive", "staging-pool", "clairvoyant")
+    whole = {found.policy: found for found in predict(case, names)}
+    for found in scale.predict(case, names, sampled=12):
+        exact = whole[found.policy]
+        assert found.seconds is not None
+        assert found.seconds == pytest.approx(exact.seconds, rel=1e-6 if found.policy == "lower-bound" else 0.06)
+        assert found.bytes == pytest.approx(exact.bytes, rel=0.1, abs=0.02 * case.sizes.sum())
+    (left_out,) = scale.predict(case, ["cooperative"], sampled=12)
+    assert left_out.seconds is None
+    assert left_out.reason is not None
+    assert "only 12 are simulated" in left_out.reason
