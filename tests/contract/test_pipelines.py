@@ -77,6 +77,7 @@ class TestCosmoFlow(PipelineContract):
 
 class TestImageNet(PipelineContract):
     workload = "imagenet"
+    compared = 16
 
 
 class TfDataContract(PipelineContract):

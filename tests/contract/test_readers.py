@@ -101,6 +101,7 @@ class ReaderContract:
     harms: tuple[str, ...] = HARMS
     checks_crc = True  # Resources.check_crc has an effect
     tells_seconds = True  # of reading; TensorFlow does not
+    compared = 1  # every so-manieth batch is compared byte by byte: decoding pictures again takes its time
 
     @property
     def row(self) -> Policy:
@@ -158,7 +159,8 @@ class ReaderContract:
             assert batch.ids.tolist() == expected.ids.tolist()
         sizes = sum(np.diff(block.starts) for block in batch.blocks)
         assert sizes.tolist() == reader.form.sizes(batch.ids).tolist()
-        assert damaged(batch, reader.form) == []
+        if batch.ids[:1].sum() % self.compared == 0:
+            assert damaged(batch, reader.form) == []
 
     @pytest.mark.parametrize("ranks", WORLDS)
     def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
