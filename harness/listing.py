@@ -48,6 +48,9 @@ def listing() -> dict[str, Any]:
                     {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
                     for t in workload.step_times
                 ],
+                "upstream": None
+                if (own := workload.upstream) is None
+                else {"order": own.order, "orders": own.orders, "source": own.source, "defects": own.defects},
             }
         )
     readers = [
@@ -81,6 +84,11 @@ def render(found: dict[str, Any]) -> str:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
+        if own := workload["upstream"]:
+            others = [order for order in own["orders"] if order != own["order"]]
+            lines += _wrapped(4, f"upstream: {own['order']} (or {', '.join(others)}; {own['source']})")
+            for defect in own["defects"]:
+                lines += _wrapped(6, f"as published: {defect}")
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
