@@ -70,6 +70,8 @@ def _first_epoch(result: Mapping[str, Any]) -> str | None:
     later = float(np.median([second for epochs in times for second in epochs[1:]]))
     if first <= 0 or later >= FASTER_LATER * first:
         return None
+    if result["policy"]["placement"].startswith("stage-"):
+        return "the first epoch holds the copying to node-local storage, and later epochs read the copies"
     return (
         "later epochs were faster than the first, so a cache served part of them; --cache cold-epochs measures the "
         "storage alone"

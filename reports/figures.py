@@ -180,7 +180,7 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
     data: list[Figure] = []
     for column, (name, colour) in BYTES.items():
         values = [None if math.isnan(value) else value / 1e9 for value in table[column]]
-        places = [table["result"].tolist(), [f"epoch {epoch}" for epoch in table["epoch"]]]
+        places = [table["result"].tolist(), [f"epoch {epoch + 1}" for epoch in table["epoch"]]]
         data.append({"type": "bar", "x": places, "y": values, "name": name, "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
     layout = _layout(320) | {
