@@ -21,7 +21,7 @@ def test_the_shared_suites_pass_on_every_rank(ranks: int) -> None:
     job = launchers.Job(ranks, 1, command, virtual=True, env={"DLIO_TEST_WORLD": str(ranks)})
     env = launchers.launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
-    done = subprocess.run(argv, env=os.environ | env, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(argv, env=os.environ | env, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" passed") == ranks
     assert "skipped" not in done.stdout
