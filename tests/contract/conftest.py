@@ -11,4 +11,3 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         print(f"\n{report.nodeid} failed in {report.when}:\n{report.longreprtext}", flush=True)
         sys.stderr.flush()
         os._exit(1)
-
