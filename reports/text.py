@@ -74,6 +74,9 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
         yield from _list(f"at {words.plural(comparison.nodes, 'node')}", comparison.sentences)
     bounds = [f"{result['bound']['by']}: {'; '.join(result['bound']['evidence'][:2])}" for result in results]
     yield from _list("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
+    yield from _list(
+        "delivers", words.shared(labels, [[said] if (said := words.delivers(result)) else [] for result in results])
+    )
     ceilings = [[said] if (said := words.ceiling(result)) else [] for result in results]
     yield from _list("of the ceiling", words.shared(labels, ceilings))
     yield from _list("checked", words.shared(labels, [[_held(result)] for result in results]))
@@ -140,6 +143,8 @@ def _numbers(result: Result) -> Iterator[str]:
     if metrics["over_bound"]["value"] is not None:
         yield from _metric("over the bound", metrics["over_bound"], f"no-I/O bound {number(metrics['no_io_seconds'])}")
     yield from _entry("step time", words.step_time(result))
+    if delivers := words.delivers(result):
+        yield from _entry("delivers", delivers)
     shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in SHARES)
     yield from _entry("time goes (mean)", shares)
     yield from _entry(
@@ -184,7 +189,7 @@ def _marked(results: Sequence[Result], mark: str) -> bool:
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:
-    yield from _list("notes", _unique(note for result in results for note in result["plan"]["notes"]))
+    yield from _list("notes", words.shared(tables.labels(results), [result["plan"]["notes"] for result in results]))
 
 
 def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:

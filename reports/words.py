@@ -117,6 +117,15 @@ def ceiling(result: Mapping[str, Any]) -> str | None:
     )
 
 
+def delivers(result: Mapping[str, Any]) -> str | None:
+    """What the trainer is given beyond the fields as they are stored; None where nothing was done to them."""
+    policy = result["policy"]
+    said = [f"decoded: {policy['decode']}"] if policy.get("decode") else []
+    if policy.get("check_crc"):
+        said.append("CRC32C of every field compared inside the loop")
+    return "; ".join(said) or None
+
+
 def step_time(result: Mapping[str, Any]) -> str:
     """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'."""
     compute = result["compute"]

@@ -78,7 +78,7 @@ def find(name: str) -> Policy:
     """
     base, *replaced = name.split("+")
     if replaced:
-        return resolve(base, **_axes(name, replaced))
+        return resolve(base, **axes_of(name, replaced))
     policy = POLICIES.get(ALIASES.get(name, name))
     runnable = [*ALIASES, *(row.name for row in _ROWS if row.runnable)]
     if policy is None:
@@ -168,11 +168,15 @@ def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
             )
 
 
-def _axes(name: str, replaced: Sequence[str]) -> dict[str, str]:
+def axes_of(name: str, replaced: Sequence[str]) -> dict[str, str]:
     """The axes of a name that `resolve` made."""
     pairs = [part.partition("=") for part in replaced]
     axes = {axis: value for axis, equals, value in pairs if equals}
-    if len(axes) < len(pairs) or not axes.keys() <= {"order", "placement", "delivery"}:
+    if (
+        len(axes) < len(pairs)
+        or len({axis for axis, _, _ in pairs}) < len(pairs)
+        or not axes.keys() <= {"order", "placement", "delivery"}
+    ):
         raise UsageError(
             f"There is no reader '{name}'. Behind a reader's name, +order=..., +placement=... and +delivery=... "
             "replace these three, each at most once."

@@ -111,7 +111,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     how.add_argument(
         "--check-crc",
         action="store_true",
-        help="compare every delivered field with its CRC32C, in the reader's threads",
+        help="compare every delivered field with its CRC32C, in the reader's threads (not upstream)",
     )
     how.add_argument(
         "--batch",

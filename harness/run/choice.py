@@ -28,7 +28,7 @@ def spelled(reader: str, order: str | None, placement: str | None, delivery: str
 def policy(name: str, workload: Workload) -> Policy:
     """The row that a spelled name means for a workload. UsageError when there is none, or its axes do not fit."""
     reader, *parts = name.split("+")
-    axes = dict(part.split("=", 1) for part in parts)
+    axes = policies.axes_of(name, parts)
     own = workload.upstream
     if policies.find(reader).name != "upstream":
         return policies.resolve(reader, **axes)

@@ -77,7 +77,7 @@ def draft(
         "policy": {
             "alias": reader,
             "name": row.name,
-            "order": row.order,
+            "order": own["order"],
             "placement": row.placement,
             "delivery": row.delivery,
             "source": _source(row, setting.request.workload),

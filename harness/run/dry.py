@@ -21,7 +21,12 @@ WIDTH = 80
 
 def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_node: int, argv: Sequence[str]) -> str:
     """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
-    shape = Shape(source.samples, job.ranks, job.batch)  # file orders may drop more
+    # orders of files may drop more, which the files tell once they are there
+    shape = Shape(
+        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+    )
+    rows_of = [policy(name, request.workload) for name in job.readers]
+    once = "each sample once an epoch" if all(row.exactly_once for row in rows_of) else "each sample as planned"
     steps = shape.steps * job.epochs
     rank_bytes = shape.steps * job.batch * request.view_bytes
     node_bytes = rank_bytes * job.ranks_per_node
@@ -50,13 +55,20 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
+        *(
+            [("local tier", _tier(request, rows_of))]
+            if any(row.placement.startswith("stage-") for row in rows_of)
+            else []
+        ),
+        *([("decode", "what the application makes of its samples")] if job.decode else []),
+        *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
         *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
         *((name, _row(policy(name, request.workload))) for name in job.readers),
         *(("note", note) for note in cut.notes),
         (
             "checked",
-            f"one code and one dataset on all ranks; ids as planned, each sample once an epoch; {content}64 bytes of "
+            f"one code and one dataset on all ranks; ids as planned, {once}; {content}64 bytes of "
             "every timed delivery; bytes read as planned; the clock",
         ),
         (
@@ -78,6 +90,19 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
             break_on_hyphens=False,
         )
     return "\n".join(lines)
+
+
+def _tier(request: Request, rows: Sequence[Policy]) -> str:
+    where = request.options.local_tier or "the temporary folder of each node"
+    copies = [f"{row.name} copies {_COPIES[row.placement]}" for row in rows if row.placement in _COPIES]
+    return f"{where}: {'; '.join(copies)}"
+
+
+_COPIES = {
+    "stage-partition": "a share of the dataset to each node",
+    "stage-replicate": "the whole dataset to each node",
+    "stage-subset": "random files for each rank to its node",
+}
 
 
 def _row(policy: Policy) -> str:

@@ -105,6 +105,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                     {
                         "options": reader.options,
                         "decode": None if reader.form.decode is None else reader.form.decode.what,
+                        "order": trials[name][0].order,
                         "steps_per_epoch": trials[name][0].steps,
                         "different_samples": trials[name][0].different,
                         "ranks": facts,

@@ -9,7 +9,7 @@ import numpy as np
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import StepTime, Workload
 from dlio_bench.datagen.layout import PHYSICAL, Layout
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import OWN
@@ -18,6 +18,7 @@ from dlio_bench.harness.run.choice import policy, spelled
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
+from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that do not keep a file's samples together
@@ -103,12 +104,30 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
     rows = [policy(name, workload) for name in readers]
     if options.decode and workload.decode is None:
         raise UsageError(f"--decode: workload '{workload.name}' has no decoding stage. Leave it out.")
+    own = [row.name for row in rows if row.delivery == OWN]
+    if own and options.check_crc:
+        raise UsageError(
+            f"--check-crc: reader '{own[0]}' is the application's published pipeline, which checks what it checked. "
+            "Leave out one of the two; the untimed pass verifies its content all the same."
+        )
+    if own and options.cache == "cold-epochs":
+        raise UsageError(
+            f"--cache cold-epochs starts '{own[0]}' anew for each epoch, which it never did. Use --cache cold."
+        )
     staged = [row.name for row in rows if row.placement != "none" and row.delivery != OWN]
     if staged and options.cache == "cold-epochs":
         raise UsageError(
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
             "Use --cache cold."
         )
+    pfs = options.emulate_pfs
+    if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
+        raise UsageError(
+            "--cache warm fills the emulated client cache, but --emulate-pfs gives it no size. Add cache=SIZE, larger "
+            "than the dataset, or use --cache cold."
+        )
+    if pfs is not None and (reason := available()):
+        raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
     return readers
 
 

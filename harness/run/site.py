@@ -56,6 +56,11 @@ class Site:
         seen = replace(dataset, folder=Path(job.mounts[node]))
         return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)))
 
+    @property
+    def emulated(self) -> bool:
+        """Whether the dataset is read through an emulated file system."""
+        return self.board is not None
+
     def delivered(self, processes: Sequence[int]) -> Delivered:
         """What storage has delivered to this rank and its child processes; under emulation, on a node's first rank,
         to its whole node.

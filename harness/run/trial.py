@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -79,6 +79,8 @@ class Trial:
 
     def __init__(self, job: Job, site: Site, shape: Shape, policy: Policy, number: int) -> None:
         self._job, self._site, self._shape, self._number = job, site, shape, number
+        self.order = policy.order  # as it is executed
+        self._staged = policy.placement.startswith("stage-")
         self._order, self._ordered = find_order(policy.order), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
@@ -147,7 +149,10 @@ class Trial:
                 times.host_cpu.append((before, host_cpu()))
         delivered.append(self._site.delivered(reader.processes))
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
-        times.delivered += [after - before for before, after in pairwise(delivered)]
+        found = [after - before for before, after in pairwise(delivered)]
+        if self._staged and not self._site.emulated:  # this process reads its copies from devices too
+            found = [replace(one, device=None) for one in found]
+        times.delivered += found
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop

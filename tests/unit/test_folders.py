@@ -1,0 +1,37 @@
+"""Folders that live as long as a run, and what a killed one left."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.run.folders import JUST_MADE, TIERS, tier_folders
+
+
+def test_each_node_has_a_folder_that_goes_with_the_run(tmp_path: Path) -> None:
+    with tier_folders(3, tmp_path) as folders:
+        assert len({Path(folder) for folder in folders if Path(folder).is_dir()}) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_and_what_is_held_stays(tmp_path: Path) -> None:
+    def aged(folder: Path) -> Path:
+        os.utime(folder, (folder.stat().st_mtime - 2 * JUST_MADE,) * 2)
+        return folder
+
+    left = tmp_path / f"{TIERS}left"
+    (left / "node000").mkdir(parents=True)
+    (left / "node000" / "0").write_bytes(b"copy")
+    with tier_folders(1, tmp_path) as running:
+        assert left.exists()  # too young to tell
+        held = aged(Path(running[0]).parent)
+        aged(left)
+        with tier_folders(1, tmp_path):
+            assert held.exists()
+            assert not left.exists()
+
+
+def test_a_tier_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--local-tier"), tier_folders(1, tmp_path / "nowhere"):
+        pass
