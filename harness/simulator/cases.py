@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.plan.orders import Ids, permutation
 from dlio_bench.harness.plan.placement.keeps import Sizes
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import MB, Costs, costs
-from dlio_bench.harness.simulator.system import System
 
 
 def quick_permutation(samples: int, epoch: int, seed: int) -> Ids:

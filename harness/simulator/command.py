@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.system import System, load, shipped
 from dlio_bench.harness.plan.placement.keeps import Sizes
+from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
 from dlio_bench.harness.simulator import scale
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
-from dlio_bench.harness.simulator.rows import OURS, POLICIES
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.harness.simulator.system import System, load, shipped
 from dlio_bench.harness.simulator.text import render
 
 ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each

@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.simulator.model import Costs
-from dlio_bench.harness.simulator.traces import Behaviour, Outcome, Trace
+from dlio_bench.harness.simulator.traces import Outcome, Trace
 
 INF = float("inf")
 

@@ -8,7 +8,7 @@ every thread the node's share of the PFS; so the rates of several threads add up
 from dataclasses import dataclass
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.simulator.system import System
+from dlio_bench.harness.cluster.system import System
 
 MB = 1e6
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps
+from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
 from dlio_bench.harness.simulator import events, published, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
 from dlio_bench.harness.simulator.model import MB
-from dlio_bench.harness.simulator.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
 WORST, PUBLISHED = "worst", "published"

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node
+from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
 from dlio_bench.harness.simulator import steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, Floats, fill, local_copies
 from dlio_bench.harness.simulator.predict import Prediction, bound_row, row
-from dlio_bench.harness.simulator.rows import CLAIRVOYANT, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
 from dlio_bench.harness.simulator.traces import trace
 
 SAMPLED = 32  # nodes

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs
-from dlio_bench.harness.simulator.traces import Behaviour, Outcome, Trace
+from dlio_bench.harness.simulator.traces import Outcome, Trace
 
 INF = np.inf
 Mask = npt.NDArray[np.bool_]

@@ -9,24 +9,6 @@ from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 
 
 @dataclass(frozen=True)
-class Behaviour:
-    """What a reader does with a placement.
-
-    Whatever it is, a sample that is not there when it is asked for is read on demand from the fastest source that has
-    it, if that is sooner than the reader would deliver it.
-
-    ahead: threads fill the staging buffer in the order of the accesses.
-    ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS; what they may not read is skipped.
-    waits: they wait for the copy that is planned, this node's first, instead of reading the PFS beside it.
-    """
-
-    ahead: bool
-    ahead_remote: bool = False
-    ahead_pfs: bool = True
-    waits: bool = False
-
-
-@dataclass(frozen=True)
 class Trace:
     """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies."""
 

@@ -3,11 +3,11 @@
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from dlio_bench.harness.cluster.system import shipped
+from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
-from dlio_bench.harness.simulator.rows import ROWS
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.harness.simulator.system import shipped
 
 
 def case(nodes: int) -> Case:

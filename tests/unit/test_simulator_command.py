@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.cases import Case, quick_permutation
 from dlio_bench.harness.simulator.predict import lower_bound, predict
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.harness.simulator.system import load, shipped
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
 PUBLISHED = {

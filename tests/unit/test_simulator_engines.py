@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.keeps import from_file_system
+from dlio_bench.harness.plan.placement.rows import ROWS, Behaviour
 from dlio_bench.harness.simulator import events, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import all_copies, fill, round_robin
 from dlio_bench.harness.simulator.model import Costs, costs
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
 from dlio_bench.harness.simulator.published import LoggedClients
-from dlio_bench.harness.simulator.rows import ROWS
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.harness.simulator.steps import Crowd
-from dlio_bench.harness.simulator.system import Rates, shipped
-from dlio_bench.harness.simulator.traces import Behaviour, Trace, trace
+from dlio_bench.harness.simulator.traces import Trace, trace
 
 DECK = shipped("deck")
 PLAIN = Costs(

@@ -1,4 +1,7 @@
-"""The policies as the simulator knows them: a placement, when it is filled, and what the reader does with it."""
+"""The policies beyond their order: a placement, when it is filled, and what the reader does with it.
+
+One table for both executors: `readers/` carries rows out on files, `simulator/` on the performance model.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +9,6 @@ from dataclasses import dataclass
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement import cooperative, frequency, redrawn, shares
 from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
-from dlio_bench.harness.simulator.traces import Behaviour
 
 # (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
 Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps]]
@@ -14,6 +16,24 @@ Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps
 Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
 
 LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT = "lower-bound", "naive", "staging-pool", "clairvoyant"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a reader does with a placement.
+
+    Whatever it is, a sample that is not there when it is asked for is read on demand from the fastest source that has
+    it, if that is sooner than the reader would deliver it.
+
+    ahead: threads fill the staging buffer in the order of the accesses.
+    ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS; what they may not read is skipped.
+    waits: they wait for the copy that is planned, this node's first, instead of reading the PFS beside it.
+    """
+
+    ahead: bool
+    ahead_remote: bool = False
+    ahead_pfs: bool = True
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class System:
 
 def shipped(name: str) -> System:
     """A system that comes with the package: systems/NAME.toml."""
-    return parse(tomllib.loads((files("dlio_bench.harness.simulator") / "systems" / f"{name}.toml").read_text()), name)
+    return parse(tomllib.loads((files("dlio_bench.harness.cluster") / "systems" / f"{name}.toml").read_text()), name)
 
 
 def load(path: Path) -> System:
