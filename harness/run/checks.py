@@ -55,7 +55,7 @@ def checks(
     if verified := own["verified"]:
         if row.exactly_once:
             results.append(_once_check(count, verified))
-        if verified["passes"]:
+        if own.get("validation"):
             results.append(_passes_check(own["validation"], verified))
         bad, fields = verified["damaged_fields"], verified["fields"]
         found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
