@@ -21,7 +21,6 @@ from dlio_bench.reports.statistics import UNITS, Steps, median_trial
 Result = Mapping[str, Any]
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
-VALIDATION = ("validation_",)  # of metrics that only some runs have
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
 
 TITLES: dict[str, str] = {
@@ -193,8 +192,7 @@ def _shared_evidence(results: Sequence[Result]) -> list[str]:
 
 def _metric_groups(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Every metric but the shares (they are a figure), a row each, in tables of one node count and a few results."""
-    labels, hidden = tables.labels(results), () if any(map(words.validation, results)) else VALIDATION
-    names = [name for name in UNITS if not name.startswith(("share_", *hidden))]
+    labels, names = tables.labels(results), [name for name in UNITS if not name.startswith("share_")]
     groups = []
     for _, same in groupby(range(len(results)), key=lambda position: results[position]["plan"]["nodes"]):
         positions = list(same)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Batch, Ids
+from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -204,6 +204,24 @@ class ReaderContract:
         assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
         if self.tells_seconds:
             assert all(tally.of(epoch).read_seconds > 0 for epoch in asked if asked[epoch])
+
+    def test_validation_passes_between_epochs_are_delivered_and_counted_apart(
+        self, dataset: Dataset, world: Comm
+    ) -> None:
+        """A pass has a smaller last batch; here the samples of a rank's first epoch play the validation split."""
+        epochs = self.epochs(dataset, world.size, world.rank)
+        held_out = np.sort(np.concatenate([batch.ids for batch in epochs if batch.epoch == 0]))[:-1]
+        steps = [held_out[at : at + BATCH] for at in range(0, len(held_out), BATCH)]
+        form, plan = self.form(dataset), list[Planned]()
+        for epoch in (0, 1):
+            plan += [batch for batch in epochs if batch.epoch == epoch]
+            plan += planned(form, [(validation_after(epoch), steps)])
+        most = max(world.allgather(largest(plan)))
+        reader, tally = self.make(dataset, world, batch_bytes=most), Tally()
+        asked = reader.asks(plan)
+        self.deliver(reader, plan, tally)
+        assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
+        assert {batch.epoch for batch in plan} >= {epoch for epoch in asked if asked[epoch]}
 
     def test_a_session_may_be_opened_again(self, dataset: Dataset, world: Comm) -> None:
         reader = self.make(dataset, world)
