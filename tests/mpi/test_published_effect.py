@@ -1,23 +1,24 @@
 """HEPCNNB's finding, measured: shuffling files over all nodes turns cache hits into reads of the parallel file system.
 
 NERSC's study (facts of Project_Progress_20180727 s4-s9): over 5 epochs global shuffling reads for 2.44 to 2.97 times as
-long as local shuffling, and as long (1.04) where each rank has one file. Its passes over the validation files, one behind
-each epoch, are in both figures. From its read times of single files, cold and cached, one expects 2.6. Here 8 virtual
-nodes read shrunken files
-through an emulated file system whose rates have the published ratio, 187 MB/s cold to 805 MB/s cached, a hundredfold
-slower, so that this machine keeps up, and whose client caches hold 1.2 times a node's share.
+long as local shuffling, and as long (1.04) where each rank has one file. The passes over the validation files, one
+behind each epoch, are in these figures: from the read times of single files, cold and cached, one expects 2.6. Here 8
+virtual nodes read shrunken files through an emulated file system whose rates have the published ratio, 187 MB/s cold to
+805 MB/s cached, two hundred times slower, so that this machine keeps up, and whose client caches hold 1.2 times a
+node's share.
 """
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 NODES = 8
-COLD, CACHED = 1_870_000, 8_050_000  # B/s of a node
+COLD, CACHED = 935_000, 4_025_000  # B/s of a node
 CACHE_SHARE = 1.2
 ORDERS = ("file-shuffle", "global-file-shuffle")
 DLIO = [sys.executable, "-m", "dlio_bench"]
@@ -67,8 +68,8 @@ def seconds(epochs: list[dict[str, Any]]) -> list[float]:
 def test_global_shuffling_of_files_reads_for_longer_than_local(tmp_path: Path) -> None:
     local, over_all = map(seconds, measured(tmp_path, 4 * NODES).values())
     assert 1.8 < sum(over_all) / sum(local) < 4.0
-    assert local[0] > 2.5 * max(local[1:])  # the first epoch is cold, the later ones come from the cache
-    assert min(over_all) > 0.6 * over_all[0]  # every epoch is cold
+    assert local[0] > 2 * median(local[1:])  # the first epoch is cold, the later ones come from the cache
+    assert median(over_all[1:]) > 0.6 * over_all[0]  # every epoch is cold
 
 
 def test_it_makes_no_difference_where_each_rank_has_one_file(tmp_path: Path) -> None:

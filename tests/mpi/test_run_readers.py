@@ -32,6 +32,11 @@ def test_upstream_and_tfdata_are_measured_and_verified(workload: str, cache: Pat
     assert upstream["policy"]["decode"]
     assert upstream["plan"]["notes"]  # its defects
     assert tfdata["policy"]["delivery"] == "tf.data"
+    # the published pipeline validates as it did, and what is compared with it does alike
+    assert upstream["plan"]["validation"]["passes"] == tfdata["plan"]["validation"]["passes"] == 2
+    for result in (upstream, tfdata):
+        checks = {check["name"]: check["found"] for check in result["checks"]}
+        assert "planned samples once in 4 passes" in checks["validation"]  # of a warm-up trial too
     assert {"content", "delivered bytes"} <= {check["name"] for check in upstream["checks"]}
 
 
@@ -52,6 +57,23 @@ def test_decoding_is_a_stage_with_its_own_time(workload: str, cache: Path, tmp_p
         assert result["policy"]["decode"]
         assert result["policy"]["check_crc"]
         assert result["trials"][-1]["decode_seconds"] > 0
+
+
+def test_real_ranks_validate_through_every_delivery_and_placement(cache: Path, tmp_path: Path) -> None:
+    readers = ["naive", "prefetch", "staged", "staged-replicated", "staged-subset"]
+    found = results(
+        cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--epochs", "3", "--validation", "2", "--batch", "3",
+        "--reader", ",".join(readers),
+    )  # fmt: skip
+    for reader, result in zip(readers, found, strict=True):
+        plan, (_, trial) = result["plan"]["validation"], result["trials"]
+        assert (plan["passes"], plan["order"], plan["every_epochs"]) == (1, "sequential", 2)
+        assert trial["validation_samples"] == plan["samples"] > 0
+        passes = [epoch["validation"] for epoch in trial["epochs"]]
+        assert [one is None for one in passes] == [True, False, True]
+        staged = reader.startswith("staged")
+        assert passes[1]["bytes_local" if staged else "bytes_requested"] == passes[1]["bytes_useful"]
+        assert (passes[1]["bytes_requested"] == 0) == staged
 
 
 def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: Path) -> None:
