@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Cost, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
@@ -111,6 +111,20 @@ def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, st
     last = min(dataset.samples, 66 if dataset.manifest.workload == "hepcnnb" else 16)
     plan = [(0, np.arange(at, min(at + 7, last))) for at in range(0, last, 7)]
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+
+
+def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
+    dataset: Dataset, started: dict[str, Pipeline]
+) -> None:
+    pipeline = pipeline_of(dataset, started)
+    first = dataset.manifest.files[0].samples
+    ids = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
+    plan = [(0, ids[:4]), (validation_after(0), ids[:5]), (validation_after(0), ids[5:]), (1, ids[:4])]
+    found, wrong, costs = deliver(pipeline, dataset, plan)
+    assert wrong == []
+    assert found[1] + found[2] == ids.tolist()
+    assert sorted(found[0]) == sorted(found[3]) == ids[:4].tolist()
+    assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
 def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipeline]) -> None:

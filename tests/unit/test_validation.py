@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dlio_bench.batches import Ids, is_validation, validation_after
 from dlio_bench.benchmarks.hepcnnb.pipeline import loads
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.benchmarks.tensors import stretches
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
@@ -133,6 +134,15 @@ def test_the_order_of_a_pass_is_the_applications_own_or_none_at_all() -> None:
     assert validation_order(policy("upstream+order=file-shuffle", hep), hep) == LOCAL
     assert validation_order(policy("prefetch", hep), hep) == "sequential"
     assert validation_order(policy("upstream", WORKLOADS["cdb"]), WORKLOADS["cdb"]) == "buffered-shuffle(1)"
+
+
+def test_training_goes_on_reading_ahead_in_tensorflow_while_it_validates() -> None:
+    """One dataset of training over all epochs, and one of each pass, although the last batch of a pass is small."""
+    sizes = [(0, 4), (0, 4), (validation_after(0), 4), (validation_after(0), 1), (1, 4), (validation_after(1), 4)]
+    found = stretches([(epoch, np.arange(size)) for epoch, size in [*sizes, (2, 4)]])
+    numbers = list(dict.fromkeys(map(id, found)))
+    assert [numbers.index(id(one)) for one in found] == [0, 0, 1, 1, 0, 2, 0]
+    assert [len(one.batches) for one in found] == [4, 4, 2, 2, 4, 1, 4]
 
 
 # ---- a run
