@@ -127,7 +127,7 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
     for trial in trials:
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
-    return Resources(job.threads, job.staging_bytes, most, job.check_crc)
+    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc)
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:
