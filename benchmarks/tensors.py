@@ -135,6 +135,9 @@ def delivered(
         gc.collect()  # whatever still holds the iterator in a circle: its threads must end now
 
 
-def again(stage: Callable[..., Any], values: Sequence[Any], options: Any) -> Any:
-    """What a map of a dataset makes of one element: the same graph under the same options, so the same bits."""
-    return next(iter(tensorflow().data.Dataset.from_tensors(tuple(values)).map(plain(stage)).with_options(options)))
+def each(stage: Callable[..., Any], elements: Sequence[Sequence[Any]], options: Any) -> Iterator[Any]:
+    """What a map of a dataset makes of some elements, one by one: the same graph under the same options, so the same
+    bits. Making the graph takes far longer than an element does: ask for many at once.
+    """
+    columns = tuple(list(column) for column in zip(*elements, strict=True))
+    yield from tensorflow().data.Dataset.from_tensor_slices(columns).map(plain(stage)).with_options(options)
