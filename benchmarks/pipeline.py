@@ -78,6 +78,7 @@ class Upstream:
 
     order: its own, by name; orders: all that fit it. exactly_once, order_known: as in the table of policies.
     with_one_file: the order that any other comes to where a rank has a single file; None: it makes no difference.
+    tensorflow: whether it is made with TensorFlow, which must be installed then.
     defects: what shapes its input and is reproduced here, one sentence each; every report tells them.
     """
 
@@ -88,4 +89,5 @@ class Upstream:
     source: str
     defects: tuple[str, ...]
     start: Callable[[], Pipeline]
+    tensorflow: bool = False
     with_one_file: str | None = None

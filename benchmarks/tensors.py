@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,14 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, EnvironmentFailure
+
+_FIX = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use another reader."
+
+
+def require_tensorflow(reader: str) -> None:
+    """EnvironmentFailure where TensorFlow is not installed, without loading it, which takes seconds."""
+    if find_spec("tensorflow") is None:
+        raise EnvironmentFailure(f"Reader '{reader}' needs TensorFlow, which is not installed. {_FIX}")
 
 
 def tensorflow() -> Any:
@@ -24,10 +33,7 @@ def tensorflow() -> Any:
             warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
-        raise EnvironmentFailure(
-            f"This reader needs TensorFlow, which cannot be imported: {error}. Install it with "
-            "`pip install 'dlio-bench[tensorflow]'`, or use another reader."
-        ) from error
+        raise EnvironmentFailure(f"This reader needs TensorFlow, which cannot be imported: {error}. {_FIX}") from error
     return tensorflow
 
 

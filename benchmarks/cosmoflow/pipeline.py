@@ -125,4 +125,5 @@ UPSTREAM = Upstream(
         "in an epoch some files are read several times and others never.",
     ),
     start=Records,
+    tensorflow=True,
 )

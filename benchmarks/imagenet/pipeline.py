@@ -154,4 +154,5 @@ UPSTREAM = Upstream(
     source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",
     defects=("A record can only leave the buffer that its shard is in: samples are shuffled near their place alone.",),
     start=Images,
+    tensorflow=True,
 )
