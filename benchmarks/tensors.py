@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,14 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, EnvironmentFailure
+
+_FIX = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use another reader."
+
+
+def require_tensorflow(reader: str) -> None:
+    """EnvironmentFailure where TensorFlow is not installed, without loading it, which takes seconds."""
+    if find_spec("tensorflow") is None:
+        raise EnvironmentFailure(f"Reader '{reader}' needs TensorFlow, which is not installed. {_FIX}")
 
 
 def tensorflow() -> Any:
@@ -24,10 +33,7 @@ def tensorflow() -> Any:
             warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
-        raise EnvironmentFailure(
-            f"This reader needs TensorFlow, which cannot be imported: {error}. Install it with "
-            "`pip install 'dlio-bench[tensorflow]'`, or use another reader."
-        ) from error
+        raise EnvironmentFailure(f"This reader needs TensorFlow, which cannot be imported: {error}. {_FIX}") from error
     return tensorflow
 
 
@@ -135,6 +141,9 @@ def delivered(
         gc.collect()  # whatever still holds the iterator in a circle: its threads must end now
 
 
-def again(stage: Callable[..., Any], values: Sequence[Any], options: Any) -> Any:
-    """What a map of a dataset makes of one element: the same graph under the same options, so the same bits."""
-    return next(iter(tensorflow().data.Dataset.from_tensors(tuple(values)).map(plain(stage)).with_options(options)))
+def each(stage: Callable[..., Any], elements: Sequence[Sequence[Any]], options: Any) -> Iterator[Any]:
+    """What a map of a dataset makes of some elements, one by one: the same graph under the same options, so the same
+    bits. Making the graph takes far longer than an element does: ask for many at once.
+    """
+    columns = tuple(list(column) for column in zip(*elements, strict=True))
+    yield from tensorflow().data.Dataset.from_tensor_slices(columns).map(plain(stage)).with_options(options)

@@ -21,7 +21,7 @@ LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their 
 COLOURS = ("#3f6c9b", "#d08a3c", "#5b9279", "#a65a7a", "#7a74a8", "#8a8f45", "#4fa3a5", "#9a6b4f")
 PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#d9d9d6"), strict=True))
 BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
-         "bytes_device": ("device", "#d08a3c")}  # fmt: skip
+         "bytes_device": ("", "#d08a3c")}  # fmt: skip
 STALL_SCALE = [[0, "#f7f5f0"], [0.35, "#f0cf9f"], [0.7, "#d9793f"], [1, "#7f2a1d"]]
 GAP = {"ticks": "outside", "ticklen": 8, "tickcolor": "rgba(0,0,0,0)"}  # between a name and its bar
 GRID, INK = "#e4e2dc", "#33373d"
@@ -175,13 +175,14 @@ def scaling(results: Sequence[Result]) -> Figure:
 
 
 def bytes_by_epoch(results: Sequence[Result]) -> Figure:
-    """Bytes of each epoch, median over the trials: useful (the view), requested (reads), and from the device."""
+    """Bytes of each epoch, median over the trials: useful (the view), requested (reads), and what the storage gave."""
     table = tables.epochs(results)
     data: list[Figure] = []
     for column, (name, colour) in BYTES.items():
         values = [None if math.isnan(value) else value / 1e9 for value in table[column]]
         places = [table["result"].tolist(), [f"epoch {epoch + 1}" for epoch in table["epoch"]]]
-        data.append({"type": "bar", "x": places, "y": values, "name": name, "marker": {"color": colour},
+        data.append({"type": "bar", "x": places, "y": values, "name": name or words.storage(results),
+                     "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
     layout = _layout(320) | {
         "barmode": "group",

@@ -42,7 +42,7 @@ TITLES: dict[str, str] = {
     "read_seconds": "reading, a rank, summed over its threads",
     "decode_seconds": "decoding, a rank, summed over its threads",
     "requested_bytes": "bytes requested of the file system in a trial",
-    "pfs_bytes": "bytes that came from the device, or the emulated PFS",
+    "pfs_bytes": "bytes that the device delivered in a trial",
     "compute_overrun": "compute beyond what was asked",
 }
 
@@ -73,7 +73,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(tables.labels(results), pairs, strict=True)],
         metric_groups=_metric_groups(results),
-        metric_titles=TITLES,
+        metric_titles=TITLES | {"pfs_bytes": f"bytes that the {words.storage(results)} delivered in a trial"},
         comparisons=comparisons(results),
         refusals=refusals(results),
         maps=[name for name in drawn if name.startswith("map")],
@@ -82,7 +82,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         advice=_advice(pairs),
         notes=words.shared(tables.labels(results), [result["plan"]["notes"] for result in results]),
         transfers=transfers.rows(results),
-        storage=transfers.storage_name(results),
+        storage=words.storage(results),
         pfs=next((pfs["says"] for result in results if (pfs := result["environment"].get("emulated_pfs"))), None),
         environment=facts.environment(results),
         plans=facts.plans(results),

@@ -130,7 +130,7 @@ def _numbers(result: Result) -> Iterator[str]:
     )
     if ceiling := words.ceiling(result):
         yield from _entry("of the ceiling", ceiling)
-    storage = transfers.storage_name([result])
+    storage = words.storage([result])
     device = f"what the {storage} delivered is not known"
     if metrics["pfs_bytes"]["value"] is not None:
         device = f"the {storage} delivered {number(metrics['pfs_bytes'])}"
@@ -161,11 +161,11 @@ def _held(result: Result) -> str:
 
 def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
-    emulated = _marked(results, transfers.EMULATED)
+    emulated = _marked(results, words.EMULATED_PFS)
     found = transfers.rows(results)
     if len(found) == len(results) and not emulated and not any(row.local + row.remote for _, _, row in found):
         return
-    storage, spoken = transfers.storage_name(results), None
+    storage, spoken = words.storage(results), None
     yield ""
     heads = f"{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
     yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{heads}"

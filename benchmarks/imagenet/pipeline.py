@@ -52,15 +52,18 @@ class Images:
         """See Pipeline.decode: the same operations on one record."""
         stage = self._stage(dataset)
 
-        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+        def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
+            elements = [(np.int64(sample), bytes(parts[0])) for sample, parts in zip(ids, samples, strict=True)]
             try:
-                image, label, _, _ = tensors.again(stage, [np.int64(sample), bytes(parts[0])], self._limits(dataset))
+                for image, label, _, _ in tensors.each(stage, elements, self._limits(dataset)):
+                    yield tensors.array(image).tobytes() + tensors.array(label).tobytes()
             except self._tf.errors.OpError as error:
                 raise DataError(f"TensorFlow cannot decode the image: {error.message} {ANEW}") from error
-            content = tensors.array(image).tobytes() + tensors.array(label).tobytes()
-            out[:] = content
 
-        return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT)
+        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+            out[:] = b"".join(many([sample], [parts]))
+
+        return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT, many)
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks."""
@@ -151,4 +154,5 @@ UPSTREAM = Upstream(
     source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",
     defects=("A record can only leave the buffer that its shard is in: samples are shuffled near their place alone.",),
     start=Images,
+    tensorflow=True,
 )

@@ -150,13 +150,22 @@ def test_a_bad_file_is_named(form: Form, harm: str) -> None:
             _, offsets, stored, _ = form.dataset.locate(plan[1].ids[:1], form.fields)
             content[int(offsets[0, 0] + stored[0, 0] // 2)] ^= 255
             victim.write_bytes(content)
-        if harm == "flipped" and form.dataset.manifest.container == "raw" and form.decode:
-            return  # a picture may decode all the same: the untimed pass finds it
         with pytest.raises(DataError, match=victim.name):
             deliver_unchecked(make(form, check=True), plan)
     finally:
         aside.rename(victim)
     check_epochs(plan, deliver(make(form), plan))
+
+
+def test_what_cannot_be_decoded_is_named_without_checking_too(tmp_path: Path) -> None:
+    layout = find_workload("imagenet").variants["raw"](True, RANDOM)
+    dataset = generate(layout, 4, tmp_path / "data", seed=3, workers=1)
+    decode = find_workload("imagenet").decode
+    assert decode is not None
+    form = Form(dataset, ("record",), decode(dataset))
+    dataset.path(2).write_bytes(bytes(dataset.manifest.files[2].bytes))
+    with pytest.raises(DataError, match=f"{dataset.path(2).name}: The image is no JPEG"):
+        deliver_unchecked(make(form), planned(form, [(0, [np.arange(4)])]))
 
 
 def deliver_unchecked(reader: Reader, plan: list[Planned]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Batch, Block, Cost, Ids
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
@@ -22,6 +22,7 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.run.choice import executed, policy
 from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.storage.extents import ExtentReader
 
 VARIANTS = [
     ("hepcnnb", "224", 3),
@@ -104,6 +105,41 @@ def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[st
     pipeline = pipeline_of(dataset, started)
     plan = tail(dataset)
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+
+
+def test_what_is_compared_with_does_not_depend_on_its_neighbours(
+    dataset: Dataset, started: dict[str, Pipeline]
+) -> None:
+    decode = pipeline_of(dataset, started).decode(dataset)
+    ids = np.array([dataset.samples - 1, 0, 3])
+    sizes = dataset.locate(ids, decode.fields)[3]
+    content = memoryview(bytearray(int(sizes.sum())))
+    extents = ExtentReader(dataset, decode.fields)
+    extents.read(ids, content, Cost())
+    extents.close()
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    parts = [
+        [content[end - size : end] for end, size in zip(*row, strict=True)]
+        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    together = [one.tobytes() for one in decode.each(ids.tolist(), parts)]
+    for sample, own, found in zip(ids.tolist(), parts, together, strict=True):
+        alone = bytearray(decode.sample_bytes)
+        decode.apply(sample, own, memoryview(alone))
+        assert bytes(alone) == found
+    assert len(set(together)) == len(ids)
+
+
+def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    pipeline, plan = pipeline_of(dataset, started), tail(dataset, epochs=1)[:1]
+    form = Form(dataset, (), pipeline.decode(dataset))
+    with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
+        batch = next(batches)
+        last = batch.blocks[-1].data.copy()
+        last[-1] ^= 1
+        altered = Batch(batch.ids, (*batch.blocks[:-1], Block(last, batch.blocks[-1].starts)))
+        [line] = damaged(altered, form)
+    assert f"sample {batch.ids[-1]}:" in line
 
 
 def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, started: dict[str, Pipeline]) -> None:
