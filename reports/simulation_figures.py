@@ -15,6 +15,7 @@ from dlio_bench.units import format_bytes
 LEAST_CEILING = 1.25  # times the bound: the colours of a scale that ends lower would make much of little
 TICKS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500, 1000)
 TICK_GAP = 0.09  # of the scale's length: closer numbers would run into each other
+LEAST_CONTRAST = 4.5  # of text, as ratio of relative luminances (WCAG 2.2, 1.4.3)
 ROOMY = 6  # columns that leave a cell room for its seconds, too
 # From the fastest source to the slowest; patterns tell them apart in print.
 SOURCES = {"ram": ("#3f6c9b", ""), "": ("#8fb8a3", "."), "remote": ("#e9b872", "\\"), "pfs": ("#c8553d", "x")}
@@ -96,7 +97,7 @@ def bars(document: Document) -> Figure:
     rows = sorted(
         (row for row in document["rows"] if row["seconds"] is not None), key=lambda row: float(row["seconds"])
     )
-    names = [f"{row['policy']} {simulation.mark(row)}" for row in rows]
+    names = [f"{row['policy']} {simulation.mark(row)}".strip() for row in rows]
     bounds = [row["seconds"] / (simulation.ratio(row) or 1) for row in rows]
     over = [max(0.0, row["seconds"] - bound) for row, bound in zip(rows, bounds, strict=True)]
     plain: Figure = {"type": "bar", "orientation": "h", "y": names}
@@ -129,6 +130,16 @@ def bars(document: Document) -> Figure:
     return _figure(data, drawn)
 
 
+def luminance(shade: float) -> float:
+    """Relative luminance of the scale's colour at `shade`, 0 (black) to 1 (white), as WCAG 2.2 defines it."""
+    stops = [stop for stop, _ in STALL_SCALE]
+    total = 0.0
+    for weight, first in ((0.2126, 1), (0.7152, 3), (0.0722, 5)):
+        value = float(np.interp(shade, stops, [int(colour[first : first + 2], 16) / 255 for _, colour in STALL_SCALE]))
+        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return total
+
+
 def _place(over: float, end: float) -> float:
     """Where a ratio lies on the scale from 1 (0) to `end` (1)."""
     return math.log(over) / math.log(end)
@@ -140,13 +151,8 @@ def _shade(cell: Row, end: float) -> float | None:
 
 
 def _ink(shade: float) -> str:
-    """Black or white, whichever contrasts more with the scale's colour at `shade` (WCAG 2.2, relative luminance)."""
-    stops = [float(stop) for stop, _ in STALL_SCALE]
-    luminance = 0.0
-    for weight, first in ((0.2126, 1), (0.7152, 3), (0.0722, 5)):
-        value = float(np.interp(shade, stops, [int(colour[first : first + 2], 16) / 255 for _, colour in STALL_SCALE]))
-        luminance += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
-    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"
+    """White where it contrasts with the scale's colour at `shade` by LEAST_CONTRAST, else black, which then does."""
+    return "#ffffff" if 1.05 / (luminance(shade) + 0.05) >= LEAST_CONTRAST else "#000000"
 
 
 def _said(cell: Row, *, roomy: bool, named: bool = False) -> str:
