@@ -22,6 +22,7 @@ LONG = 600.0  # seconds: a grid that is expected to take longer says so first
 
 At = dict[str, int]  # a cell: the value of every axis
 Show = Callable[[str], None]
+Key = tuple[str, int, int]
 
 
 def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: str, show: Show) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: 
         require(case, pfs_clients)
         facts.append({"at": at, **extent(case)})
     rows: list[dict[str, Any]] = []
-    known: dict[tuple[object, ...], Prediction] = {}
+    known: dict[Key, Prediction] = {}
     started = time.monotonic()
     for number, at in enumerate(places):
         spent = time.monotonic() - started
@@ -77,10 +78,12 @@ def at_cell(base: Case, at: At) -> Case:
 
 def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> float:
     """About how long the grid will take, from the numbers of accesses."""
-    policies = sum(name != LOWER_BOUND for name in names)
-    total = 0.0
+    total, once = 0.0, set()
     for at in cells(axes):
         case = at_cell(base, at)
+        keys = [_without_tiers(case, name) for name in names if name != LOWER_BOUND]
+        policies = sum(key is None or key not in once for key in keys)
+        once.update(keys)
         simulated = sampled_nodes(case)
         total += case.accesses * simulated / case.nodes * SECONDS_AN_ACCESS * policies
         if simulated < case.nodes:
@@ -88,16 +91,17 @@ def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> 
     return total
 
 
-def _cell(
-    case: Case, names: Sequence[str], pfs_clients: str, known: dict[tuple[object, ...], Prediction]
-) -> list[Prediction]:
+def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, Prediction]) -> list[Prediction]:
     """The rows of a cell. What no caching tier can change is simulated once, and remembered in `known`."""
-    keys = {
-        name: (name, case.nodes, case.system.tiers[0].capacity)
-        for name in names
-        if name == LOWER_BOUND or ROWS[name].placement is None
-    }
-    wanted = [name for name in names if keys.get(name) not in known]
+    keys = {name: key for name in names if (key := _without_tiers(case, name)) is not None}
+    wanted = [name for name in names if name not in keys or keys[name] not in known]
     found = {row.policy: row for row in predictions(case, wanted, pfs_clients)} if wanted else {}
     known.update({key: found[name] for name, key in keys.items() if name in found})
     return [found[name] if name in found else known[keys[name]] for name in names]
+
+
+def _without_tiers(case: Case, name: str) -> Key | None:
+    """All that a policy depends on, of what a grid varies, if that is no caching tier; else None."""
+    if name != LOWER_BOUND and ROWS[name].placement is not None:
+        return None
+    return name, case.nodes, case.system.tiers[0].capacity
