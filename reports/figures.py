@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.reports import statistics, tables, words
+from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
+from dlio_bench.reports.drawing import axis as _axis
+from dlio_bench.reports.drawing import layout as _layout
+from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.statistics import SHARES, Steps
 
 Result = Mapping[str, Any]
-Figure = dict[str, Any]
 
 MAX_POINTS = 20_000
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
@@ -22,9 +25,6 @@ COLOURS = ("#3f6c9b", "#d08a3c", "#5b9279", "#a65a7a", "#7a74a8", "#8a8f45", "#4
 PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#d9d9d6"), strict=True))
 BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
          "bytes_device": ("", "#d08a3c")}  # fmt: skip
-STALL_SCALE = [[0, "#f7f5f0"], [0.35, "#f0cf9f"], [0.7, "#d9793f"], [1, "#7f2a1d"]]
-GAP = {"ticks": "outside", "ticklen": 8, "tickcolor": "rgba(0,0,0,0)"}  # between a name and its bar
-GRID, INK = "#e4e2dc", "#33373d"
 
 
 def times(results: Sequence[Result]) -> Figure:
@@ -193,15 +193,6 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
     return _figure(data, layout, results)
 
 
-def compact(value: Any) -> Any:
-    """The same structure with floats cut to 6 significant digits."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: compact(entry) for key, entry in value.items()}
-    return [compact(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
 def _shrink(grid: statistics.Floats) -> tuple[statistics.Floats, int, int]:
     """`grid` [ranks, steps] in blocks of (by_rank, by_step) so that it has few enough cells; a block is its maximum."""
     by_rank = by_step = 1
@@ -253,23 +244,6 @@ def _tint(colour: str) -> str:
     """The colour mixed with white, so that points of the full colour stand out on their bar."""
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(0.45 * part + 0.55 * 255):02x}" for part in parts)
-
-
-def _text(title: str) -> Figure:
-    return {"text": title, "font": {"size": 13}}
-
-
-def _axis(title: str, **options: Any) -> Figure:
-    plain = {"title": _text(title) | {"standoff": 8}, "gridcolor": GRID, "zerolinecolor": GRID, "automargin": True}
-    return plain | options
-
-
-def _layout(height: int) -> Figure:
-    return {
-        "height": height, "margin": {"l": 60, "r": 20, "t": 36, "b": 48}, "paper_bgcolor": "#ffffff",
-        "plot_bgcolor": "#ffffff", "font": {"family": "system-ui, 'DejaVu Sans', sans-serif", "size": 13, "color": INK},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, "hovermode": "closest",
-    }  # fmt: skip
 
 
 def _figure(data: list[Figure], layout: Figure, results: Sequence[Result]) -> Figure:
