@@ -16,7 +16,7 @@ LEAST_CEILING = 1.25  # times the bound: the colours of a scale that ends lower 
 TICKS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500, 1000)
 TICK_GAP = 0.09  # of the scale's length: closer numbers would run into each other
 LEAST_CONTRAST = 4.0  # of light text, as ratio of relative luminances (WCAG 2.2); dark text then has 4.2 at least
-ROOMY = 6  # columns that leave a cell room for its seconds, too
+ROOMY = 6  # columns of a map that has room in half of the page; twice as many leave a cell two lines
 # From the fastest source to the slowest; patterns tell them apart in print.
 SOURCES = {"ram": ("#3f6c9b", ""), "": ("#8fb8a3", "."), "remote": ("#e9b872", "\\"), "pfs": ("#c8553d", "x")}
 
@@ -64,10 +64,11 @@ def heat_map(one: Map, end: float) -> Figure:
 def _numbers(one: Map, end: float) -> Figure:
     """The cells' numbers, dark on light and light on dark."""
     said, colours = [], []
-    roomy = len(one.x) <= ROOMY or one.named
+    roomy = len(one.x) <= 2 * ROOMY
     for row in one.cells:
         for cell in row:
-            said.append(_said(cell, roomy=roomy, named=one.named))
+            text = _said(cell, roomy=roomy or one.named, named=one.named)
+            said.append(text if len(one.x) <= ROOMY else text.replace("-", "-<br>", 1))
             colours.append(_ink(_shade(cell, end) or 0.0))
     columns = len(one.x)
     return {

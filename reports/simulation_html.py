@@ -68,6 +68,7 @@ def _map(name: str, one: Map, figure: Figure) -> dict[str, Any]:
         "named": one.named,
         "caption": said,
         "height": figure["layout"]["height"],
+        "least_width": 100 + len(one.x) * (78 if len(one.x) <= 2 * simulation_figures.ROOMY else 52),
         "label": f"Heat map of {one.title}, {one.across} across, {one.down or 'policies'} down: {said}.",
     }
 

@@ -27,7 +27,7 @@ def row(policy: str, ratio: float | None, **more: Any) -> dict[str, Any]:
         "bytes": {} if none else {"ram": 4_000_000_000, "disk": 0, "remote": 10, "pfs": 7_000_000_000},
         "over_bound": None if ratio is None else ratio - 1,
         "pfs_in_steps": policy == "naive",
-        "reason": "Node 0 has <no> room." if none else None,
+        "reason": "Node 0 has no </script> room." if none else None,
     } | more
 
 
@@ -152,7 +152,7 @@ def test_what_does_not_apply_is_hatched_and_says_why() -> None:
     hatched = figure["data"][1]
     assert hatched["marker"]["pattern"]["shape"] == "/"
     assert list(zip(hatched["x"], hatched["base"], strict=True)) == [(0, -0.47), (1, -0.47), (0, 0.53), (1, 0.53)]
-    assert all("does not apply: Node 0 has <no> room." in said for said in hatched["hovertext"])
+    assert all("does not apply: Node 0 has no </script> room." in said for said in hatched["hovertext"])
     assert set(figure["data"][-1]["text"]) == {"<b>n/a</b>"}
 
 
@@ -180,7 +180,7 @@ def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
     for one in found["rows"]:
         if one["seconds"] is not None:
             assert simulation.said_seconds(one["seconds"]) in page.text
-    assert "staged does not apply in any cell; at ram 0 B, disk 0 B: Node 0 has <no> room." in page.text
+    assert "staged does not apply in any cell; at ram 0 B, disk 0 B: Node 0 has no </script> room." in page.text
     assert "naive: in the cells with a star" in page.text
     assert "all 4 nodes, always (--pfs-clients worst)" in page.text
 
