@@ -4,7 +4,16 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from dlio_bench.harness.storage.mounts import memory_backed
 
 if memory_backed(Path(tempfile.gettempdir())):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # pytest's own variable for the root of tmp_path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ranks that run one suite together must not tidy up each other's folders: each has one of its own."""
+    shared = os.environ.get("DLIO_TEST_TEMP")
+    if shared and config.option.basetemp is None:
+        config.option.basetemp = Path(shared) / str(os.getpid())
