@@ -1,7 +1,7 @@
 """One application: its dataset layouts, the view its readers deliver, its batch and its published step times."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
 from dlio_bench.datagen.dataset import Dataset
@@ -29,7 +29,8 @@ class StepTime:
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none. `upstreams`: what
+    was published for a variant, where that is not `upstream`.
     """
 
     name: str
@@ -42,3 +43,8 @@ class Workload:
     step_times: tuple[StepTime, ...]
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
+    upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+
+    def of(self, variant: str | None) -> "Workload":
+        """The workload with the published pipeline of this variant (None: of the default one)."""
+        return replace(self, upstream=self.upstreams.get(variant or self.default_variant, self.upstream))

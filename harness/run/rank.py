@@ -57,11 +57,12 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
-    rows = {name: policy(name, find(job.workload)) for name in job.readers}
+    workload = find(job.workload).of(dataset.manifest.variant)
+    rows = {name: policy(name, workload) for name in job.readers}
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, find(job.workload), shape), number)
+            Trial(job, site, shape, executed(row, workload, shape), number)
             for number in range(job.warmup_trials + job.trials)
         ]
         for name, row in rows.items()

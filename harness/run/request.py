@@ -78,7 +78,7 @@ class Request:
 
 def look_up(options: Options) -> Request:
     """UsageError for what does not exist, is out of range or does not fit together."""
-    workload = registry.find(options.workload)
+    workload = registry.find(options.workload).of(options.variant)
     readers = _readers(options, workload)
     choices = (
         ("--cache", options.cache, CACHE_MODES),

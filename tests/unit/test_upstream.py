@@ -22,6 +22,8 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.run.choice import executed, policy
 from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
 from dlio_bench.harness.storage.extents import ExtentReader
 
 VARIANTS = [
@@ -85,7 +87,7 @@ def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
 
 def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]:
     ids, wrong, costs = deliver(pipeline, dataset, plan)
-    upstream = WORKLOADS[dataset.manifest.workload].upstream
+    upstream = WORKLOADS[dataset.manifest.workload].of(dataset.manifest.variant).upstream
     assert upstream is not None
     assert wrong == []
     assert [len(batch) for batch in ids] == [len(batch) for _, batch in plan]
@@ -263,13 +265,24 @@ class TestOrders:
             drawn = {frozenset((order(shape, 1, epoch, 5) // 64).ravel().tolist()) for epoch in range(8)}
             assert len(drawn) > 1
 
-    def test_every_order_that_a_workload_names_is_there(self) -> None:
-        for workload in WORKLOADS.values():
-            assert workload.upstream is not None
-            assert workload.upstream.order in workload.upstream.orders
-            for name in workload.upstream.orders:
-                assert find_order(name)
-            assert find_order(workload.upstream.order).exactly_once == workload.upstream.exactly_once
+    @pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+    def test_every_order_that_a_workload_names_is_there(self, workload: str, variant: str) -> None:
+        upstream = WORKLOADS[workload].of(variant).upstream
+        assert upstream is not None
+        assert upstream.order in upstream.orders
+        for name in upstream.orders:
+            assert find_order(name)
+        assert find_order(upstream.order).exactly_once == upstream.exactly_once
+
+    @pytest.mark.parametrize(
+        ("variant", "order", "known"),
+        [(None, "buffered-shuffle(10000)", False), ("raw", "buffered-shuffle(10)", True)],
+    )
+    def test_imagenet_has_the_buffer_that_was_published_for_its_variant(
+        self, variant: str | None, order: str, known: bool
+    ) -> None:
+        row = policy("upstream", look_up(Options("imagenet", variant=variant, readers=("upstream",))).workload)
+        assert (row.name, row.order, row.order_known) == ("upstream", order, known)
 
 
 class TestCdb:
