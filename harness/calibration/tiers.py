@@ -26,7 +26,7 @@ _PREFIX = "dlio-bench-calibrate-"
 def measure(folder: Path, threads: Sequence[int], size: int, seed: int, *, cold: bool) -> dict[str, dict[int, float]]:
     """{"read", "write": {threads: bytes a second}} of `folder`, reads of `size` bytes.
 
-    Files are written as copies of a dataset are, without a sync. cold: they are read from the device, not from memory.
+    cold: files are written to the device and read from it, not from memory.
     EnvironmentFailure where there is no room, or the folder cannot be written.
     """
     free = free_bytes(folder)
@@ -40,9 +40,7 @@ def measure(folder: Path, threads: Sequence[int], size: int, seed: int, *, cold:
     found: dict[str, dict[int, float]] = {"read": {}, "write": {}}
     with _files(folder, max(threads)) as paths:
         for count in (1, *threads):  # the first time makes the pages, which other files of the node have long had
-            found["write"][count] = count * total / _written(paths[:count], total)
-        for path in paths if cold else ():
-            _sync(path)
+            found["write"][count] = count * total / _written(paths[:count], total, synced=cold)
         for count in threads:
             place = Place(tuple(map(str, paths)), total, 0, cold=cold)
             found["read"][count] = rate(Solo(), place, size, (count,), seed)
@@ -62,8 +60,8 @@ def _files(folder: Path, count: int) -> Iterator[list[Path]]:
         yield [Path(place) / str(number) for number in range(count)]
 
 
-def _written(paths: Sequence[Path], total: int) -> float:
-    """Seconds in which as many threads write these files."""
+def _written(paths: Sequence[Path], total: int, *, synced: bool) -> float:
+    """Seconds in which as many threads write these files, to the device if `synced`."""
     block = memoryview(np.random.default_rng(0).integers(0, 256, _BLOCK, dtype=np.uint8))
 
     def write(path: Path) -> None:
@@ -71,6 +69,8 @@ def _written(paths: Sequence[Path], total: int) -> float:
         try:
             for at in range(0, total, _BLOCK):
                 write_at(handle, block[: min(_BLOCK, total - at)], at)
+            if synced:
+                os.fsync(handle)
         finally:
             os.close(handle)
 
@@ -86,9 +86,3 @@ def _written(paths: Sequence[Path], total: int) -> float:
             f"{error.strerror}. Free space there, or name another folder."
         ) from error
     return time.perf_counter() - started
-
-
-def _sync(path: Path) -> None:
-    if path.exists():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
