@@ -10,7 +10,7 @@ from dlio_bench.units import parse_bytes
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-SIZES = (65_536, 262_144, 1_048_576, 2_097_152, 8_388_608)  # of a sample of some kB up to a piece of a staged file
+SIZES = (4096, 65_536, 262_144, 1_048_576, 2_097_152, 8_388_608)  # of a label up to a piece of a staged file
 THREADS = (1, 2, 4)
 
 EXAMPLES = """\
@@ -42,7 +42,7 @@ def add_calibrate(commands: Commands) -> None:
         type=_sizes,
         default=SIZES,
         metavar="SIZE[,SIZE...]",
-        help="sizes of reads (default 64KiB,256KiB,1MiB,2MiB,8MiB)",
+        help="sizes of reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
     )
     own.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
     own.add_argument("--workload", metavar="WORKLOAD", help="measure the decoding of this workload's samples too")

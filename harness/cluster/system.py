@@ -151,7 +151,8 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         device=str(values["device"]).lower() if "device" in values else None,
         ranks_per_node=reader.whole(values, "ranks_per_node") if "ranks_per_node" in values else 1,
         preprocess=reader.number(values, "preprocess") if "preprocess" in values else float("inf"),
-        network=reader.number(values, "network") if "network" in values else 0.0,
+        # a calibration of one node cannot measure it
+        network=reader.number(values, "network") if "network" in values or "measured" not in document else 0.0,
         pfs_link=reader.number(values, "pfs_link"),
         pfs=reader.rates(values, "pfs"),
         tiers=tuple(reader.tier(name, reader.table(tables, name)) for name in tables),
