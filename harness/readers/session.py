@@ -35,7 +35,10 @@ OpenSource = Callable[[], Source]
 
 @dataclass(frozen=True)
 class Planned:
-    """One batch to be: the epoch it belongs to, its ids, and where each sample will start in the buffer."""
+    """One batch to be: the epoch it belongs to, its ids, and where each sample will start in the buffer.
+
+    A validation pass has a number like an epoch's, `batches.validation_after`.
+    """
 
     epoch: int
     ids: Ids

@@ -9,6 +9,16 @@ Ids = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
+def validation_after(epoch: int) -> int:
+    """What stands for an epoch's number, in plans and their costs, in the validation pass behind that epoch."""
+    return ~epoch
+
+
+def is_validation(epoch: int) -> bool:
+    """Whether the number stands for a validation pass. Training epochs count from 0; passes are below it."""
+    return epoch < 0
+
+
 @dataclass(frozen=True)
 class Block:
     """Bytes of several samples one behind the other: those of sample i are data[starts[i]:starts[i + 1]]."""
