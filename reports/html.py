@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from dlio_bench.reports import facts, figures, judge, tables, transfers, words
+from dlio_bench.reports import facts, figures, judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
 from dlio_bench.reports.figures import Figure
@@ -87,6 +87,8 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         validation=words.shared(
             tables.labels(results), [[said] if (said := words.validation(result)) else [] for result in results]
         ),
+        predictions=predictions.lines(results),
+        prediction_notes=predictions.notes(results),
         transfers=transfers.rows(results),
         storage=transfers.storage_name(results),
         pfs=next((pfs["says"] for result in results if (pfs := result["environment"].get("emulated_pfs"))), None),

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlio_bench.reports import judge, tables, transfers, words
+from dlio_bench.reports import judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.comparison import Comparison, comparisons, refusals
 from dlio_bench.reports.words import number
@@ -37,6 +37,7 @@ def _single(result: Result) -> Iterator[str]:
     yield from _marks([result])
     yield from _block(result)
     yield from _transfers([result])
+    yield from _predictions([result])
     yield from _notes([result])
     yield from _list("advice", advice(result))
 
@@ -57,6 +58,7 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
         yield ""
         yield from _side_by_side(results, labels)
     yield from _transfers(results)
+    yield from _predictions(results)
     yield from _notes(results)
     said = words.shared(labels, [advice(result) for result in results])
     more = [f"and {len(said) - MOST_ADVICE} more in the report"] if len(said) > MOST_ADVICE else []
@@ -182,6 +184,24 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
     if emulated:
         pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
         yield from _entry("emulated PFS", pfs["says"])
+
+
+def _predictions(results: Sequence[Result]) -> Iterator[str]:
+    """What was predicted before the run, beside what was measured."""
+    if not (found := predictions.lines(results)):
+        return
+    spoken = None
+    yield ""
+    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
+    for line in found:
+        name = line.label if len(results) > 1 and line.label != spoken else ""
+        predicted = words.NOTHING if line.predicted is None else words.format_time(line.predicted)
+        columns = f"{line.epochs:>6}{predicted:>11}{words.format_time(line.measured):>11}{line.difference:>12}"
+        yield from _row(name, columns)
+        if line.reason is not None:
+            yield from _wrapped(" " * 4, f"not predicted: {line.reason}")
+        spoken = line.label
+    yield from _list("predictions", predictions.notes(results))
 
 
 def _some(count: float) -> str:

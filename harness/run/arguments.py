@@ -171,6 +171,17 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="FILE",
         help="what `dlio-bench storage --out FILE` found of the same path, as the yardstick in text and report",
     )
+    trust.add_argument(
+        "--predict",
+        action="store_true",
+        help="write down beforehand how long each reader's epochs will take, and show it beside what is measured",
+    )
+    trust.add_argument(
+        "--system",
+        metavar="FILE",
+        help="description of this machine, by `dlio-bench calibrate` (default with --predict: calibrated first, on "
+        "test files beside the dataset)",
+    )
     trust.add_argument("--seed", type=int, metavar="S", help="seed of the order (default: a new one, recorded)")
     trust.add_argument(
         "--no-verify", dest="verify", action="store_false", help="leave out the untimed pass that checks every byte"

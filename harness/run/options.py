@@ -39,6 +39,8 @@ class Options:
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
     storage: Path | None = None  # a document of `dlio-bench storage`
+    system: str | None = None  # description of the machine: a file, or a name that comes with the package
+    predict: bool = False
     seed: int | None = None
     tiny: bool = False
     verify: bool = True

@@ -18,6 +18,8 @@ def render(document: dict[str, Any]) -> str:
         f"{case['batch']} samples a step, {case['epochs']} epochs, seed {case['seed']}"
     )
     lines += _wrapped(f"System {system['name']}: {tiers}")
+    if system["estimated"]:
+        lines += _wrapped(f"estimated: {', '.join(system['estimated'])}: no source gives these numbers of the system")
     if case["simulated_nodes"] < case["nodes"]:
         lines += _wrapped(
             f"{case['simulated_nodes']} of {case['nodes']} nodes are simulated: the lower bound is exact, the other "
