@@ -26,10 +26,30 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """How the application goes through its validation split while it trains.
+
+    every: epochs of training from one pass to the next. forwards: times that each batch goes forward through the
+    network. order: of its published pipeline by name; None: that in which it goes through the training split.
+    """
+
+    every: int
+    forwards: int
+    order: str | None
+    source: str
+
+
+FORWARD_SHARE = 1 / 3
+"""A forward pass costs this part of a training step: the backward pass computes two gradients, of the weights and of
+the layer's input, each at the cost of the forward pass (operation counts, as in `hepcnnb.operations`). An estimate."""
+
+
+@dataclass(frozen=True)
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is
+    none.
     """
 
     name: str
@@ -42,3 +62,9 @@ class Workload:
     step_times: tuple[StepTime, ...]
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
+    validation: Validation | None = None
+
+
+def validation_share(workload: Workload) -> float:
+    """What a sample costs in a validation pass, as a share of its part of a training step."""
+    return FORWARD_SHARE * (1 if workload.validation is None else workload.validation.forwards)

@@ -8,7 +8,6 @@ from typing import Any
 from dlio_bench.reports import judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.comparison import Comparison, comparisons, refusals
-from dlio_bench.reports.statistics import SHARES
 from dlio_bench.reports.words import number
 from dlio_bench.units import format_bytes
 
@@ -80,6 +79,8 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
         "delivers", words.shared(labels, [[said] if (said := words.delivers(result)) else [] for result in results])
     )
     ceilings = [[said] if (said := words.ceiling(result)) else [] for result in results]
+    passes = [[said] if (said := words.validation(result)) else [] for result in results]
+    yield from _list("validation", words.shared(labels, passes))
     yield from _list("of the ceiling", words.shared(labels, ceilings))
     yield from _list("checked", words.shared(labels, [[_held(result)] for result in results]))
 
@@ -147,7 +148,10 @@ def _numbers(result: Result) -> Iterator[str]:
     yield from _entry("step time", words.step_time(result))
     if delivers := words.delivers(result):
         yield from _entry("delivers", delivers)
-    shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in SHARES)
+    if validation := words.validation(result):
+        yield from _entry("validation", validation)
+    names = words.shares([result])
+    shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in names)
     yield from _entry("time goes (mean)", shares)
     yield from _entry(
         "meanwhile",
@@ -230,10 +234,14 @@ def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterato
 
 
 def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
-    heads = "".join(f"{name.removeprefix('share_'):>10}" for name in SHARES)
+    names = words.shares(results)
+    least = 10 if len(names) == 5 else 9  # a sixth column makes the others narrower
+    widths = {name: max(least, len(name.removeprefix("share_")) + 1) for name in names}
+    heads = "".join(f"{name.removeprefix('share_'):>{width}}" for name, width in widths.items())
     yield f"  {'time goes (mean)':<{NAME}}{heads}"
     for label, result in zip(labels, results, strict=True):
-        yield from _row(label, "".join(f"{number(result['metrics'][name]):>10}" for name in SHARES))
+        shares = (f"{number(result['metrics'][name]):>{width}}" for name, width in widths.items())
+        yield from _row(label, "".join(shares))
 
 
 def _row(name: str, columns: str) -> Iterator[str]:

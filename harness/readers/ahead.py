@@ -11,8 +11,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touched
-from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
 from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
@@ -29,7 +28,7 @@ class Ahead:
     """A staging buffer of slots, one batch each. Threads fill them in plan order; the trainer empties them so."""
 
     def __init__(
-        self, form: Form, open_extents: OpenExtents, *, threads: int, staging_bytes: int, batch_bytes: int
+        self, form: Form, open_extents: OpenSource, *, threads: int, staging_bytes: int, batch_bytes: int
     ) -> None:
         """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
         self.form = form
@@ -83,7 +82,7 @@ class _Work:
     storage is the slower side, the same few slots go round, and they stay in the processor's cache.
     """
 
-    def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: ExtentReader) -> None:
+    def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: Source) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])

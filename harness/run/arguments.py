@@ -123,6 +123,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--epochs", type=int, metavar="E", help="epochs a trial (default: 1, more where they are shorter than 16 steps)"
     )
     how.add_argument(
+        "--validation",
+        metavar="WHEN",
+        help="passes over the validation split: none, published (as the application did), or N: behind every N-th "
+        "epoch (default: published with --reader upstream, else none)",
+    )
+    how.add_argument(
         "--compute", default="emulate", metavar="HOW", help="none, emulate or emulate:DEVICE (default emulate:v100)"
     )
     how.add_argument(

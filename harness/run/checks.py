@@ -55,6 +55,8 @@ def checks(
     if verified := own["verified"]:
         if row.exactly_once:
             results.append(_once_check(count, verified))
+        if own.get("validation"):
+            results.append(_passes_check(own["validation"], verified))
         bad, fields = verified["damaged_fields"], verified["fields"]
         found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
         results.append(_check("content", not bad, f"CRC32C of {fields} delivered fields as generated", found))
@@ -78,6 +80,12 @@ def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
     return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
+
+
+def _passes_check(plan: Mapping[str, Any], verified: Mapping[str, Any]) -> dict[str, Any]:
+    once, passes = verified["passes_once"], verified["passes"]
+    each = f"each of {plan['samples']} planned samples once in {passes} passes"
+    return _check("validation", once == passes, each, each if once == passes else f"so in {once} passes only")
 
 
 def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def run(options: Options) -> int:
     source = data.source(request)
     yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
-    planned = jobs(request, cut, source.folder)
+    validation, notes = request.passes(source.validation_samples, cut.epochs)
+    cut = replace(cut, notes=(*cut.notes, *notes))
+    planned = jobs(request, cut, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
     require_possible(options, source.folder)
     if options.dry_run:

@@ -42,6 +42,8 @@ class Job:
     last: str = "drop"
     decode: bool = False  # deliver what the application makes of the view
     check_crc: bool = False  # in the reader's threads, every delivered field
+    validation: int = 0  # epochs from one validation pass to the next; 0: there are none
+    validation_sample_seconds: float = 0.0  # asked of the emulated compute of a pass
     pfs: dict[str, Any] | None = None  # the emulated parallel file system, as pfs.spec.to_dict
     mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
     board: str = ""  # the file of the mounts' counters

@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
+from dlio_bench.benchmarks.workload import validation_share
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
@@ -21,9 +22,10 @@ MOST_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
-def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
+def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]:
     """A job for each node count over the dataset in `folder`; its digest and local tiers are filled in later.
 
+    validation: epochs from one validation pass to the next, 0 for none.
     UsageError when the scheduler's allocation or a node's memory is too small.
     """
     options = request.options
@@ -68,6 +70,10 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
             tier_folders=(),
+            validation=validation,
+            validation_sample_seconds=request.sample_seconds * validation_share(request.workload)
+            if validation
+            else 0.0,
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)

@@ -29,6 +29,7 @@ class Options:
     epochs: int | None = None
     trials: int | None = None
     warmup_trials: int | None = None
+    validation: str | None = None  # see VALIDATION of run.request
     compute: str = "emulate"
     cache: str = "cold"
     sync: str = "step"

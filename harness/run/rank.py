@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,17 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, mpi_version
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
-from dlio_bench.harness.plan.orders import every_sample_once
+from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.run.choice import executed, policy
+from dlio_bench.harness.run.choice import executed, policy, validation_order
 from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.site import Site, shape_of
+from dlio_bench.harness.run.site import Site, shape_of, validation_shape
 from dlio_bench.harness.run.trial import Trial, TrialTimes
-from dlio_bench.harness.run.verification import Verified, verify
+from dlio_bench.harness.run.verification import Verified, verify, whole_dataset
 from dlio_bench.harness.training.compute import fine_timers
 
 MEASURED = "measured.json"
@@ -58,10 +59,11 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
     rows = {name: policy(name, find(job.workload)) for name in job.readers}
+    passes = _passes(job, rows, validation_shape(job, dataset))
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, find(job.workload), shape), number)
+            Trial(job, site, shape, executed(row, find(job.workload), shape), number, passes.get(name))
             for number in range(job.warmup_trials + job.trials)
         ]
         for name, row in rows.items()
@@ -108,6 +110,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                         "order": trials[name][0].order,
                         "steps_per_epoch": trials[name][0].steps,
                         "different_samples": trials[name][0].different,
+                        "validation": _described(passes.get(name)),
                         "ranks": facts,
                         "verified": result and result.to_json(),
                     }
@@ -120,11 +123,31 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     comm.barrier()
 
 
+def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[str, Passes]:
+    """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
+    if shape is None:
+        return {}
+    workload = find(job.workload)
+    orders = {
+        name: find_order(validation_order(executed(row, workload, shape), workload)) for name, row in rows.items()
+    }
+    samples = min(share(order, shape) for order in orders.values())
+    epochs = epochs_of(job.epochs, job.validation)
+    return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
+
+
+def _described(passes: Passes | None) -> dict[str, Any] | None:
+    if passes is None:
+        return None
+    samples = passes.samples * passes.shape.ranks
+    return {"order": passes.order.name, "samples": samples, "dropped_samples": passes.shape.samples - samples}
+
+
 def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    share = every_sample_once(form.dataset.training_samples, comm.size, comm.rank, job.batch)
-    most = largest(planned(form, [(0, share)]))
+    most = largest(planned(form, whole_dataset(form.dataset, job, comm)))
     for trial in trials:
+        most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
     return Resources(job.threads, job.staging_bytes, most, job.check_crc)
