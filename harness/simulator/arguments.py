@@ -36,7 +36,11 @@ def add_simulate(commands: Commands) -> None:
     machine = own.add_argument_group("the machine")
     machine.add_argument("--system", metavar="FILE", help="TOML description, or deck or sc21 (default: the scenario's)")
     machine.add_argument(
-        "--tiers", type=_tiers, default={}, metavar="NAME=SIZE[,...]", help="other tier sizes, as ram=10GB,disk=40GB"
+        "--tiers",
+        type=tier_sizes,
+        default={},
+        metavar="NAME=SIZE[,...]",
+        help="other tier sizes, as ram=10GB,disk=40GB",
     )
     machine.add_argument(
         "--pfs-clients",
@@ -62,7 +66,8 @@ def run_simulate(asked: argparse.Namespace) -> int:
     )  # fmt: skip
 
 
-def _tiers(text: str) -> dict[str, int]:
+def tier_sizes(text: str) -> dict[str, int]:
+    """'ram=10GB,disk=40GB' -> bytes by name. UsageError."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = part.partition("=")
