@@ -169,18 +169,20 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
     emulated = _marked(results, transfers.EMULATED)
     found = transfers.rows(results)
-    if len(found) == len(results) and not emulated and not any(row.local + row.remote for _, _, row in found):
+    if len(found) == len(results) and not emulated and not any(row.ram + row.local + row.remote for _, _, row in found):
         return
-    storage, spoken = transfers.storage_name(results), None
+    storage, spoken = transfers.storage_name(results).split()[-1], None
     yield ""
-    heads = f"{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
+    heads = f"{'requested':>10}{storage:>8}{'caches':>8}{'RAM tier':>9}{'local tier':>11}{'remote':>8}"
     yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{heads}"
     for label, epochs, row in found:
         name = label if len(results) > 1 and label != spoken else ""
-        parts = f"{words.size(row.requested):>11}{words.size(row.storage):>13}{words.size(row.cached):>11}"
-        copies = f"{_some(row.local):>11}{_some(row.remote):>8}"
+        parts = f"{words.size(row.requested):>10}{words.size(row.storage):>8}{words.size(row.cached):>8}"
+        copies = f"{_some(row.ram):>9}{_some(row.local):>11}{_some(row.remote):>8}"
         yield from _row(name, f"{epochs:>6}{parts}{copies}")
         spoken = label
+    if misses := sum(row.misses for _, _, row in found):
+        yield from _entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
     if emulated:
         pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
         yield from _entry("emulated PFS", pfs["says"])

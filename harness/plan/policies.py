@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.orders import ORDERS, find_order
+from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.staging import STAGED
 
@@ -96,6 +96,11 @@ def find(name: str) -> Policy:
             f"table, but this version cannot run it yet. Readers of this version: {', '.join(runnable)}."
         )
     return policy
+
+
+def order_of(row: Policy) -> Order:
+    """The order that decides how many steps a row has; a placement that draws its own draws as many as all samples."""
+    return find_order("global-shuffle" if row.order == REDRAWN else row.order)
 
 
 def resolve(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.simulator.arguments import tier_sizes
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.units import parse_bytes
 
@@ -148,6 +149,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=Path,
         metavar="DIR",
         help="folder on node-local storage for staged copies (default: the temporary folder, on one machine)",
+    )
+    how.add_argument(
+        "--tiers",
+        type=tier_sizes,
+        metavar="NAME=SIZE[,...]",
+        help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
+        "(default: from --system, else two fifths of the memory at most, and half of what is free in --local-tier)",
     )
     how.add_argument(
         "--emulate-pfs",

@@ -46,6 +46,9 @@ class Job:
     validation_sample_seconds: float = 0.0  # asked of the emulated compute of a pass
     pfs: dict[str, Any] | None = None  # the emulated parallel file system, as pfs.spec.to_dict
     mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
+    ram_bytes: int = 0  # of a node's tiers that keep samples
+    disk_bytes: int = 0
+    rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
     board: str = ""  # the file of the mounts' counters
 
     @property

@@ -11,7 +11,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import STAGING, System, Tier
 from dlio_bench.harness.plan.orders import Ids, find_order
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.session import largest, planned
@@ -58,7 +58,7 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
     shape = shape_of(job, dataset)
     rows = {name: policy(name, workload) for name in job.readers}
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
-    steps = min(find_order(executed(row, workload, shape).order).fit(shape).steps for row in rows.values())
+    steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in rows.values())
     found = []
     for name, row in rows.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}

@@ -14,7 +14,7 @@ from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.policies import OWN
+from dlio_bench.harness.plan.policies import OWN, order_of
 from dlio_bench.harness.plan.shape import LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
@@ -81,7 +81,7 @@ class Request:
             published_batch=self.workload.batch,
             batch=options.batch,
             epochs=options.epochs,
-            dealt=any(find_order(row.order).name not in OF_SAMPLES for row in rows),
+            dealt=any(order_of(row).name not in OF_SAMPLES for row in rows),
         )
         return {TRAIN: training} | ({VALIDATION: validation_files(training)} if self.validation else {})
 

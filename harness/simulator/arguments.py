@@ -41,7 +41,11 @@ def add_simulate(commands: Commands) -> None:
         "--system", metavar="FILE", help=f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)"
     )
     machine.add_argument(
-        "--tiers", type=_tiers, default={}, metavar="NAME=SIZE[,...]", help="other tier sizes, as ram=10GB,disk=40GB"
+        "--tiers",
+        type=tier_sizes,
+        default={},
+        metavar="NAME=SIZE[,...]",
+        help="other tier sizes, as ram=10GB,disk=40GB",
     )
     machine.add_argument(
         "--pfs-clients",
@@ -67,7 +71,8 @@ def run_simulate(asked: argparse.Namespace) -> int:
     )  # fmt: skip
 
 
-def _tiers(text: str) -> dict[str, int]:
+def tier_sizes(text: str) -> dict[str, int]:
+    """'ram=10GB,disk=40GB' -> bytes by name. UsageError."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = part.partition("=")

@@ -3,16 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest
+from dlio_bench.harness.readers.session import Reader, Tally, largest
 from dlio_bench.harness.run.consumer import damaged
 from dlio_bench.harness.storage import shelf, tier
 from tests.contract import test_readers
@@ -40,7 +38,7 @@ class PlacedContract(ReaderContract):
         return Tiers(ram=self.bytes(dataset), disk=self.bytes(dataset))
 
     def bytes(self, dataset: Dataset) -> int:
-        return int(Tiers().sizes_of(self.form(dataset), []).sum())
+        return int(Tiers().sizes_of(self.form(dataset)).sum())
 
     def make(
         self,

@@ -19,13 +19,15 @@ NOWHERE = -1
 class Sequences:
     """What the nodes read, in order, every epoch behind the last: ids[n], and ranks[n], which rank of the job asks.
 
-    epochs[n]: the epoch of each access. per_epoch: accesses of a node in an epoch, the most there are.
+    epochs[n]: the epoch of each access. per_epoch: accesses of a node in an epoch,
+    the most there are. first_epoch: of all that are read.
     """
 
     ids: tuple[Integers, ...]
     ranks: tuple[Ranks, ...]
     epochs: tuple[npt.NDArray[np.int32], ...]
     per_epoch: int
+    first_epoch: int
 
 
 def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, epochs: Sequence[int]) -> Sequences:
@@ -46,6 +48,7 @@ def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, ep
         tuple(np.concatenate([none, *(who for _, who, _ in found)]) for found in parts),
         tuple(np.concatenate([none, *(np.full(len(ids), at, np.int32) for ids, _, at in found)]) for found in parts),
         max([1, *lengths]),
+        epochs[0] if epochs else 0,
     )
 
 
@@ -90,14 +93,19 @@ class Layout:
         return [int(self.size[first:last].sum()) for first, last in pairwise(self.bounds.tolist())]
 
 
-def lay_out(row: Row, read: Sequences, sizes: Sizes, capacities: Sequence[int], node: int, per_node: int) -> Layout:
+def lay_out(
+    row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int, per_node: int
+) -> Layout:
     """The layout of `node` for a policy. `sizes` [samples] and `capacities` (one a tier) in bytes.
+
+    Where the placement does not depend on what is read, it is one of the first `training` samples alone: those that
+    validation reads beside them must not change what training has.
 
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
     assert row.placement is not None
-    keeps = row.placement(read.ids, sizes, capacities, read.per_epoch)
-    samples, first_epoch = len(sizes), min((int(one[0]) for one in read.epochs if len(one)), default=0)
+    keeps = row.placement(read.ids, sizes[:training] if row.first else sizes, capacities, read.per_epoch)
+    samples = len(sizes)
     holder, holder_tier = np.full(samples, NOWHERE, np.int32), np.zeros(samples, np.int8)
     holder_place = np.zeros(samples, np.int64)
     best = np.full(samples, np.iinfo(np.int64).max)
@@ -118,7 +126,7 @@ def lay_out(row: Row, read: Sequences, sizes: Sizes, capacities: Sequence[int], 
     ids = own.ids
     number = np.full(samples, NOWHERE, np.int64)
     number[ids] = np.arange(len(ids))
-    firsts = np.full(samples, first_epoch, np.int32)
+    firsts = np.full(samples, read.first_epoch, np.int32)
     firsts[read.ids[node][::-1]] = read.epochs[node][::-1]  # the first access is written last
     lengths = [len(one) for one in own.tiers]
     size = sizes[ids]

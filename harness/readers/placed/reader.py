@@ -16,7 +16,7 @@ from dlio_bench.harness.plan.placement.rows import Row
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
-from dlio_bench.harness.readers.placed.layout import Layout, lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out, sequences
 from dlio_bench.harness.readers.placed.source import Source
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.supply import Places, Supply
@@ -64,7 +64,7 @@ class Placed:
             )
         assert row.placement is not None
         nothing = [np.zeros(0, np.int32)] * seat.nodes
-        row.placement(nothing, tiers.sizes_of(form, []), tiers.capacities, 1)  # whether it works here at all
+        row.placement(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
 
     @property
     def form(self) -> Form:
@@ -93,8 +93,14 @@ class Placed:
         """See Reader.session."""
         comm, decoded = self._seat.comm, self.form.decode is not None
         with ExitStack() as stack:
-            stored = self._tiers.stored_of(self.form, plan)
-            layout = self._layout(plan, sizes := self._tiers.sizes_of(self.form, plan))
+            read = self._sequences(plan)
+            dataset = self.form.dataset
+            # what validation reads beside the training samples lies behind them
+            beyond = max((int(ids.max()) for ids in read.ids if len(ids)), default=0) >= dataset.training_samples
+            samples = dataset.samples if beyond else dataset.training_samples
+            sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
+            own = (self._seat.node, self._seat.ranks_per_node)
+            layout = lay_out(self._row, read, sizes, dataset.training_samples, self._tiers.capacities, *own)
             store = self._shelf(layout)
             stack.callback(store.close)
             raw = self._extents(False)
@@ -133,8 +139,8 @@ class Placed:
             source.complete(number, memoryview(batch.blocks[0].data), tally.of(plan[number].epoch))
             yield batch
 
-    def _layout(self, plan: Sequence[Planned], sizes: Ids) -> Layout:
-        """Where everything lies. Ranks whose plans are not known from the plan itself tell each other."""
+    def _sequences(self, plan: Sequence[Planned]) -> Sequences:
+        """What all nodes read. Ranks whose plans are not known from the plan itself tell each other."""
         seat = self._seat
         if isinstance(plan, Plan):
             of, epochs = plan.of, plan.epochs
@@ -150,8 +156,7 @@ class Placed:
                 ids: Ids = everybody[rank].get(epoch, nothing)
                 return ids
 
-        read = sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
-        return lay_out(self._row, read, sizes, self._tiers.capacities, seat.node, seat.ranks_per_node)
+        return sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
 
     def _shelf(self, layout: Layout) -> shelf.Shelf:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""

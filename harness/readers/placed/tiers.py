@@ -1,13 +1,12 @@
 """The tiers of a node that keep samples: their sizes, and what a sample takes in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.session import Planned
 
 RAM, DISK = "ram", "disk"
 
@@ -34,21 +33,19 @@ class Tiers:
         """Their sizes. A policy that fills node-local storage takes the last tier, whichever there is."""
         return tuple(size for size in (self.ram, self.disk) if size)
 
-    def sizes_of(self, form: Form, plan: Sequence[Planned]) -> Ids:
+    def sizes_of(self, form: Form, samples: int | None = None) -> Ids:
         """Bytes of each sample as it is kept: the fields that are read, out of their container, not yet decoded.
 
-        int64 [training samples]; of all samples where the plan goes beyond those.
+        int64 [samples]: of the first `samples` ids, the training samples by default.
         """
-        sizes: Ids = form.dataset.locate(_samples(form, plan), form.fields)[3].sum(axis=1)
+        sizes: Ids = form.dataset.locate(_ids(form, samples), form.fields)[3].sum(axis=1)
         return sizes
 
-    def stored_of(self, form: Form, plan: Sequence[Planned]) -> Ids:
+    def stored_of(self, form: Form, samples: int | None = None) -> Ids:
         """Bytes of each sample as it lies in its file; as `sizes_of`."""
-        stored: Ids = form.dataset.locate(_samples(form, plan), form.fields)[2].sum(axis=1)
+        stored: Ids = form.dataset.locate(_ids(form, samples), form.fields)[2].sum(axis=1)
         return stored
 
 
-def _samples(form: Form, plan: Sequence[Planned]) -> Ids:
-    training = form.dataset.training_samples
-    beyond = any(len(batch.ids) and int(batch.ids.max()) >= training for batch in plan)
-    return np.arange(form.dataset.samples if beyond else training, dtype=np.int64)
+def _ids(form: Form, samples: int | None) -> Ids:
+    return np.arange(form.dataset.training_samples if samples is None else samples, dtype=np.int64)
