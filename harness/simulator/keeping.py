@@ -36,6 +36,18 @@ class Shelf:
         self.progress = [0] * (len(self.layout.bounds) - 1)
 
 
+@dataclass
+class _Sources:
+    """Where the samples of a request come from: numbers of kept ones, ids of the others. ask: rank -> ids."""
+
+    here: list[int] = field(default_factory=list)
+    busy: list[int] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    ask: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
 @dataclass(frozen=True)
 class Costs:
     """reads(sample): the sizes of the reads that bring it from the file system. sizes [samples]: bytes as it is kept.
@@ -49,6 +61,7 @@ class Costs:
     tiers: Sequence[Source]
     writes: Sequence[Source]
     network: float
+    open_seconds: float = 0.0  # of each sample, where each has a file of its own
 
 
 class Keeping:
@@ -68,6 +81,8 @@ class Keeping:
         yield from self._get(rank, chunk.samples, left)
         if left:
             self._left[rank, chunk.step] += left
+        if chunk.decode_seconds:
+            yield self._clock.now + chunk.decode_seconds
 
     def complete(self, rank: int, step: int) -> Process:
         """What was left out of a step, on demand."""
@@ -102,37 +117,42 @@ class Keeping:
         node = rank // self._per_node
         shelf = self._shelves[node]
         layout = shelf.layout
-        here: list[int] = []
-        busy: list[int] = []
-        claimed: list[int] = []
-        files: list[int] = []
-        ask: dict[int, list[int]] = defaultdict(list)
+        found = _Sources()
         for sample in samples:
-            number = int(layout.number[sample])
-            if number >= 0 and shelf.states[number] == PRESENT:
-                here.append(number)
-            elif number >= 0 and layout.keeper[sample] != rank:
-                ask[int(layout.keeper[sample])].append(sample)
-            elif number >= 0:
-                (busy if shelf.states[number] == BUSY else claimed).append(number)
-                self._claim(shelf, number)
-            elif self._may_ask(shelf, sample):
-                ask[int(layout.holder[sample])].append(sample)
-            elif left is not None and not self._behaviour.ahead_pfs and layout.holder[sample] < 0:
-                left.append(sample)
-            else:
-                files.append(sample)
-        for sample in files:
+            self._sort(rank, shelf, sample, found)
+        if left is None:
+            found.files += found.left
+        else:
+            left += found.left
+        for sample in found.files:
             yield from self._read(node, sample)
-        yield from self._fetched(rank, claimed)
-        for other, wanted in ask.items():
+        yield from self._fetched(rank, found.claimed)
+        for other, wanted in found.ask.items():
             for sample in wanted:
                 yield from self._ask(node, other, sample)
-        for number in busy:
+        for number in found.busy:
             if number in shelf.coming:
                 yield shelf.coming[number]
-        for number in [*here, *busy]:
+        for number in [*found.here, *found.busy]:
             yield from self._costs.tiers[int(layout.tier[number])].read(node, int(layout.size[number]))
+
+    def _sort(self, rank: int, shelf: Shelf, sample: int, found: "_Sources") -> None:
+        """Choose a sample's source; claim it where it is to be kept, and is not there."""
+        layout = shelf.layout
+        number = int(layout.number[sample])
+        if number >= 0 and shelf.states[number] == PRESENT:
+            found.here.append(number)
+        elif number >= 0 and layout.keeper[sample] != rank:
+            found.ask[int(layout.keeper[sample])].append(sample)
+        elif number >= 0:
+            (found.busy if shelf.states[number] == BUSY else found.claimed).append(number)
+            self._claim(shelf, number)
+        elif self._may_ask(shelf, sample):
+            found.ask[int(layout.holder[sample])].append(sample)
+        elif not self._behaviour.ahead_pfs and layout.holder[sample] < 0:
+            found.left.append(sample)
+        else:
+            found.files.append(sample)
 
     def _may_ask(self, shelf: Shelf, sample: int) -> bool:
         layout = shelf.layout
@@ -187,6 +207,8 @@ class Keeping:
         yield self._clock.now + size / self._costs.network
 
     def _read(self, node: int, sample: int) -> Process:
+        if self._costs.open_seconds:
+            yield self._clock.now + self._costs.open_seconds
         for size in self._costs.reads(sample):
             yield from self._costs.pfs.read(node, size)
 

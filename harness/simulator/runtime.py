@@ -173,8 +173,7 @@ def staging(
     clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Source, target: Source, threads: int
 ) -> Process:
     """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
-    waiting, done = iter(pieces), Signal()
-    left = [threads]
+    waiting = iter(pieces)
 
     def worker() -> Process:
         for file in waiting:
@@ -182,13 +181,24 @@ def staging(
             for size in file:
                 yield from source.read(node, size)
                 yield from target.read(node, size)
+
+    yield from together(clock, [worker() for _ in range(threads)])
+
+
+def together(clock: Clock, work: Sequence[Process]) -> Process:
+    """Start these processes at once, and wait for all of them."""
+    left, done = [len(work)], Signal()
+
+    def one(process: Process) -> Process:
+        yield from process
         left[0] -= 1
         if not left[0]:
             clock.wake(done)
 
-    for _ in range(threads):
-        clock.start(worker())
-    yield done
+    for process in work:
+        clock.start(one(process))
+    if work:
+        yield done
 
 
 def _begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
