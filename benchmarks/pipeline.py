@@ -38,7 +38,8 @@ class Decode:
             yield out
 
 
-Plan = Sequence[tuple[int, Ids]]  # (epoch, ids) of each batch
+# (epoch, ids) of each batch; a validation pass stands between epochs under the number of `batches.validation_after`
+Plan = Sequence[tuple[int, Ids]]
 CostOf = Callable[[int], Cost]  # the cost of an epoch, to be added to
 
 

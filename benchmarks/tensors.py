@@ -90,13 +90,20 @@ class Stretch:
 
 
 def stretches(plan: Plan) -> list[Stretch]:
-    """The plan in as few stretches as can be: one, for the plans that are timed."""
+    """The stretch of each batch: one for all of training, where its batches are of one size, and one for each pass.
+
+    Applications have a dataset for training, which goes on reading ahead while they validate, and another for
+    validation, which starts anew with each pass.
+    """
     found: list[Stretch] = []
+    latest: dict[int, Stretch] = {}  # of training (0), or of a pass
     for epoch, ids in plan:
-        last = found[-1] if found else None
+        own = min(epoch, 0)
+        last = latest.get(own)
         if last is None or len(last.batches[-1][1]) < last.size or len(ids) > last.size:
-            found.append(last := Stretch())
+            last = latest[own] = Stretch()
         last.batches.append((epoch, ids))
+        found.append(last)
     return found
 
 
@@ -112,31 +119,36 @@ def delivered(
     Nothing is built before the first batch is asked for. `explain` makes an error of the library a failure that names
     the file. Leaving drops the iterator, which ends the library's threads and closes its files.
     """
-    live: list[Any] = []
+    live: dict[int, list[Any]] = {}  # stretches under way: the iterator of each, and the batches that are left of it
 
     def run() -> Iterator[Batch]:
         errors = tensorflow().errors.OpError
-        for stretch in stretches(plan):
-            live.append(iter(build(stretch)))
-            for epoch, ids in stretch.batches:
-                said = ""
-                try:
-                    batch = take(epoch, ids, next(live[0]))
-                except StopIteration:
-                    said = "it ended early."
-                except errors as error:
-                    said = str(error.message)
-                if said:  # raised here, so that no trace keeps the library's iterator, and its files open
-                    raise explain(stretch, said)
-                yield batch
-                del batch
-            live.clear()
+        for (epoch, ids), stretch in zip(plan, stretches(plan), strict=True):
+            own = live.setdefault(id(stretch), [])
+            if not own:
+                own += [iter(build(stretch)), len(stretch.batches)]
+            said = ""
+            try:
+                batch = take(epoch, ids, next(own[0]))
+            except StopIteration:
+                said = "it ended early."
+            except errors as error:
+                said = str(error.message)
+            if said:  # raised here, so that no trace keeps the library's iterator, and its files open
+                raise explain(stretch, said)
+            yield batch
+            del batch
+            own[1] -= 1
+            if not own[1]:
+                live.pop(id(stretch)).clear()
 
     batches = run()
     try:
         yield batches
     finally:
         batches.close()  # type: ignore[attr-defined]  # it is a generator
+        for own in live.values():
+            own.clear()
         live.clear()
         gc.collect()  # whatever still holds the iterator in a circle: its threads must end now
 

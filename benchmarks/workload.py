@@ -26,11 +26,30 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """How the application goes through its validation split while it trains.
+
+    every: epochs of training from one pass to the next. forwards: times that each batch goes forward through the
+    network. order: of its published pipeline by name; None: that in which it goes through the training split.
+    """
+
+    every: int
+    forwards: int
+    order: str | None
+    source: str
+
+
+FORWARD_SHARE = 1 / 3
+"""A forward pass costs this part of a training step: the backward pass computes two gradients, of the weights and of
+the layer's input, each at the cost of the forward pass (operation counts, as in `hepcnnb.operations`). An estimate."""
+
+
+@dataclass(frozen=True)
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none. `upstreams`: what
-    was published for a variant, where that is not `upstream`.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.
+    `upstreams`: what was published for a variant, where that is not `upstream`.
     """
 
     name: str
@@ -44,7 +63,13 @@ class Workload:
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+    validation: Validation | None = None
 
     def of(self, variant: str | None) -> "Workload":
         """The workload with the published pipeline of this variant (None: of the default one)."""
         return replace(self, upstream=self.upstreams.get(variant or self.default_variant, self.upstream))
+
+
+def validation_share(workload: Workload) -> float:
+    """What a sample costs in a validation pass, as a share of its part of a training step."""
+    return FORWARD_SHARE * (1 if workload.validation is None else workload.validation.forwards)

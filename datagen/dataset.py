@@ -16,6 +16,14 @@ from dlio_bench.errors import DataError, UsageError
 Integers = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Part:
+    """The files and the sample ids of one split: splits lie one behind the other."""
+
+    files: range
+    samples: range
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """An opened dataset. Arrays are memory-mapped: what is not asked for is not read."""
@@ -41,6 +49,14 @@ class Dataset:
     def training_samples(self) -> int:
         """Samples of the training split: their ids are those below it."""
         return sum(entry.samples for entry in self.training_files)
+
+    def part(self, split: str) -> Part | None:
+        """Where the split of this name lies; None where the dataset has none of it."""
+        numbers = [number for number, entry in enumerate(self.manifest.files) if entry.split == split]
+        if not numbers:
+            return None
+        first, last = (self.manifest.files[number] for number in (numbers[0], numbers[-1]))
+        return Part(range(numbers[0], numbers[-1] + 1), range(first.first, last.first + last.samples))
 
     def path(self, file: int) -> Path:
         """Where file number `file` is."""

@@ -10,10 +10,11 @@ PHASES = ("stall", "check", "compute", "exchange")
 
 @dataclass(frozen=True)
 class StepLog:
-    """The exclusive phases of a rank's trainer thread in one trial.
+    """The exclusive phases of a rank's trainer thread in one trial; of its validation passes there is a log of its own.
 
     clock: float64 [steps, 5], before the batch is asked for, and after stall, check, compute and exchange.
-    samples: uint64 [steps, batch], the marks of what was delivered; ids: int64 [steps, batch], its ids.
+    samples: uint64 [steps, batch], the marks of what was delivered; ids: int64 [steps, batch], its ids, -1 where a
+    batch is smaller.
     """
 
     clock: npt.NDArray[np.float64]
@@ -26,7 +27,7 @@ class StepLog:
         return cls(
             np.zeros((steps, len(PHASES) + 1)),
             np.zeros((steps, batch), dtype=np.uint64),
-            np.zeros((steps, batch), dtype=np.int64),
+            np.full((steps, batch), -1, dtype=np.int64),
         )
 
     def part(self, steps: slice) -> "StepLog":

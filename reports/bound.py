@@ -99,11 +99,11 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         emulated=mode == "emulate",
         ranks=draft["plan"]["ranks"],
         elapsed=metrics["elapsed_seconds"]["value"],
-        stall=metrics["stall_share"]["value"],
+        stall=_waited(draft, metrics, steps),
         worst_stall=metrics["stall_share_worst_rank"]["value"],
         exchange=metrics["share_exchange"]["value"],
         over_bound=metrics["over_bound"]["value"],
-        stalled=float(np.median(steps["stall"][statistics.measured(draft)].sum(axis=(1, 2)))),
+        stalled=float(np.median(_stalled(draft, steps).sum(axis=1))),
         busy=_median(trials, "host_cpu_busy_share"),
         iowait=_median(trials, "host_iowait_share"),
         cores=_median(trials, "cores"),
@@ -114,6 +114,21 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         device_share=_ratio(metrics["pfs_bytes"]["value"], metrics["requested_bytes"]["value"]),
         storage=words.storage([draft]),
     )
+
+
+def _stalled(draft: Mapping[str, Any], steps: Steps) -> statistics.Floats:
+    """Seconds in get, in training and in validation passes, [measured trials, ranks]."""
+    rows = statistics.measured(draft)
+    validation = statistics.validation(steps, "validation_stall")[rows].sum(axis=2)
+    return np.asarray(steps["stall"][rows].sum(axis=2) + validation, dtype=np.float64)
+
+
+def _waited(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> float:
+    """Share of the whole loop in which the trainer waited for data; without validation that is `stall_share`."""
+    if "validation" not in steps:
+        return float(metrics["stall_share"]["value"])
+    shares = _stalled(draft, steps) / steps["loop"][statistics.measured(draft)]
+    return float(np.median(shares.mean(axis=1)))
 
 
 def decide(facts: Facts) -> tuple[str, str]:

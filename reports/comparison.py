@@ -12,6 +12,12 @@ Result = Mapping[str, Any]
 AXES = ("order", "placement", "delivery")
 MIN_STEPS = 16
 
+
+def _passes(plan: Mapping[str, Any] | None) -> str:
+    """What validation passes a trial has; readers may go through them in different orders."""
+    return f"{plan['passes']} over {plan['samples']} samples" if plan else "none"
+
+
 SAME: dict[str, Callable[[Result], Any]] = {
     "workload": lambda result: result["workload"]["name"],
     "dataset": lambda result: result["dataset"]["digest"],
@@ -20,6 +26,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "ranks per node": lambda result: result["plan"]["ranks_per_node"],
     "batch": lambda result: result["plan"]["batch"],
     "steps": lambda result: result["plan"]["steps"],
+    "validation passes": lambda result: _passes(result["plan"].get("validation")),
     "synchronisation": lambda result: result["plan"]["sync"],
     "cache regime": lambda result: result["plan"]["cache"],
     "compute": lambda result: tuple(result["compute"][key] for key in ("mode", "device", "asked_step_seconds")),

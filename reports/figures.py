@@ -22,7 +22,7 @@ Result = Mapping[str, Any]
 MAX_POINTS = 20_000
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
 COLOURS = ("#3f6c9b", "#d08a3c", "#5b9279", "#a65a7a", "#7a74a8", "#8a8f45", "#4fa3a5", "#9a6b4f")
-PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#d9d9d6"), strict=True))
+PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#7d9b76", "#d9d9d6"), strict=True))
 BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
          "bytes_device": ("", "#d08a3c")}  # fmt: skip
 
@@ -73,10 +73,10 @@ def times(results: Sequence[Result]) -> Figure:
 
 
 def phases(results: Sequence[Result]) -> Figure:
-    """Where the trainer's time goes: the five exclusive shares of the loop, stacked to one."""
+    """Where the trainer's time goes: the exclusive shares of the loop, stacked to one."""
     labels = tables.labels(results)
     data = []
-    for name in SHARES:
+    for name in words.shares(results):
         shares = [100 * result["metrics"][name]["value"] for result in results]
         said = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
         light = name in ("share_stall", "share_compute")

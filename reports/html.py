@@ -8,7 +8,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from dlio_bench.reports import facts, figures, judge, tables, transfers, words
+from dlio_bench.reports import facts, figures, judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
 from dlio_bench.reports.drawing import Figure
@@ -19,6 +19,7 @@ from dlio_bench.reports.statistics import UNITS, Steps, median_trial
 Result = Mapping[str, Any]
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
+VALIDATION = ("validation_",)  # of metrics that only some runs have
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
 
 TITLES: dict[str, str] = {
@@ -42,6 +43,8 @@ TITLES: dict[str, str] = {
     "requested_bytes": "bytes requested of the file system in a trial",
     "pfs_bytes": "bytes that the device delivered in a trial",
     "compute_overrun": "compute beyond what was asked",
+    "validation_seconds": "time of a validation pass",
+    "validation_stall_share": "stall, share of the validation passes",
 }
 
 
@@ -79,6 +82,11 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         checks=_checks(results),
         advice=_advice(pairs),
         notes=words.shared(tables.labels(results), [result["plan"]["notes"] for result in results]),
+        validation=words.shared(
+            tables.labels(results), [[said] if (said := words.validation(result)) else [] for result in results]
+        ),
+        predictions=predictions.lines(results),
+        prediction_notes=predictions.notes(results),
         transfers=transfers.rows(results),
         storage=words.storage(results),
         pfs=next((pfs["says"] for result in results if (pfs := result["environment"].get("emulated_pfs"))), None),
@@ -177,7 +185,8 @@ def _shared_evidence(results: Sequence[Result]) -> list[str]:
 
 def _metric_groups(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Every metric but the shares (they are a figure), a row each, in tables of one node count and a few results."""
-    labels, names = tables.labels(results), [name for name in UNITS if not name.startswith("share_")]
+    labels, hidden = tables.labels(results), () if any(map(words.validation, results)) else VALIDATION
+    names = [name for name in UNITS if not name.startswith(("share_", *hidden))]
     groups = []
     for _, same in groupby(range(len(results)), key=lambda position: results[position]["plan"]["nodes"]):
         positions = list(same)

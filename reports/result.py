@@ -28,6 +28,8 @@ def complete(draft: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
 
     steps: `stall`, `check`, `compute`, `exchange`, `start` float64 [trials, ranks, steps] seconds, `loop` float64
     [trials, ranks] seconds, `epoch` int64 [steps]; trials in the order of draft["trials"], warm-up ones included.
+    Where there are validation passes: `validation`, `validation_stall`, `validation_busy` float64 [trials, ranks,
+    passes] seconds of each, in get, and in check and compute; `validation_epoch` int64 [passes], the epoch before it.
     Raises ValueError when draft or steps break this contract: a defect of the caller, not of the user.
     """
     result = _plain(draft)
@@ -144,6 +146,9 @@ def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
     trials, ranks = len(result["trials"]), result["plan"]["ranks"]
     count = len(steps["epoch"])
     wanted = dict.fromkeys((*PHASES, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
+    if "validation" in steps:
+        passes = len(steps["validation_epoch"])
+        wanted |= dict.fromkeys(("validation", "validation_stall", "validation_busy"), (trials, ranks, passes))
     for name, shape in wanted.items():
         if steps[name].shape != shape:
             raise ValueError(f"steps['{name}'] has shape {steps[name].shape}, wanted {shape}")

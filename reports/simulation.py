@@ -206,6 +206,12 @@ def machine(document: Document) -> str:
     return f"System {system['name']}" + (f": {tiers}" if tiers else "")
 
 
+def assumed(document: Document) -> str | None:
+    """The sentence on numbers of the system that no source gives, or None."""
+    found = document["system"].get("estimated", ())
+    return f"Estimated, no source gives it of this system: {', '.join(found)}." if found else None
+
+
 def estimated(document: Document) -> str | None:
     """The sentence on jobs of which some nodes alone were simulated, or None."""
     cases = document["cells"] if document["kind"] == GRID else [document["case"]]

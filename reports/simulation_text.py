@@ -14,8 +14,9 @@ def render(document: Document) -> str:
     """The document as text; no line is longer than 80 columns, long policy names excepted."""
     lines = _wrapped(f"{document['case']['title']}: {simulation.subject(document)}")
     lines += _wrapped(simulation.machine(document))
-    if said := simulation.estimated(document):
-        lines += _wrapped(said)
+    for said in (simulation.assumed(document), simulation.estimated(document)):
+        if said:
+            lines += _wrapped(said)
     lines += ["", *(_grid(document) if document["kind"] == simulation.GRID else _table(document))]
     if simulation.starred(document):
         what = "it depends" if document["kind"] == simulation.SINGLE else "its time depends"

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 Steps = Mapping[str, npt.NDArray[Any]]
 
 PHASES = ("stall", "check", "compute", "exchange")
-SHARES = tuple(f"share_{phase}" for phase in (*PHASES, "other"))
+SHARES = tuple(f"share_{phase}" for phase in (*PHASES, "validation", "other"))
 
 UNITS: dict[str, str] = {
     "elapsed_seconds": "s",
@@ -37,6 +37,8 @@ UNITS: dict[str, str] = {
     "requested_bytes": "B",
     "pfs_bytes": "B",
     "compute_overrun": "share",
+    "validation_seconds": "s",
+    "validation_stall_share": "share",
     **dict.fromkeys(SHARES, "share"),
 }
 
@@ -48,9 +50,13 @@ CI_SEED = 0x646C696F
 def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]:
     """Every metric of a result: {name: {"value", "unit", "ci"}}.
 
-    The value is the median over the measured trials; for the five `share_*` it is the mean, because medians of parts
+    The value is the median over the measured trials; for the `share_*` it is the mean, because medians of parts
     need not sum to one. `ci` is the 95 % percentile-bootstrap interval [low, high] of that same statistic, or None
     with fewer than 5 trials. Value and ci are None where the metric has no meaning (`au` without compute).
+
+    Validation passes are in `elapsed_seconds` and `no_io_seconds` (and so in `over_bound`), in bytes and bandwidths, in
+    `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. They are not in what tells
+    of training: epochs, steps, `samples_per_second`, `stall_share`, `au`.
     """
     table = per_trial(draft, steps)
     resamples = _resamples(len(measured(draft)))
@@ -87,8 +93,14 @@ def step_cost(steps: Steps) -> Floats:
 
 
 def phase_shares(steps: Steps) -> Floats:
-    """Share of the loop's wall time by phase, [trials, ranks, phases], phases as in PHASES."""
-    return np.stack([steps[phase].sum(axis=2) / steps["loop"] for phase in PHASES], axis=2)
+    """Share of training's wall time by phase, [trials, ranks, phases], phases as in PHASES."""
+    training = steps["loop"] - validation(steps).sum(axis=2)
+    return np.stack([steps[phase].sum(axis=2) / training for phase in PHASES], axis=2)
+
+
+def validation(steps: Steps, name: str = "validation") -> Floats:
+    """Seconds of each validation pass, [trials, ranks, passes]: all, or `validation_stall`, `validation_busy` of it."""
+    return np.asarray(steps.get(name, np.zeros((*steps["loop"].shape, 0))), dtype=np.float64)
 
 
 def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None]:
@@ -110,7 +122,13 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     # ranks that meet at every step wait for its slowest; ranks that do not, for the slowest of the whole loop
     meet = draft["plan"]["sync"] == "step"
     no_io = busy.max(axis=1).sum(axis=1) if meet else busy.sum(axis=2).max(axis=1)
-    by_phase = shares.mean(axis=1)
+    loop, passes = steps["loop"][rows], validation(steps)[rows]
+    in_training = 1 - passes.sum(axis=2) / loop  # [trials, ranks], share of the loop
+    by_phase = (shares * in_training[:, :, None]).mean(axis=1)
+    # a pass ends when its slowest rank does
+    no_io = no_io + validation(steps, "validation_busy")[rows].max(axis=1).sum(axis=1)
+    validated = passes.max(axis=1)  # [trials, passes]
+    waited = validation(steps, "validation_stall")[rows].sum(axis=2)
 
     found: dict[str, Floats | None] = {
         "elapsed_seconds": elapsed,
@@ -118,7 +136,7 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         # with a cold start the first epoch reads the storage, and later ones what caches have kept of it
         "first_epoch_seconds": np.array([parts[0] for parts in epochs]) if several else None,
         "later_epochs_seconds": np.median([parts[1:] for parts in epochs], axis=1) if several else None,
-        "samples_per_second": _column(trials, "samples") / elapsed,
+        "samples_per_second": _column(trials, "samples") / (elapsed - validated.sum(axis=1)),
         "read_bandwidth": requested / elapsed,
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
         "stall_share": stalled.mean(axis=1),
@@ -132,12 +150,15 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         "requested_bytes": requested,
         "pfs_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
-        "share_other": 1.0 - by_phase.sum(axis=1),
+        "validation_seconds": np.median(validated, axis=1) if validated.size else None,
+        "validation_stall_share": (waited / passes.sum(axis=2)).mean(axis=1) if validated.size else None,
+        "share_validation": 1.0 - in_training.mean(axis=1),
     }
     for percent in (50, 95, 99):
         found[f"step_p{percent}"] = np.percentile(cost, percent, axis=1)
     for position, phase in enumerate(PHASES):
         found[f"share_{phase}"] = by_phase[:, position]
+    found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
     return found
 
 

@@ -12,6 +12,7 @@ from dlio_bench.reports.files import write_whole
 Result = Mapping[str, Any]
 
 CSV_NAME = "trials.csv"
+VALIDATION = ("validation_seconds", "validation_bytes_requested", "validation_read_seconds")
 
 
 def labels(results: Sequence[Result]) -> list[str]:
@@ -52,12 +53,19 @@ def trials(results: Sequence[Result]) -> pd.DataFrame:
             "bytes_useful": epoch["bytes_useful"],
             "bytes_requested": epoch["bytes_requested"],
             "bytes_device": epoch["bytes_device"],
+            **_validation(epoch.get("validation")),
         }
         for label, result in zip(labels(results), results, strict=True)
         for trial in result["trials"]
         for epoch in trial["epochs"]
     ]
-    return pd.DataFrame(rows).astype({"bytes_device": "float64"})  # a missing figure is NaN, not an object
+    return pd.DataFrame(rows).astype(dict.fromkeys(("bytes_device", *VALIDATION), "float64"))  # missing figures are NaN
+
+
+def _validation(part: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The validation pass behind an epoch: its bytes are in the epoch's, its seconds are not."""
+    found = part or {}
+    return {name: found.get(name.removeprefix("validation_")) for name in VALIDATION}
 
 
 def epochs(results: Sequence[Result]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dlio_bench.reports.statistics import SHARES
 from dlio_bench.units import format_bytes, format_seconds
 
 NOTHING = "-"
@@ -115,6 +116,28 @@ def ceiling(result: Mapping[str, Any]) -> str | None:
     share = result["metrics"]["read_bandwidth"]["value"] / found["bytes_per_second"]
     return (
         f"{format_share(share)} of {format_bytes(found['bytes_per_second'])}/s, cold random reads in {found['folder']}"
+    )
+
+
+def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the shares of the loop that these results have: validation only where somebody validated."""
+    validated = any(result["plan"].get("validation") for result in results)
+    return [name for name in SHARES if name != "share_validation" or validated]
+
+
+def validation(result: Mapping[str, Any]) -> str | None:
+    """What a validation pass is and takes; None where there is none."""
+    plan, metrics = result["plan"].get("validation"), result["metrics"]
+    if not plan:
+        return None
+    requested = [
+        part["bytes_requested"] for trial in trials(result) for e in trial["epochs"] if (part := e["validation"])
+    ]
+    epochs = "each epoch" if plan["every_epochs"] == 1 else f"every {plan['every_epochs']} epochs"
+    return (
+        f"{number(metrics['validation_seconds'])} a pass behind {epochs}, over {plan['samples']} samples "
+        f"({plan['order']}), {format_bytes(sum(requested) / len(requested))} requested; stall "
+        f"{number(metrics['validation_stall_share'])} of it; not in epoch, steps, samples/s, stall and AU"
     )
 
 

@@ -3,7 +3,7 @@
 from dlio_bench.benchmarks.cdb.decode import decode
 from dlio_bench.benchmarks.cdb.layout import layout
 from dlio_bench.benchmarks.cdb.pipeline import UPSTREAM
-from dlio_bench.benchmarks.workload import DERIVED, StepTime, Workload
+from dlio_bench.benchmarks.workload import DERIVED, StepTime, Validation, Workload
 
 CDB = Workload(
     name="cdb",
@@ -33,4 +33,11 @@ CDB = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    validation=Validation(
+        every=1,
+        forwards=1,
+        order="buffered-shuffle(1)",  # sharded, not shuffled
+        source="NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf: a pass over the rank's share "
+        "of the validation files at the end of each epoch; its read counts are 3 such passes in 3 epochs",
+    ),
 )

@@ -3,7 +3,7 @@
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
-from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
+from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7 and mlcommons/storage @caa90c9, configs/workload/cosmoflow_{}.yaml"
 
@@ -22,4 +22,11 @@ COSMOFLOW = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    validation=Validation(
+        every=1,
+        forwards=1,
+        order="buffered-shuffle(1)",  # sharded, not shuffled
+        source="sparticlesteve/cosmoflow-benchmark, data/cosmo.py (shuffle_valid=False), and Keras' fit, which "
+        "validates after each epoch",
+    ),
 )

@@ -2,19 +2,21 @@
 
 Source: NERSC/DL-Parallel-IO @290ed4a, hep_cnn/networks/binary_classifier_tf.py, class DataSet. There the constructor
 reads the first file; here that happens when the first batch is asked for, since nothing may be read before the clock
-starts. Which file comes when, and the permutation of its samples, are the plan's.
+starts. Which file comes when, and the permutation of its samples, are the plan's. The last batch of a validation pass
+was filled up from the file behind it; here it is smaller.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch, Block, Cost, Ids
+from dlio_bench.batches import Batch, Block, Cost, Ids, is_validation
 from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.benchmarks.hepcnnb.decode import FIELDS
 from dlio_bench.benchmarks.hepcnnb.decode import decode as decode_of
@@ -29,7 +31,7 @@ _READ = ("data", "label", "normweight", "weight", "psr")  # in the order of load
 class Load:
     """One turn of a file: `ids` are the first of its permuted samples. `reads`: whether it comes from the disk."""
 
-    epoch: int
+    epoch: int  # that its cost is counted in
     file: int
     ids: Ids
     reads: bool
@@ -48,7 +50,7 @@ class WholeFiles:
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks: every load asks for the five datasets of the whole file."""
         found = {epoch: 0 for epoch, _ in plan}
-        for load in loads(dataset, plan):
+        for load in chain(*loads(dataset, plan)):
             if load.reads:
                 entry = dataset.manifest.files[load.file]
                 samples = np.arange(entry.first, entry.first + entry.samples)
@@ -64,39 +66,86 @@ class WholeFiles:
         """Nothing to end."""
 
 
-def loads(dataset: Dataset, plan: Plan) -> list[Load]:
-    """The files that the plan asks for, one after the other. A rank with one file reads it once and never again."""
-    found: list[Load] = []
+def loads(dataset: Dataset, plan: Plan) -> tuple[list[Load], list[Load]]:
+    """The files that the plan asks for, one after the other: those of training, and those of its validation passes.
+
+    Each is a data set of its own: a rank with one file of it reads that once and never again. A pass ends when its
+    files have come to their end, and by then the first file of the next pass has been loaded, whether or not there is
+    one: k passes over F files are k F + 1 reads (the published counts: 5 F + 4 F + 1 in 5 epochs with local shuffling,
+    where training ended before its last epoch did, and 5 F + 5 F + 1 with global shuffling). Which file comes behind
+    the last pass no plan says; here it is the first of all.
+    """
+    training = list(chain(*_turns(dataset, [batch for batch in plan if not is_validation(batch[0])])))
+    passes = _turns(dataset, [batch for batch in plan if is_validation(batch[0])])
+    validation = list(chain(*passes))
+    if validation:
+        ends = np.cumsum([len(turns) for turns in passes])
+        for end, turns in zip(ends[:-1], passes, strict=False):
+            validation[end] = replace(validation[end], epoch=turns[0].epoch)
+        last, first = validation[-1], validation[0]
+        validation.append(replace(first, epoch=last.epoch, ids=first.ids[:0]))
+    return _read_once(training), _read_once(validation)
+
+
+def _turns(dataset: Dataset, plan: Plan) -> list[list[Load]]:
+    """The files of each epoch, one after the other."""
+    found: list[list[Load]] = []
     for epoch in dict.fromkeys(epoch for epoch, _ in plan):
         ids = np.concatenate([ids for other, ids in plan if other == epoch])
         files = dataset.locate(ids, ())[0]
         parts = np.split(np.arange(len(ids)), np.flatnonzero(np.diff(files)) + 1)
-        found += [Load(epoch, int(files[part[0]]), ids[part], reads=True) for part in parts if len(part)]
-    if len({load.file for load in found}) == 1:
-        found[1:] = [Load(load.epoch, load.file, load.ids, reads=False) for load in found[1:]]
-    return found
+        found.append([Load(epoch, int(files[part[0]]), ids[part], reads=True) for part in parts if len(part)])
+    return [turns for turns in found if turns]
+
+
+def _read_once(turns: list[Load]) -> list[Load]:
+    """The same, but a single file is read by its first turn alone."""
+    if len({load.file for load in turns}) > 1:
+        return turns
+    return [replace(load, reads=number == 0) for number, load in enumerate(turns)]
+
+
+class _DataSet:
+    """The files of one split in turn: one is in memory, its samples permuted, and is cut from its front."""
+
+    def __init__(self, dataset: Dataset, turns: Sequence[Load], cost: CostOf) -> None:
+        """Load the first file, as the published constructor does."""
+        self._dataset, self._turns, self._cost = dataset, iter(turns), cost
+        self._stored: Arrays = {}
+        self._permuted: Arrays = {}
+        self._left = self._at = 0
+        if turns:
+            self.load_next()
+
+    def load_next(self) -> None:
+        """Go on to the next file, whatever is left of this one."""
+        load = next(self._turns)
+        if load.reads:
+            self._stored = self._permuted = {}  # so that the old file's memory is free before the new one's is taken
+            self._stored = _read(self._dataset, load.file, self._cost(load.epoch))
+        rows = load.ids - self._dataset.manifest.files[load.file].first
+        self._permuted = _permuted(self._stored, rows, self._cost(load.epoch))
+        self._left, self._at = len(load.ids), 0
+
+    def take(self, wanted: int) -> list[Arrays]:
+        """The next samples: what is left of a file, with the head of the next one behind it."""
+        pieces: list[Arrays] = []
+        while wanted:
+            if self._left == 0:
+                self.load_next()
+            taken, at = min(wanted, self._left), self._at
+            pieces.append({name: self._permuted[name][at : at + taken] for name in FIELDS})
+            self._left, self._at, wanted = self._left - taken, at + taken, wanted - taken
+        return pieces
 
 
 def _deliver(dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Batch]:
-    turns = iter(loads(dataset, plan))
-    stored: Arrays = {}
-    permuted: Arrays = {}
-    left = at = 0
-    for _, ids in plan:
-        pieces: list[Arrays] = []
-        wanted = len(ids)
-        while wanted:
-            if left == 0:
-                load = next(turns)
-                if load.reads:
-                    stored = permuted = {}  # so that the old file's memory is free before the new one's is taken
-                    stored = _read(dataset, load.file, cost(load.epoch))
-                permuted = _permuted(stored, load.ids - dataset.manifest.files[load.file].first, cost(load.epoch))
-                left, at = len(load.ids), 0
-            taken = min(wanted, left)
-            pieces.append({name: permuted[name][at : at + taken] for name in FIELDS})
-            left, at, wanted = left - taken, at + taken, wanted - taken
-        # what is left of a file, with the head of the next one behind it
+    training, validation = (_DataSet(dataset, turns, cost) for turns in loads(dataset, plan))
+    following = [*(epoch for epoch, _ in plan), None][1:]
+    for (epoch, ids), after in zip(plan, following, strict=True):
+        pieces = (validation if is_validation(epoch) else training).take(len(ids))
+        if is_validation(epoch) and after != epoch:
+            validation.load_next()
         columns = [[piece[name] for piece in pieces] for name in FIELDS]
         yield Batch(ids, tuple(Block.even(one[0] if len(one) == 1 else np.concatenate(one)) for one in columns))
 

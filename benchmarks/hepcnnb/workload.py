@@ -4,7 +4,7 @@ from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
 from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
-from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Workload
+from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Validation, Workload
 
 BATCH = 128
 V100_PEAK = 15.7e12  # flop/s in single precision (NVIDIA V100 data sheet, SXM2)
@@ -38,4 +38,11 @@ HEPCNNB = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    validation=Validation(
+        every=1,
+        forwards=3,  # the loss, the accuracy and the AUC are three runs of the graph
+        order=None,  # the validation files are shuffled as the training files are
+        source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/scripts/hep_classifier_tf_train_horovod.py train_loop: a pass "
+        "over all validation files of the rank at the end of each epoch",
+    ),
 )

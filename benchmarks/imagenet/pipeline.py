@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Block, Ids
+from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.failures import ANEW, named
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SIDE, folder_labels
@@ -96,7 +96,9 @@ class Images:
 
     def _shards(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
         auto = self._tf.data.AUTOTUNE
-        records = interleaved(dataset, stretch.epochs, files=FILE_BUFFER, cycle=CYCLE, calls=auto, items=SAMPLE_BUFFER)
+        # a stretch is all training or all validation, which is not shuffled
+        files, items = (0, 0) if is_validation(stretch.batches[0][0]) else (FILE_BUFFER, SAMPLE_BUFFER)
+        records = interleaved(dataset, stretch.epochs, files=files, cycle=CYCLE, calls=auto, items=items)
         return records.map(tensors.plain(stage), num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
 
     def _bare(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:

@@ -3,7 +3,7 @@
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
 from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM, UPSTREAM_RAW
-from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
+from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
 
@@ -23,4 +23,11 @@ IMAGENET = Workload(
     decode=decode,
     upstream=UPSTREAM,
     upstreams={"raw": UPSTREAM_RAW},
+    validation=Validation(
+        every=1,
+        forwards=1,
+        order="buffered-shuffle(1)",  # sharded, not shuffled
+        source="tensorflow/models, official ResNet: validation_freq=epochs_between_evals, 1 by default; shuffled in "
+        "training alone",
+    ),
 )

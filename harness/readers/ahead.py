@@ -11,8 +11,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally, touched
-from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
 from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
@@ -38,7 +37,7 @@ class Ahead:
     def __init__(
         self,
         form: Form,
-        open_extents: OpenExtents,
+        open_extents: OpenSource,
         *,
         threads: int,
         staging_bytes: int,
@@ -105,7 +104,7 @@ class _Work:
         self,
         plan: Sequence[Planned],
         slots: Sequence[npt.NDArray[np.uint8]],
-        extents: ExtentReader,
+        extents: Source,
         step_seconds: float,
         *,
         spare_cores: bool,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.batches import Batch, Cost, Ids, is_validation
+from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.readers.form import Form
@@ -118,9 +119,15 @@ class Staged:
             seat = self._seat
             # every node keeps everything under stage-replicate: nobody needs to know
             wants = [] if self._placement == "stage-replicate" else seat.comm.allgather(self._wanted(plan))
-            files = len(self.form.dataset.training_files)
+            files = self._files_to_replicate(plan)
             self._decided = plan, SHARES[self._placement](wants, files, seat.ranks_per_node, seat.comm.rank)
         return self._decided[1]
+
+    def _files_to_replicate(self, plan: Sequence[Planned]) -> int:
+        """The training files, which come first, or all up to the validation files where the plan validates too."""
+        dataset = self.form.dataset
+        part = dataset.part(VALIDATION) if any(is_validation(batch.epoch) for batch in plan) else None
+        return len(dataset.training_files) if part is None else part.files.stop
 
     def _wanted(self, plan: Sequence[Planned]) -> Ids:
         nothing = np.zeros(0, dtype=np.int64)

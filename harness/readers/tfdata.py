@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from dlio_bench.batches import Batch, Block, Bytes, Ids
+from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.failures import named, read_failure
 from dlio_bench.benchmarks.pipeline import Plan
@@ -141,13 +141,14 @@ class TfData:
         auto = tf.data.AUTOTUNE
         files = dataset.locate(ids, ())[0]
         if dataset.samples > len(dataset.manifest.files):
+            buffer = 0 if is_validation(epoch) else self._buffer  # validation is not shuffled
             found = records.interleaved(
                 dataset,
                 [(epoch, ids)],
-                files=FILE_BUFFER if self._buffer else 0,
+                files=FILE_BUFFER if buffer else 0,
                 cycle=self._threads,
                 calls=auto,
-                items=self._buffer,
+                items=buffer,
                 buffer=READ_BYTES,
             )
             return found

@@ -55,6 +55,8 @@ def checks(
     if verified := own["verified"]:
         if row.exactly_once:
             results.append(_once_check(count, verified))
+        if own.get("validation"):
+            results.append(_passes_check(own["validation"], verified))
         bad, fields = verified["damaged_fields"], verified["fields"]
         found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
         results.append(_check("content", not bad, f"CRC32C of {fields} delivered fields as generated", found))
@@ -80,6 +82,12 @@ def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
     return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
 
 
+def _passes_check(plan: Mapping[str, Any], verified: Mapping[str, Any]) -> dict[str, Any]:
+    once, passes = verified["passes_once"], verified["passes"]
+    each = f"each of {plan['samples']} planned samples once in {passes} passes"
+    return _check("validation", once == passes, each, each if once == passes else f"so in {once} passes only")
+
+
 def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:
     return {"name": name, "ok": ok, "expected": expected, "found": found}
 
@@ -87,7 +95,11 @@ def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:
 def _bytes_check(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     planned = sum(epoch["bytes_planned"] for trial in trials for epoch in trial["epochs"])
     requested = sum(epoch["bytes_requested"] for trial in trials for epoch in trial["epochs"])
-    return _check("bytes as planned", planned == requested, f"{planned} bytes read from files", f"{requested} bytes")
+    spared = sum(epoch.get("bytes_spared", 0) for trial in trials for epoch in trial["epochs"])
+    found = f"{requested} bytes"
+    if spared:  # tiers delivered what was read once, or is still to be delivered when less than nothing is spared
+        found += f", and {spared} that tiers and other ranks delivered instead"
+    return _check("bytes as planned", planned == requested + spared, f"{planned} bytes read from files", found)
 
 
 def _clock_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,13 @@ def executed(row: Policy, workload: Workload, shape: Shape) -> Policy:
     return replace(row, order=own.with_one_file)
 
 
+def validation_order(row: Policy, workload: Workload) -> str:
+    """The order in which a row goes through the validation split: unshuffled, published pipelines as they did."""
+    if row.delivery != OWN or workload.validation is None:
+        return "sequential"
+    return workload.validation.order or row.order
+
+
 def spelled(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
     """The name of a reader with axes set by hand: 'naive+order=global-shuffle'."""
     asked = zip(AXES, (order, placement, delivery), strict=True)

@@ -13,6 +13,7 @@ from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
 from dlio_bench.harness.run.folders import EMULATION, local_tiers, output_folder
+from dlio_bench.harness.run.forecast import forecast, require_possible
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
 from dlio_bench.harness.run.measurement import measure, plan_launch
@@ -31,8 +32,11 @@ def run(options: Options) -> int:
     source = data.source(request)
     yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
-    planned = jobs(request, cut, source.folder)
+    validation, notes = request.passes(source.validation_samples, cut.epochs)
+    cut = replace(cut, notes=(*cut.notes, *notes))
+    planned = jobs(request, cut, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
+    require_possible(options, source.folder)
     if options.dry_run:
         _print_plans(request, source, cut, planned, launches)
         return 0
@@ -41,6 +45,7 @@ def run(options: Options) -> int:
     finished = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress.bytes_written)
+        predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         for template in planned:
             with _mounted(options, dataset, template.nodes) as (mounts, board):
                 job = replace(
@@ -53,6 +58,8 @@ def run(options: Options) -> int:
                 setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
                 progress.begin(job)
                 for drafted, steps in measure(job, setting, folder, options.launcher, progress):
+                    if predicted is not None:
+                        drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
                     complete = result.complete(drafted, steps)
                     result.save(complete, steps, folder / _name(job, complete))
                     finished.append((complete, steps))

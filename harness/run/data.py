@@ -3,13 +3,13 @@
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.run.options import Options
@@ -23,15 +23,17 @@ NAMED = 3  # bad files in a message
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's data are or will be; samples and bytes are those of the training split, which a run reads.
+    """Where a run's data are or will be; samples and bytes are those of the training split.
 
-    `files` are to be made (if they are not there); None: the data were given.
+    validation_samples: of the validation split, 0 where there is none. files: of each split, to be made if they are not
+    there; None: the data were given.
     """
 
     folder: Path
     samples: int
     stored_bytes: int
-    files: int | None
+    files: Mapping[str, int] | None
+    validation_samples: int = 0
 
     @property
     def exists(self) -> bool:
@@ -54,17 +56,21 @@ def source(request: Request) -> Source:
     if options.data is not None:
         dataset = _given(options.data, layout)
         stored = sum(file.bytes for file in dataset.training_files)
+        part = dataset.part(VALIDATION)
+        held_out = 0 if part is None else len(part.samples)
         _require_room(options, stored, len(dataset.training_files))
-        return Source(dataset.folder.resolve(), dataset.training_samples, stored, None)
+        return Source(dataset.folder.resolve(), dataset.training_samples, stored, None, held_out)
     files = request.files()
-    _require_room(options, files * layout.file_bytes, files)
+    _require_room(options, files[TRAIN] * layout.file_bytes, files[TRAIN])
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if layout.tiny else ""
     folder = (
         cache_folder(options.cache_dir).resolve() / "datasets" / f"{layout.workload}-{layout.variant}{tiny}-{digest}"
     )
-    samples = sum(spec.samples for spec in layout.spec_files(files))
-    return Source(folder, samples, files * layout.file_bytes, files)
+    samples = {
+        name: sum(spec.samples for spec in layout.split(name).spec_files(count)) for name, count in files.items()
+    }
+    return Source(folder, samples[TRAIN], files[TRAIN] * layout.file_bytes, files, samples.get(VALIDATION, 0))
 
 
 def ready(source: Source, layout: Layout, progress: Callable[[int, int], None]) -> Dataset:

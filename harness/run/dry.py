@@ -55,6 +55,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
+        *([("validation", _validation(source, job))] if job.validation else []),
         *(
             [("local tier", _tier(request, rows_of))]
             if any(row.placement.startswith("stage-") for row in rows_of)
@@ -90,6 +91,13 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
             break_on_hyphens=False,
         )
     return "\n".join(lines)
+
+
+def _validation(source: Source, job: Job) -> str:
+    epochs = "each epoch" if job.validation == 1 else f"every {job.validation} epochs"
+    seconds = format_seconds(job.validation_sample_seconds * job.batch)
+    compute = f"{seconds} of emulated compute a batch" if job.validation_sample_seconds else "no compute"
+    return f"a pass over {source.validation_samples} samples behind {epochs}, {compute}; all readers alike"
 
 
 def _tier(request: Request, rows: Sequence[Policy]) -> str:

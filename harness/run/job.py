@@ -39,8 +39,13 @@ class Job(SavedJob):
     last: str = "drop"
     decode: bool = False  # deliver what the application makes of the view
     check_crc: bool = False  # in the reader's threads, every delivered field
+    validation: int = 0  # epochs from one validation pass to the next; 0: there are none
+    validation_sample_seconds: float = 0.0  # asked of the emulated compute of a pass
     pfs: dict[str, Any] | None = None  # the emulated parallel file system, as pfs.spec.to_dict
     mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
+    ram_bytes: int = 0  # of a node's tiers that keep samples
+    disk_bytes: int = 0
+    rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
     board: str = ""  # the file of the mounts' counters
 
     @property

@@ -4,14 +4,17 @@ import os
 import secrets
 from pathlib import Path
 
+from dlio_bench.benchmarks.workload import validation_share
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.run.tiers import with_tiers
 from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.harness.storage.pfs.spec import to_dict
 from dlio_bench.units import format_bytes
@@ -21,9 +24,10 @@ MOST_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
-def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
+def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]:
     """A job for each node count over the dataset in `folder`; its digest and local tiers are filled in later.
 
+    validation: epochs from one validation pass to the next, 0 for none.
     UsageError when the scheduler's allocation or a node's memory is too small.
     """
     options = request.options
@@ -68,10 +72,15 @@ def jobs(request: Request, cut: Cut, folder: Path) -> list[Job]:
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
             tier_folders=(),
+            validation=validation,
+            validation_sample_seconds=request.sample_seconds * validation_share(request.workload)
+            if validation
+            else 0.0,
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)
-        found.append(job)
+        rows = [policy(name, request.workload) for name in request.readers]
+        found.append(with_tiers(options, job, rows, node_memory(options, job)))
     return found
 
 

@@ -1,8 +1,9 @@
 """The timed loop: get -> check -> compute -> exchange, step by step. It fits one screen."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,11 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.run.consumer import marks, require_planned
+from dlio_bench.harness.run.validation import Pass, run_pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import wait
+
+NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,12 @@ def run(
     sync: str,
     ordered: bool,
     at_epoch: Callable[[], None],
+    passes: Mapping[int, Pass] = NO_PASSES,
+    sample_seconds: float = 0.0,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
+
+    `passes`: step -> the validation pass behind it, which computes `sample_seconds` a sample.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
@@ -62,6 +70,8 @@ def run(
         if sync == "step":
             comm.barrier()
         row[4] = clock()
+        if step in passes:
+            run_pass(comm, batches, passes[step], sample_seconds=sample_seconds, ordered=ordered)
     ended = clock()
     comm.barrier()
     return Elapsed(ended - started, clock() - t0, started)

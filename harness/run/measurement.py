@@ -54,7 +54,9 @@ def measure(
     for reader in job.readers:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
-        steps["epoch"] = steps["epoch"][0, 0]  # alike in every trial and rank
+        for name in ("epoch", "validation_epoch"):  # alike in every trial and rank
+            if name in steps:
+                steps[name] = steps[name][0, 0]
         yield draft(reader, job, setting, measured, _brought_back(work / f"{reader}.json"), steps), steps
     shutil.rmtree(work)
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, mpi_version
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
-from dlio_bench.harness.plan.orders import every_sample_once
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.run.choice import executed, policy
+from dlio_bench.harness.run.choice import executed, policy, validation_order
 from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.site import Site, shape_of
+from dlio_bench.harness.run.site import Site, shape_of, validation_shape
 from dlio_bench.harness.run.trial import Trial, TrialTimes
-from dlio_bench.harness.run.verification import Verified, verify
+from dlio_bench.harness.run.verification import Verified, verify, whole_dataset
 from dlio_bench.harness.training.compute import fine_timers
 
 MEASURED = "measured.json"
@@ -59,10 +63,17 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     rows = {name: policy(name, workload) for name in job.readers}
+    passes = _passes(job, rows, validation_shape(job, dataset))
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
+    draws = {
+        name: drawn(ROWS[row.placement], tiers.sizes_of(forms[name]), tiers.capacities, shape, job.epochs)
+        for name, row in rows.items()
+        if row.order == REDRAWN
+    }
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, workload, shape), number)
+            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
             for number in range(job.warmup_trials + job.trials)
         ]
         for name, row in rows.items()
@@ -109,6 +120,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                         "order": trials[name][0].order,
                         "steps_per_epoch": trials[name][0].steps,
                         "different_samples": trials[name][0].different,
+                        "validation": _described(passes.get(name)),
                         "ranks": facts,
                         "verified": result and result.to_json(),
                     }
@@ -121,14 +133,35 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     comm.barrier()
 
 
+def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[str, Passes]:
+    """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
+    if shape is None:
+        return {}
+    workload = find(job.workload)
+    orders = {
+        name: find_order(validation_order(executed(row, workload, shape), workload)) for name, row in rows.items()
+    }
+    samples = min(share(order, shape) for order in orders.values())
+    epochs = epochs_of(job.epochs, job.validation)
+    return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
+
+
+def _described(passes: Passes | None) -> dict[str, Any] | None:
+    if passes is None:
+        return None
+    samples = passes.samples * passes.shape.ranks
+    return {"order": passes.order.name, "samples": samples, "dropped_samples": passes.shape.samples - samples}
+
+
 def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    share = every_sample_once(form.dataset.training_samples, comm.size, comm.rank, job.batch)
-    most = largest(planned(form, [(0, share)]))
+    most = largest(planned(form, whole_dataset(form.dataset, job, comm.size, comm.rank)))
     for trial in trials:
+        most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
-    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc)
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
+    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc, tiers=tiers)
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:

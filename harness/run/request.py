@@ -1,6 +1,8 @@
 """From names to things: the workload, layout, readers, step time and data that the options mean, or a clear refusal."""
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -9,16 +11,16 @@ import numpy as np
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import StepTime, Workload
-from dlio_bench.datagen.layout import PHYSICAL, Layout
+from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN, Policy, order_of
 from dlio_bench.harness.plan.shape import LASTS, SHARDS
-from dlio_bench.harness.run.choice import policy, spelled
+from dlio_bench.harness.run.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed
+from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed, validation_files_needed
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.training.compute import step_time
 
@@ -36,6 +38,7 @@ class Request:
     layout: Layout
     step_time: StepTime | None
     sample_seconds: float  # of compute, scaled down where samples are tiny
+    validation: int = 0  # epochs from one validation pass to the next; 0: none
 
     @property
     def most_ranks(self) -> int:
@@ -50,19 +53,60 @@ class Request:
             return self.layout.sample_bytes
         return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
 
-    def files(self) -> int:
-        """Files to be made for this run. UsageError when the ranks are too many for them."""
-        options, layout = self.options, self.layout
-        return files_needed(
+    def files(self) -> dict[str, int]:
+        """Files of each split to be made for this run. UsageError when the ranks are too many for them."""
+        options, layout, ranks = self.options, self.layout, self.most_ranks
+        most = MOST_BYTES if options.max_data is None else options.max_data
+        rows = [policy(name, self.workload) for name in self.readers]
+        split = layout.split(VALIDATION) if self.validation else None
+
+        def validation_files(training: int) -> int:
+            if split is None:
+                return 0
+            dealt = any(find_order(validation_order(row, self.workload)).name not in OF_SAMPLES for row in rows)
+            return validation_files_needed(
+                training,
+                published=(layout.full_files, split.full_files),
+                samples_per_file=split.samples_per_file,
+                ranks=ranks,
+                dealt=dealt,
+            )
+
+        # as much as the training files could take at most is kept for those of validation
+        reserved = 0 if split is None else validation_files(most // layout.file_bytes) * split.file_bytes
+        training = files_needed(
             file_bytes=layout.file_bytes,
             samples_per_file=layout.samples_per_file,
-            most_bytes=MOST_BYTES if options.max_data is None else options.max_data,
-            ranks=self.most_ranks,
+            most_bytes=max(0, most - reserved),
+            ranks=ranks,
             published_batch=self.workload.batch,
             batch=options.batch,
             epochs=options.epochs,
-            dealt=any(find_order(policy(name, self.workload).order).name not in OF_SAMPLES for name in self.readers),
+            dealt=any(order_of(row).name not in OF_SAMPLES for row in rows),
         )
+        return {TRAIN: training} | ({VALIDATION: validation_files(training)} if self.validation else {})
+
+    def passes(self, validation_samples: int, epochs: int) -> tuple[int, tuple[str, ...]]:
+        """(epochs from one validation pass to the next, 0 for none; notes) for a dataset that is there or planned.
+
+        UsageError when passes were asked for that cannot be.
+        """
+        asked, every = self.options.validation, self.validation
+        if not every:
+            return 0, ()
+        if not validation_samples:
+            if asked is not None:
+                raise UsageError(
+                    f"--validation {asked}: the dataset in {self.options.data} has no validation split. Generate one "
+                    "that has, or use --validation none."
+                )
+            return 0, ("no validation passes, as the dataset has no validation split",)
+        if every > epochs:
+            raise UsageError(
+                f"--validation {asked}: a trial has {epochs} epochs, so that no pass would come. Ask for at least "
+                f"--epochs {every}, or for passes more often."
+            )
+        return every, ()
 
     def cut(self, samples: int) -> Cut:
         """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
@@ -95,7 +139,38 @@ def look_up(options: Options) -> Request:
     seconds = 0.0 if step is None else step.seconds / step.batch
     if options.tiny:
         seconds *= layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    return Request(options, readers, workload, layout, step, seconds)
+    return Request(options, readers, workload, layout, step, seconds, _validation(options, workload, layout, readers))
+
+
+def _validation(options: Options, workload: Workload, layout: Layout, readers: Sequence[str]) -> int:
+    """Epochs from one validation pass to the next, 0 for none; published pipelines validate if nothing is said.
+
+    All readers of a run do alike, so that they can be compared. UsageError.
+    """
+    asked, published = options.validation, workload.validation
+    has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
+    if asked is None:
+        own = any(policy(name, workload).delivery == OWN for name in readers)
+        return published.every if own and published is not None and has_split else 0
+    if asked == "none":
+        return 0
+    if not has_split:
+        raise UsageError(
+            f"--validation {asked}: {workload.name} {layout.variant} has no validation split. Use --validation none, "
+            "or another --variant."
+        )
+    if asked == "published":
+        if published is None:
+            raise UsageError(
+                f"--validation published: it is not known how {workload.name} validated. Give a number of epochs."
+            )
+        return published.every
+    if not re.fullmatch("[1-9][0-9]{0,8}", asked):
+        raise UsageError(
+            f"--validation '{asked}' is not known. Use none, published, or the number of epochs from one pass to the "
+            "next, from 1 on."
+        )
+    return int(asked)
 
 
 def _readers(options: Options, workload: Workload) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.readers.registry import Seat
@@ -44,6 +46,7 @@ class Site:
     origin: Dataset
     pfs: PfsSpec | None
     board: Board | None
+    files: tuple[int, ...] = ()  # that the job reads: those of training, and of validation where it validates
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
@@ -51,10 +54,12 @@ class Site:
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
         seat = Seat(comm, job.ranks_per_node, tier)
+        part = dataset.part(VALIDATION) if job.validation else None
+        files = (*range(len(dataset.training_files)), *(() if part is None else part.files))
         if job.pfs is None:
-            return cls(seat, dataset, dataset, None, None)
+            return cls(seat, dataset, dataset, None, None, files)
         seen = replace(dataset, folder=Path(job.mounts[node]))
-        return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)))
+        return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)), files)
 
     @property
     def emulated(self) -> bool:
@@ -84,7 +89,7 @@ class Site:
         return found
 
     def _page_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
-        share = _training_files(self.dataset)[comm.host_rank :: comm.host_size]
+        share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
         if mode.startswith("cold"):
             cache.drop(share)
         elif mode == "warm":
@@ -98,15 +103,15 @@ class Site:
         """
         assert self.board is not None
         assert self.pfs is not None
-        share = _training_files(self.origin)[comm.host_rank :: comm.host_size]
-        stored = sum(file.bytes for file in self.origin.training_files)
+        share = self._paths(self.origin)[comm.host_rank :: comm.host_size]
+        stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
             _read_through(share)
         ranks, local = self.seat.ranks_per_node, comm.rank % self.seat.ranks_per_node
         if mode.startswith("cold") and local == 0:
             self.board.drop_cache(self.seat.node)
         if mode == "warm":
-            _read_through(_training_files(self.dataset)[local::ranks])
+            _read_through(self._paths(self.dataset)[local::ranks])
         own = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
         return {
@@ -116,6 +121,9 @@ class Site:
             "memory_backed": False,
             "note": "the client cache is emulated; " + ("left as it was" if mode == "as-is" else f"made {mode[:4]}"),
         }
+
+    def _paths(self, dataset: Dataset) -> list[Path]:
+        return [dataset.path(number) for number in self.files]
 
 
 def shape_of(job: Job, dataset: Dataset) -> Shape:
@@ -132,8 +140,26 @@ def shape_of(job: Job, dataset: Dataset) -> Shape:
     )
 
 
-def _training_files(dataset: Dataset) -> list[Path]:
-    return [dataset.path(number) for number in range(len(dataset.training_files))]
+def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
+    """How the job deals the validation split; None where it makes no pass over it. UsageError where there is none."""
+    if not job.validation:
+        return None
+    part = dataset.part(VALIDATION)
+    if part is None:
+        raise UsageError(
+            f"--validation: the dataset in {dataset.folder} has no validation split. Generate one that has, or use "
+            "--validation none."
+        )
+    bounds = np.cumsum([0, *(dataset.manifest.files[number].samples for number in part.files)])
+    return Shape(
+        len(part.samples),
+        job.ranks,
+        job.batch,
+        bounds=bounds,
+        ranks_per_node=job.ranks_per_node,
+        shard=job.shard,
+        first=part.samples.start,
+    )
 
 
 def _as_json(found: cache.Residency) -> dict[str, Any]:

@@ -84,3 +84,14 @@ def files_needed(
     steps = -(-STEPS // chosen.epochs)
     files = -(-ranks * chosen.batch * steps // samples_per_file)
     return min(most_files, -(-files // ranks) * ranks if dealt else files)
+
+
+def validation_files_needed(
+    training: int, *, published: tuple[int, int], samples_per_file: int, ranks: int, dealt: bool
+) -> int:
+    """Validation files beside so many training files, in the published proportion (training, validation).
+
+    At least a sample for each rank; `dealt`: a file for each, and as many for one as for another.
+    """
+    files = max(-(-training * published[1] // published[0]), -(-ranks // samples_per_file))
+    return -(-files // ranks) * ranks if dealt else files

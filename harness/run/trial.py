@@ -1,7 +1,7 @@
 """One trial of one reader on one rank: cache prepared, plan made, the loop timed, costs collected."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import Ids, Shape, find_order
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.orders import Ids, Shape
+from dlio_bench.harness.plan.policies import Policy, order_of
+from dlio_bench.harness.plan.validation import Passes
+from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.consumer import require_same_set
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Delivered, Site
+from dlio_bench.harness.run.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import StepLog
 
@@ -32,9 +36,11 @@ class TrialTimes:
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
     enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
+    passes: list[Pass] = field(default_factory=list)  # over the validation split
     tally: Tally = field(default_factory=Tally)
-    useful: list[int] = field(default_factory=list)  # delivered bytes by epoch
-    stored: list[int] = field(default_factory=list)  # bytes the plan's reads must ask for, by epoch
+    # bytes by epoch, or by `validation_after` an epoch: delivered, and what the plan's reads must ask for
+    useful: dict[int, int] = field(default_factory=dict)
+    stored: dict[int, int] = field(default_factory=dict)
     delivered: list[Delivered] = field(default_factory=list)  # by epoch
     cpu_seconds: float = 0.0
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
@@ -49,23 +55,21 @@ class TrialTimes:
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
             "epoch": epoch,
+            **(passes_seconds(self.passes) if self.passes else {}),
         }
 
     def facts(self) -> dict[str, Any]:
         """Everything else, as JSON."""
-        costs = [self.tally.of(epoch) for epoch in range(len(self.plan))]
+        epochs = range(len(self.plan))
+        training, passes = self._bytes(epochs), self._bytes([validation_after(epoch) for epoch in epochs])
+        compute = [log.phases()["compute"].sum() for log in (self.log, *(one.log for one in self.passes))]
         return {
             "trial": self.number,
             "seed": self.seed,
             "enclosing_seconds": self.enclosing_seconds,
-            "requested": [cost.requested for cost in costs],
-            "local": [cost.local for cost in costs],
-            "remote": [cost.remote for cost in costs],
-            "read_seconds": [cost.read_seconds for cost in costs],
-            "decode_seconds": [cost.decode_seconds for cost in costs],
-            "compute_seconds": float(self.log.phases()["compute"].sum()),
-            "useful": self.useful,
-            "stored": self.stored,
+            **{name: [a + b for a, b in zip(training[name], passes[name], strict=True)] for name in training},
+            "validation": passes,
+            "compute_seconds": float(sum(compute)),
             "delivered": [asdict(found) for found in self.delivered],
             "cpu_seconds": self.cpu_seconds,
             "host_cpu": cpu_shares(self.host_cpu),
@@ -73,15 +77,43 @@ class TrialTimes:
             "clock_drift": self.clock_drift,
         }
 
+    def _bytes(self, epochs: Sequence[int]) -> dict[str, list[Any]]:
+        """Bytes and seconds of these epochs, or passes, one after the other."""
+        costs = [self.tally.of(epoch) for epoch in epochs]
+        return {
+            "requested": [cost.requested for cost in costs],
+            "ram": [cost.ram for cost in costs],
+            "local": [cost.local for cost in costs],
+            "remote": [cost.remote for cost in costs],
+            "spared": [cost.spared - cost.kept for cost in costs],
+            "remote_misses": [cost.remote_misses for cost in costs],
+            "read_seconds": [cost.read_seconds for cost in costs],
+            "decode_seconds": [cost.decode_seconds for cost in costs],
+            "useful": [self.useful.get(epoch, 0) for epoch in epochs],
+            "stored": [self.stored.get(epoch, 0) for epoch in epochs],
+        }
+
 
 class Trial:
     """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
 
-    def __init__(self, job: Job, site: Site, shape: Shape, policy: Policy, number: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        site: Site,
+        shape: Shape,
+        policy: Policy,
+        number: int,
+        passes: Passes | None = None,
+        draw: Draw | None = None,
+    ) -> None:
+        """`draw`: the order of a policy whose placement draws it."""
+        self._draw = draw
+        self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self.order = policy.order  # as it is executed
         self._staged = policy.placement.startswith("stage-")
-        self._order, self._ordered = find_order(policy.order), policy.order_known
+        self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
 
@@ -92,17 +124,40 @@ class Trial:
 
     def ids(self, rank: int) -> list[Ids]:
         """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""
-        return [self._epoch(rank, epoch)[: self.steps] for epoch in range(self._job.epochs)]
+        return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
-        return self._order(self._shape, rank, epoch, self._job.seed + self._number)
+        seed = self._job.seed + self._number
+        if self._draw is not None:
+            return self._draw(rank, self.steps, seed)[epoch]
+        return self._order(self._shape, rank, epoch, seed)[: self.steps]
+
+    def _of(self, rank: int, epoch: int) -> Ids:
+        """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
+        if not is_validation(epoch):
+            return self._epoch(rank, epoch).ravel()
+        assert self._passes is not None
+        number = self._passes.epochs.index(validation_after(epoch))
+        return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
+
+    def passes(self, rank: int) -> list[Pass]:
+        """The validation passes of a rank, with room for what they take."""
+        found = self._passes
+        if found is None:
+            return []
+        plans = [found.batches(rank, number, self._job.seed + self._number) for number in range(len(found.epochs))]
+        return [
+            Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch))
+            for epoch, batches in zip(found.epochs, plans, strict=True)
+        ]
 
     def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
         """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
-        for epoch in plan:
-            times.useful.append(reader.form.useful(epoch.ravel()))
+        times.passes = self.passes(comm.rank)
+        times.useful = {epoch: reader.form.useful(ids.ravel()) for epoch, ids in enumerate(plan)}
+        times.useful |= {validation_after(one.epoch): reader.form.useful(one.ids) for one in times.passes}
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
@@ -112,6 +167,8 @@ class Trial:
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
+            for one in times.passes:
+                require_same_set(one.delivered, one.ids)
         times.starts = np.concatenate(starts)
         return times
 
@@ -129,8 +186,14 @@ class Trial:
             delivered.append(self._site.delivered(reader.processes))
             at_epoch(next(remaining))
 
-        plan = planned(reader.form, [(epoch, list(times.plan[epoch])) for epoch in epochs])
-        times.stored += [reader.asks(plan).get(epoch, 0) for epoch in epochs]
+        behind = {one.epoch: one for one in times.passes}
+        parts: list[tuple[int, Sequence[Ids]]] = []
+        for epoch in epochs:
+            parts.append((epoch, list(times.plan[epoch])))
+            if epoch in behind:
+                parts.append((validation_after(epoch), behind[epoch].batches))
+        plan = planned(reader.form, parts, self._of)
+        times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
             elapsed = loop.run(
@@ -143,6 +206,8 @@ class Trial:
                 sync=job.sync,
                 ordered=self._ordered,
                 at_epoch=new_epoch,
+                passes={(n + 1) * per_epoch - 1: behind[epoch] for n, epoch in enumerate(epochs) if epoch in behind},
+                sample_seconds=job.validation_sample_seconds,
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:

@@ -1,4 +1,4 @@
-"""The untimed pass: every training sample through the same reader object, its whole content against its CRC32C.
+"""The untimed pass: every sample that the job reads through the same reader, its whole content against its CRC32C.
 
 It also turns the marks taken in the timed loops into evidence: they must be the marks of content that passed.
 """
@@ -8,7 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dlio_bench.batches import Ids, validation_after
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.readers.session import Reader, Tally, planned
@@ -21,7 +25,10 @@ SHOWN = 5  # damaged fields named in a result; the count is exact
 
 @dataclass(frozen=True)
 class Verified:
-    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once."""
+    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
+
+    `passes_once` of `passes`: the same of the validation passes.
+    """
 
     fields: int
     damaged_fields: int
@@ -30,6 +37,8 @@ class Verified:
     altered_deliveries: int
     epochs: int
     epochs_once: int
+    passes: int
+    passes_once: int
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
@@ -39,13 +48,19 @@ class Verified:
 def verify(
     reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool, different: int
 ) -> Verified:
-    """Verify content on all ranks together, then every delivery of every timed step against it."""
+    """Verify content on all ranks together, then every delivery of every timed step and pass against it."""
     dataset = reader.form.dataset
-    table = np.zeros(dataset.training_samples, dtype=np.uint64)
+    table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
-    share = every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch)
+    parts = whole_dataset(dataset, job, comm.size, comm.rank)
+    share = [ids for _, batches in parts for ids in batches]
     delivered = []
-    with reader.session(planned(reader.form, [(0, share)]), Tally()) as batches:
+
+    def of(rank: int, epoch: int) -> Ids:
+        found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    with reader.session(planned(reader.form, parts, of), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=ordered)
             lines += damaged(batch, reader.form)
@@ -55,24 +70,49 @@ def verify(
         require_same_set(np.concatenate(delivered), np.concatenate(share))
     table = comm.total(table)
 
-    deliveries = altered = once = 0
+    deliveries = altered = once = passes_once = 0
     for times in trials:
         ids = times.log.ids.reshape(len(times.plan), -1)
         for epoch in ids:
-            seen = np.zeros(dataset.training_samples, dtype=np.uint64)
-            np.add.at(seen, epoch, np.uint64(1))
-            seen = comm.total(seen)
+            seen = _seen(epoch, dataset.samples, comm)
             once += int((seen > 0).sum()) == different  # under padding some of them come twice
         deliveries += ids.size
         altered += int((table[times.log.ids] != times.log.samples).sum())
+        for one in times.passes:
+            seen = _seen(one.delivered, dataset.samples, comm)
+            passes_once += bool((seen <= 1).all())  # all ranks took as many as were planned
+            deliveries += one.delivered.size
+            altered += int((table[one.delivered] != one.marks).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
-        fields=dataset.training_samples * len(reader.form.fields),
+        fields=int((table > 0).sum()) * len(reader.form.fields),
         damaged_fields=totals[0],
         damaged=shown,
         deliveries=totals[1],
         altered_deliveries=totals[2],
         epochs=sum(len(times.plan) for times in trials),
         epochs_once=once,
+        passes=sum(len(times.passes) for times in trials),
+        passes_once=passes_once,
     )
+
+
+def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tuple[int, list[Ids]]]:
+    """A rank's share of the plan of the untimed pass: every training sample, and every validation sample if it is read.
+
+    As (epoch, ids of each batch).
+    """
+    part = dataset.part(VALIDATION) if job.validation else None
+    found = [(0, every_sample_once(dataset.training_samples, ranks, rank, job.batch))]
+    if part is not None:
+        batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
+        found.append((validation_after(0), [ids + part.samples.start for ids in batches]))
+    return found
+
+
+def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
+    """How often each sample came to any rank, uint64 [samples]."""
+    seen = np.zeros(samples, dtype=np.uint64)
+    np.add.at(seen, ids, np.uint64(1))
+    return comm.total(seen)

@@ -52,7 +52,11 @@ def heading(case: Case, pfs_clients: str) -> dict[str, Any]:
         "schema": simulation.SCHEMA,
         "version": __version__,
         "command": ["dlio-bench", *sys.argv[1:]],
-        "system": {"name": case.system.name, "tiers": {tier.name: tier.capacity for tier in case.system.tiers}},
+        "system": {
+            "name": case.system.name,
+            "tiers": {tier.name: tier.capacity for tier in case.system.tiers},
+            "estimated": list(case.system.estimated),
+        },
         "pfs_clients": pfs_clients,
     }
 

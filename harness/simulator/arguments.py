@@ -8,6 +8,9 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import axes
 from dlio_bench.units import parse_bytes
 
+# harness.cluster.system.SHIPPED, which imports NumPy
+SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 EXAMPLES = """\
@@ -36,9 +39,15 @@ def add_simulate(commands: Commands) -> None:
     job.add_argument("--epochs", type=int, metavar="E", help="epochs (default: the scenario's; 3 for a workload)")
     job.add_argument("--seed", type=int, default=1, metavar="S", help="seed of orders and sizes (default 1)")
     machine = own.add_argument_group("the machine")
-    machine.add_argument("--system", metavar="FILE", help="TOML description, or deck or sc21 (default: the scenario's)")
     machine.add_argument(
-        "--tiers", type=_tiers, default={}, metavar="NAME=SIZE[,...]", help="other tier sizes, as ram=10GB,disk=40GB"
+        "--system", metavar="FILE", help=f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)"
+    )
+    machine.add_argument(
+        "--tiers",
+        type=tier_sizes,
+        default={},
+        metavar="NAME=SIZE[,...]",
+        help="other tier sizes, as ram=10GB,disk=40GB",
     )
     machine.add_argument(
         "--pfs-clients",
@@ -74,7 +83,8 @@ def run_simulate(asked: argparse.Namespace) -> int:
     )  # fmt: skip
 
 
-def _tiers(text: str) -> dict[str, int]:
+def tier_sizes(text: str) -> dict[str, int]:
+    """'ram=10GB,disk=40GB' -> bytes by name. UsageError."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = part.partition("=")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import System, load, shipped
+from dlio_bench.harness.cluster.system import SHIPPED, System, named
 from dlio_bench.harness.plan.placement.keeps import Sizes
 from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
 from dlio_bench.harness.run.folders import output_folder
@@ -156,7 +156,7 @@ def _workload_case(asked: Options) -> Case:
     assert asked.workload is not None
     workload = find(asked.workload)
     if asked.nodes is None or asked.system is None:
-        raise UsageError(f"simulate {asked.workload} needs --nodes N and --system FILE (deck and sc21 come with it).")
+        raise UsageError(f"simulate {asked.workload} needs --nodes N and --system FILE (or {', '.join(SHIPPED)}).")
     system = _system(asked, "")
     compute = None
     if system.compute is None:
@@ -182,7 +182,7 @@ def _workload_case(asked: Options) -> Case:
 
 def _system(asked: Options, default: str) -> System:
     name = str(asked.system) if asked.system else default
-    system = shipped(name) if name in ("deck", "sc21") else load(Path(name))
+    system = named(name)
     return system.with_capacities(asked.tiers)
 
 

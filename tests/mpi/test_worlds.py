@@ -10,7 +10,9 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = [f"tests/contract/test_{suite}.py" for suite in ("comm", "readers", "staged", "staging_job", "pipelines")]
+SUITES = [
+    f"tests/contract/test_{suite}.py" for suite in ("comm", "peers", "readers", "staged", "staging_job", "pipelines")
+]
 ROOT = Path(__file__).parents[2]
 
 
