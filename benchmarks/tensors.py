@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ def require_tensorflow(reader: str) -> None:
 
 def tensorflow() -> Any:
     """The module, silent. EnvironmentFailure where it is not installed."""
+    first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells of every library that it does not find
     try:
         with warnings.catch_warnings():
@@ -34,6 +36,8 @@ def tensorflow() -> Any:
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
         raise EnvironmentFailure(f"This reader needs TensorFlow, which cannot be imported: {error}. {_FIX}") from error
+    if first:
+        gc.freeze()  # the objects that its modules are made of are never garbage: to look through them all takes long
     return tensorflow
 
 
@@ -55,6 +59,12 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function for a dataset's map, traced as it is: AutoGraph would look for its source, and log that it failed."""
     wrapped: Callable[..., Any] = tensorflow().autograph.experimental.do_not_convert(function)
     return wrapped
+
+
+def traced(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a graph that is made once, for several maps."""
+    function: Callable[..., Any] = tensorflow().function(stage, autograph=False)
+    return function
 
 
 def array(tensor: Any) -> npt.NDArray[Any]:
@@ -155,7 +165,7 @@ def delivered(
 
 def each(stage: Callable[..., Any], elements: Sequence[Sequence[Any]], options: Any) -> Iterator[Any]:
     """What a map of a dataset makes of some elements, one by one: the same graph under the same options, so the same
-    bits. Making the graph takes far longer than an element does: ask for many at once.
+    bits. Setting up a dataset takes far longer than an element does: ask for many at once, of a stage that is `traced`.
     """
     columns = tuple(list(column) for column in zip(*elements, strict=True))
     yield from tensorflow().data.Dataset.from_tensor_slices(columns).map(plain(stage)).with_options(options)

@@ -43,7 +43,7 @@ class Records:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = self._stage(dataset)
+        stage = tensors.traced(self._stage(dataset))
         whole = ours.decode(dataset)
 
         def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:

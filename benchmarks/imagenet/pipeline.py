@@ -51,7 +51,7 @@ class Images:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = self._stage(dataset)
+        stage = tensors.traced(self._stage(dataset))
 
         def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
             elements = [(np.int64(sample), bytes(parts[0])) for sample, parts in zip(ids, samples, strict=True)]

@@ -20,19 +20,10 @@ from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
-
-CASES = [
-    ("hepcnnb", "224", 2),
-    ("cdb", "cori", 13),
-    ("cosmoflow", "mlperf-v1", 13),
-    ("cosmoflow", "mlperf-v0.7", 13),
-    ("cosmoflow", "sc18", 2),
-    ("imagenet", "tfrecord", 2),
-    ("imagenet", "raw", 13),
-]
+from tests.variants import VARIANTS
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda one: "-".join(one[:2]))
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda one: "-".join(one[:2]))
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     workload, variant, files = request.param
     layout = find_workload(workload).variants[variant](True, RANDOM)

@@ -25,16 +25,8 @@ from dlio_bench.harness.run.consumer import damaged
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import look_up
 from dlio_bench.harness.storage.extents import ExtentReader
+from tests.variants import VARIANTS
 
-VARIANTS = [
-    ("hepcnnb", "224", 3),
-    ("cdb", "cori", 9),
-    ("cosmoflow", "mlperf-v1", 9),
-    ("cosmoflow", "mlperf-v0.7", 9),
-    ("cosmoflow", "sc18", 2),
-    ("imagenet", "tfrecord", 3),
-    ("imagenet", "raw", 9),
-]
 Plan = Sequence[tuple[int, Ids]]
 
 
