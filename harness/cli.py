@@ -14,6 +14,7 @@ from types import FrameType
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers import arguments as bench_readers
+from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.run import arguments
@@ -38,8 +39,9 @@ def parser() -> argparse.ArgumentParser:
     generation.add_plan_data(commands)
     ceiling.add_storage(commands)
     bench_readers.add_bench_readers(commands)
+    calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
-    listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
+    listing = commands.add_parser("list", help="workloads, their step times, pipelines and sources; readers and orders")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
         "doctor", help="what is installed and what the machine can do; a fix for what is missing"
@@ -78,6 +80,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "plan-data": generation.run_plan_data,
     "storage": ceiling.run_storage,
     "bench-readers": bench_readers.run_bench_readers,
+    "calibrate": calibration.run_calibrate,
     "simulate": simulator.run_simulate,
     "list": _list,
     "doctor": _doctor,

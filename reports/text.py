@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlio_bench.reports import judge, tables, transfers, words
+from dlio_bench.reports import judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.comparison import Comparison, comparisons, refusals
 from dlio_bench.reports.words import number
@@ -37,6 +37,7 @@ def _single(result: Result) -> Iterator[str]:
     yield from _marks([result])
     yield from _block(result)
     yield from _transfers([result])
+    yield from _predictions([result])
     yield from _notes([result])
     yield from _list("advice", advice(result))
 
@@ -57,6 +58,7 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
         yield ""
         yield from _side_by_side(results, labels)
     yield from _transfers(results)
+    yield from _predictions(results)
     yield from _notes(results)
     said = words.shared(labels, [advice(result) for result in results])
     more = [f"and {len(said) - MOST_ADVICE} more in the report"] if len(said) > MOST_ADVICE else []
@@ -131,7 +133,7 @@ def _numbers(result: Result) -> Iterator[str]:
     )
     if ceiling := words.ceiling(result):
         yield from _entry("of the ceiling", ceiling)
-    storage = transfers.storage_name([result])
+    storage = words.storage([result])
     device = f"what the {storage} delivered is not known"
     if metrics["pfs_bytes"]["value"] is not None:
         device = f"the {storage} delivered {number(metrics['pfs_bytes'])}"
@@ -165,23 +167,43 @@ def _held(result: Result) -> str:
 
 def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
-    emulated = _marked(results, transfers.EMULATED)
+    emulated = _marked(results, words.EMULATED_PFS)
     found = transfers.rows(results)
-    if len(found) == len(results) and not emulated and not any(row.local + row.remote for _, _, row in found):
+    if len(found) == len(results) and not emulated and not any(row.ram + row.local + row.remote for _, _, row in found):
         return
-    storage, spoken = transfers.storage_name(results), None
+    storage, spoken = words.storage(results).split()[-1], None
     yield ""
-    heads = f"{'requested':>11}{storage:>13}{'caches':>11}{'local tier':>11}{'remote':>8}"
+    heads = f"{'requested':>10}{storage:>8}{'caches':>8}{'RAM tier':>9}{'local tier':>11}{'remote':>8}"
     yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{heads}"
     for label, epochs, row in found:
         name = label if len(results) > 1 and label != spoken else ""
-        parts = f"{words.size(row.requested):>11}{words.size(row.storage):>13}{words.size(row.cached):>11}"
-        copies = f"{_some(row.local):>11}{_some(row.remote):>8}"
+        parts = f"{words.size(row.requested):>10}{words.size(row.storage):>8}{words.size(row.cached):>8}"
+        copies = f"{_some(row.ram):>9}{_some(row.local):>11}{_some(row.remote):>8}"
         yield from _row(name, f"{epochs:>6}{parts}{copies}")
         spoken = label
+    if misses := sum(row.misses for _, _, row in found):
+        yield from _entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
     if emulated:
         pfs = next(p for result in results if (p := result["environment"].get("emulated_pfs")))
         yield from _entry("emulated PFS", pfs["says"])
+
+
+def _predictions(results: Sequence[Result]) -> Iterator[str]:
+    """What was predicted before the run, beside what was measured."""
+    if not (found := predictions.lines(results)):
+        return
+    spoken = None
+    yield ""
+    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
+    for line in found:
+        name = line.label if len(results) > 1 and line.label != spoken else ""
+        predicted = words.NOTHING if line.predicted is None else words.format_time(line.predicted)
+        columns = f"{line.epochs:>6}{predicted:>11}{words.format_time(line.measured):>11}{line.difference:>12}"
+        yield from _row(name, columns)
+        if line.reason is not None:
+            yield from _wrapped(" " * 4, f"not predicted: {line.reason}")
+        spoken = line.label
+    yield from _list("predictions", predictions.notes(results))
 
 
 def _some(count: float) -> str:

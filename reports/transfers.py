@@ -9,24 +9,25 @@ from dlio_bench.reports import tables, words
 
 Result = Mapping[str, Any]
 
-EMULATED = "EMULATED PFS"
-
 
 @dataclass(frozen=True)
 class Transfer:
     """Bytes of one epoch, medians over the trials; None where nobody could count.
 
     `requested` of the dataset's file system; `storage`: what its device, or the emulated PFS, delivered (read-ahead
-    included); `cached`: what a cache served, at least; `local`: read from copies on node-local storage; `remote`:
-    received from other ranks.
+    included); `cached`: what a cache served, at least; `ram`, `local`: read from the node's tiers in memory and on
+    node-local storage; `remote`: received from other ranks. `misses`: samples that other ranks were to send, and did
+    not.
     """
 
     epoch: int
     requested: float
     storage: float | None
     cached: float | None
+    ram: float
     local: float
     remote: float
+    misses: float = 0.0
 
 
 def by_epoch(result: Result) -> list[Transfer]:
@@ -48,8 +49,7 @@ def _transfer(number: int, epochs: Sequence[Mapping[str, Any]]) -> Transfer:
         requested,
         storage,
         cached,
-        _median(epochs, "bytes_local") or 0.0,
-        _median(epochs, "bytes_remote") or 0.0,
+        *(_median(epochs, name) or 0.0 for name in ("bytes_ram", "bytes_local", "bytes_remote", "remote_misses")),
     )
 
 
@@ -57,11 +57,6 @@ def _median(epochs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [epoch.get(name) for epoch in epochs]
     known = [float(value) for value in values if value is not None]
     return median(known) if len(known) == len(values) else None
-
-
-def storage_name(results: Sequence[Result]) -> str:
-    """What delivered the bytes that no cache did."""
-    return "emulated PFS" if any(EMULATED in result["marks"] for result in results) else "device"
 
 
 def rows(results: Sequence[Result]) -> list[tuple[str, str, Transfer]]:
@@ -86,5 +81,5 @@ def _alike(one: Transfer, other: Transfer) -> bool:
 
 
 def _shown(transfer: Transfer) -> tuple[str, ...]:
-    values = (transfer.requested, transfer.storage, transfer.cached, transfer.local, transfer.remote)
-    return tuple(words.size(value) for value in values)
+    values = (transfer.requested, transfer.storage, transfer.cached, transfer.ram, transfer.local, transfer.remote)
+    return (*(words.size(value) for value in values), f"{transfer.misses:.0f}")

@@ -1,12 +1,13 @@
 """The description of a machine: rates, tiers and compute, from a TOML file.
 
 `[declared]` is what people write; `[measured]` is what a calibration writes, key by key over the declared values.
-Rates are MB/s (1e6 bytes), capacities sizes with a unit. The keys are explained in systems/deck.toml.
+Rates are MB/s (1e6 bytes), capacities sizes and times durations with a unit. The keys are explained in
+systems/deck.toml.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,17 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.errors import UsageError
-from dlio_bench.units import format_bytes, parse_bytes
+from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
 
 STAGING = "staging"
+MB = 1e6
+SHIPPED = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
+# Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
+_TABLES = ("pfs", "pfs_stream", "read", "write")
+_KEYS = (
+    "name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open", "pfs_stream",
+    "barrier", "pfs", "tiers", "estimated", "by",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,34 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """What one thread that reads alone gets: MB/s by bytes of its reads, as measured; ascending sizes."""
+
+    points: tuple[tuple[int, float], ...]
+
+    def seconds(self, size: float) -> float:
+        """How long a read of `size` bytes takes: the measured times, linear between and beyond the sizes.
+
+        Below the smallest size it takes as much less as its bytes cost at the rate of the largest: latency stays.
+        """
+        sizes = [float(bytes_) for bytes_, _ in self.points]
+        times = [bytes_ / (rate * MB) for bytes_, rate in self.points]
+        per_byte = 1 / (self.points[-1][1] * MB)
+        if size <= sizes[0]:
+            return max(times[0] - (sizes[0] - size) * per_byte, size * per_byte)
+        if size >= sizes[-1]:
+            return times[-1] + (size - sizes[-1]) * per_byte
+        return float(np.interp(size, sizes, times))
+
+
+@dataclass(frozen=True)
 class System:
-    """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None."""
+    """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None.
+
+    network 0: nobody has measured it, and nothing is read from other nodes. preprocess inf: samples are delivered as
+    they are stored. pfs_open, barrier: seconds that opening a file takes, and ranks that meet. pfs_stream: None where
+    one thread's reads were not measured. estimated: the keys whose numbers no source gives. by: who measured on what.
+    """
 
     name: str
     compute: float | None
@@ -54,6 +89,11 @@ class System:
     pfs_link: float  # b_fs, one node to the PFS
     pfs: Rates  # t(gamma)
     tiers: tuple[Tier, ...]
+    pfs_open: float = 0.0
+    pfs_stream: Stream | None = None
+    barrier: float = 0.0
+    estimated: tuple[str, ...] = ()
+    by: Mapping[str, str] = field(default_factory=dict)
 
     def with_capacities(self, capacities: Mapping[str, int]) -> "System":
         """The same machine with other tier sizes, bytes by tier name. UsageError for an unknown tier."""
@@ -62,6 +102,11 @@ class System:
             raise UsageError(f"--tiers names '{unknown[0]}'. The tiers of system '{self.name}' are {', '.join(names)}.")
         tiers = tuple(replace(tier, capacity=capacities.get(tier.name, tier.capacity)) for tier in self.tiers)
         return replace(self, tiers=tiers)
+
+
+def named(name: str) -> System:
+    """The system of a name in SHIPPED, or of a TOML file. UsageError."""
+    return shipped(name) if name in SHIPPED else load(Path(name))
 
 
 def shipped(name: str) -> System:
@@ -75,7 +120,10 @@ def load(path: Path) -> System:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise UsageError(f"--system {path}: {reason}. Name a TOML file with a [declared] section.") from None
+        raise UsageError(
+            f"--system {path}: {reason}. Name a TOML file with a [declared] section (`dlio-bench calibrate` writes "
+            f"one), or a system that comes with the package: {', '.join(SHIPPED)}."
+        ) from None
     try:
         return parse(tomllib.loads(text), str(path))
     except tomllib.TOMLDecodeError as error:
@@ -89,9 +137,8 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         raise reader.fault(f"section '{sorted(unknown)[0]}'", "the sections are [declared] and [measured]")
     declared = reader.table(document, "declared")
     values = _merged(declared, {} if "measured" not in document else reader.table(document, "measured"))
-    known = {"name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs", "tiers"}
-    if unknown := set(values) - known:
-        raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(sorted(known))}")
+    if unknown := set(values) - set(_KEYS):
+        raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(_KEYS)}")
     tables = reader.table(values, "tiers")
     if next(iter(tables), None) != STAGING or len(tables) < 2:
         raise reader.fault(
@@ -103,11 +150,19 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         compute=compute,
         device=str(values["device"]).lower() if "device" in values else None,
         ranks_per_node=reader.whole(values, "ranks_per_node") if "ranks_per_node" in values else 1,
-        preprocess=reader.number(values, "preprocess"),
-        network=reader.number(values, "network"),
+        preprocess=reader.number(values, "preprocess") if "preprocess" in values else float("inf"),
+        # a calibration of one node cannot measure it
+        network=reader.number(values, "network") if "network" in values or "measured" not in document else 0.0,
         pfs_link=reader.number(values, "pfs_link"),
         pfs=reader.rates(values, "pfs"),
         tiers=tuple(reader.tier(name, reader.table(tables, name)) for name in tables),
+        pfs_open=reader.seconds(values, "pfs_open"),
+        pfs_stream=Stream(reader.rates(values, "pfs_stream", "sizes in bytes").points)
+        if "pfs_stream" in values
+        else None,
+        barrier=reader.seconds(values, "barrier"),
+        estimated=tuple(map(str, values.get("estimated", ()))),
+        by={key: str(value) for key, value in reader.table(values, "by").items()} if "by" in values else {},
     )
 
 
@@ -120,9 +175,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        # a measured table of rates replaces the declared one whole: points of two machines do not mix
-        whole = key in ("pfs", "read", "write")
-        if isinstance(value, Mapping) and isinstance(old, Mapping) and not whole:
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and key not in _TABLES:
             merged[key] = _merged(old, value)
         else:
             merged[key] = value
@@ -154,11 +207,17 @@ class _Reader:
             raise self.fault(f"{key} = {found!r}", "write a whole number of at least 1")
         return found
 
-    def rates(self, values: Mapping[str, Any], key: str) -> Rates:
+    def seconds(self, values: Mapping[str, Any], key: str) -> float:
+        found = values.get(key, "0")
+        if not isinstance(found, str):
+            raise self.fault(f"{key} = {found!r}", 'write a time with its unit, such as "0.3ms"')
+        return parse_seconds(found)
+
+    def rates(self, values: Mapping[str, Any], key: str, what: str = "numbers of clients") -> Rates:
         points = []
         for clients in (table := self.table(values, key)):
             if not clients.isdecimal() or int(clients) < 1:
-                raise self.fault(f"{key}.{clients}", "the keys of a rate table are numbers of clients, from 1")
+                raise self.fault(f"{key}.{clients}", f"the keys of this rate table are {what}, from 1")
             points.append((int(clients), self.number(table, clients)))
         if not points:
             raise self.fault(key, "a rate table needs a point, such as 1 = 500")

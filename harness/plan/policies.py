@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.orders import ORDERS, find_order
+from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.staging import STAGED
 
 NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning I/O, SC'21"
@@ -15,7 +16,8 @@ CLIMATE = "Kurth et al., Exascale Deep Learning for Climate Analytics, SC'18"
 LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, HiPC'19"
 
 # What readers can execute today; a row that needs more is listed but cannot be run.
-PLACEMENTS = ("none", *STAGED)
+PLACEMENTS = ("none", *STAGED, *KEPT_ON_FILES)
+REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
 DELIVERIES = ("on demand", "ahead", "tf.data", OWN)
 # A tf.data pipeline shards and shuffles files, or samples in a buffer: it has no shuffle of all samples, and none that
@@ -43,7 +45,11 @@ class Policy:
         """Whether this version can execute the row on files."""
         if self.delivery == OWN:
             return True
-        return _kind(self.order) in ORDERS and self.placement in PLACEMENTS and self.delivery in DELIVERIES
+        return (
+            (_kind(self.order) in ORDERS or self.order == REDRAWN)
+            and self.placement in PLACEMENTS
+            and self.delivery in DELIVERIES
+        )
 
 
 _ROWS = (
@@ -59,9 +65,9 @@ _ROWS = (
     Policy("lbann-preload", "global-shuffle", "lbann-preload", "ahead", LBANN),
     Policy("lbann-dynamic", "global-shuffle", "lbann-dynamic", "ahead", LBANN),
     Policy("deepio-ordered", "global-shuffle", "deepio-ordered", "ahead", DEEPIO),
-    Policy("deepio-opportunistic", "redrawn", "deepio-opportunistic", "ahead", DEEPIO, exactly_once=False),
+    Policy("deepio-opportunistic", REDRAWN, "deepio-opportunistic", "ahead", DEEPIO, exactly_once=False),
     Policy("locality-aware", "global-shuffle", "locality-aware", "ahead", LOCALITY),
-    Policy("parallel-staging", "redrawn", "parallel-staging", "ahead", f"baseline of {NOPFS}", exactly_once=False),
+    Policy("parallel-staging", REDRAWN, "parallel-staging", "ahead", f"baseline of {NOPFS}", exactly_once=False),
     Policy("upstream", OWN, OWN, OWN, "each application's published pipeline", exactly_once=False, order_known=False),
 )
 
@@ -90,6 +96,11 @@ def find(name: str) -> Policy:
             f"table, but this version cannot run it yet. Readers of this version: {', '.join(runnable)}."
         )
     return policy
+
+
+def order_of(row: Policy) -> Order:
+    """The order that decides how many steps a row has; a placement that draws its own draws as many as all samples."""
+    return find_order("global-shuffle" if row.order == REDRAWN else row.order)
 
 
 def resolve(
@@ -133,7 +144,7 @@ def resolve(
         return policy
     return replace(
         policy,
-        exactly_once=find_order(policy.order).exactly_once,
+        exactly_once=policy.order != REDRAWN and find_order(policy.order).exactly_once,
         order_known=policy.delivery not in {"tf.data", OWN},
     )
 
@@ -166,6 +177,18 @@ def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
                 f"With placement {kept} a node keeps a part of the files, but the order {policy.order} asks it for "
                 f"others. Use --order {needed}, or --placement stage-replicate."
             )
+
+    draws = placement in ROWS and ROWS[placement].redraw is not None
+    if draws != (order == REDRAWN):
+        if draws:
+            raise UsageError(
+                f"Placement {placement} draws the order from what it keeps, so it cannot go with {policy.order}. Leave "
+                "out --order."
+            )
+        raise UsageError(
+            f"Reader '{row.name}' has no order but that which its placement draws. Use --order global-shuffle with "
+            f"placement {placement}."
+        )
 
 
 def axes_of(name: str, replaced: Sequence[str]) -> dict[str, str]:

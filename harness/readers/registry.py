@@ -9,16 +9,22 @@ from pathlib import Path
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.environment import usable_cores
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.on_demand import OnDemand
-from dlio_bench.harness.readers.session import OpenExtents, Reader
+from dlio_bench.harness.readers.placed.reader import Placed
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
+
+NO_TIERS = Tiers()
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,11 @@ class Resources:
     threads: int
     staging_bytes: int
     batch_bytes: int
+    step_seconds: float = 0.0  # that the trainer computes between two batches
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
+    tiers: Tiers = NO_TIERS  # of a node, for placements of samples
+    source: OpenSource | None = None  # where samples come from instead of their files
 
 
 @dataclass(frozen=True)
@@ -62,19 +71,25 @@ def _extents(form: Form, resources: Resources) -> OpenExtents:
     )
 
 
+def _source(form: Form, resources: Resources) -> OpenSource:
+    return resources.source or _extents(form, resources)
+
+
 def _on_demand(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
     del policy, seat, pipeline
-    return OnDemand(form, _extents(form, resources), batch_bytes=resources.batch_bytes)
+    return OnDemand(form, _source(form, resources), batch_bytes=resources.batch_bytes)
 
 
 def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
-    del policy, seat, pipeline
+    del policy, pipeline
     return Ahead(
         form,
-        _extents(form, resources),
+        _source(form, resources),
         threads=resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
+        step_seconds=resources.step_seconds,
+        spare_cores=usable_cores() >= 2 * seat.comm.host_size,
     )
 
 
@@ -100,6 +115,17 @@ def _tfdata(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeli
     )
 
 
+def _placed(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+    def delivery(source: OpenSource) -> Reader:
+        return READERS[policy.delivery](form, policy, replace(resources, source=source), seat, pipeline)
+
+    def extents(decoded: bool) -> ExtentReader:
+        return ExtentReader(form.dataset, form.fields, form.decode if decoded else None, check=resources.check_crc)
+
+    threads = max(1, resources.threads // 2)
+    return Placed(ROWS[policy.placement], form, delivery, extents, seat, resources.tiers, threads=threads)
+
+
 READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "tf.data": _tfdata, "its own": _upstream}
 
 
@@ -110,6 +136,8 @@ def open_reader(
 
     UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
     """
+    if policy.placement in KEPT_ON_FILES:
+        return _placed(form, policy, resources, seat, pipeline)
     if policy.placement not in SHARES:
         return READERS[policy.delivery](form, policy, resources, seat, pipeline)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file

@@ -1,9 +1,9 @@
 """What every reader has in common: it takes a plan, and hands out its batches one after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,25 @@ from dlio_bench.batches import Batch, Cost, Ids
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.storage.extents import ExtentReader
 
+
+class Source(Protocol):
+    """Where a delivery gets samples: `ExtentReader`, from files; or the tiers of a placement. See ExtentReader."""
+
+    def prepare(self, plan: Sequence[Ids]) -> Any:
+        """Chunks of the batches `plan`."""
+        ...
+
+    def fetch(self, work: Any, chunk: int, out: memoryview, cost: Cost) -> None:
+        """Fill a chunk's part of its batch `out`."""
+        ...
+
+    def close(self) -> None:
+        """Nobody fetches any more."""
+        ...
+
+
 OpenExtents = Callable[[], ExtentReader]
+OpenSource = Callable[[], Source]
 
 
 @dataclass(frozen=True)
@@ -83,13 +101,29 @@ def largest(plan: Sequence[Planned]) -> int:
     return max((batch.bytes for batch in plan), default=0)
 
 
-def planned(form: Form, epochs: Sequence[tuple[int, Sequence[Ids]]]) -> list[Planned]:
-    """The batches of (epoch, [ids of each batch]) with their place in memory."""
-    return [
+class Plan(list[Planned]):
+    """One rank's plan that knows those of all the others: `of(rank, epoch)` is what a rank reads in an epoch, int64
+    ids in order. `epochs`: those that the plan has, alike on all ranks.
+    """
+
+    def __init__(self, own: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
+        super().__init__(own)
+        self.epochs, self.of = epochs, of
+
+
+def planned(
+    form: Form, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
+) -> list[Planned]:
+    """The batches of (epoch, [ids of each batch]) with their place in memory.
+
+    With `of` (see Plan) readers need no messages to find out what the other ranks read.
+    """
+    own = [
         Planned(epoch, ids, np.concatenate(([0], np.cumsum(form.sizes(ids)))))
         for epoch, steps in epochs
         for ids in steps
     ]
+    return own if of is None else Plan(own, [epoch for epoch, _ in epochs], of)
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:

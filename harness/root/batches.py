@@ -1,6 +1,6 @@
 """Samples in memory, and what it took to get them there: what readers, pipelines and trainers hand to each other."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -51,20 +51,26 @@ class Batch:
 
 @dataclass
 class Cost:
-    """What reads have cost so far: bytes asked of the dataset's file system, bytes read from the node-local tier,
-    bytes received from other ranks, seconds inside open and read, seconds decoding (both summed over threads).
+    """What reads have cost so far, seconds summed over threads.
+
+    Bytes: `requested` of the dataset's file system; `ram`, `local`: read from tiers of the node, in its memory and on
+    its node-local storage; `remote`: received from other ranks. `kept`: of those requested, what went into a tier and
+    to nobody yet. `spared`: what the samples that came from tiers and other ranks would have had requested. So what a
+    plan asks for, each of its samples once, is requested - kept + spared.
+    `remote_misses`: samples that were to come from another rank, and did not.
     """
 
     requested: int = 0
+    ram: int = 0
     local: int = 0
     remote: int = 0
+    kept: int = 0
+    spared: int = 0
+    remote_misses: int = 0
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
 
     def add(self, other: "Cost") -> None:
         """Add another's cost."""
-        self.requested += other.requested
-        self.local += other.local
-        self.remote += other.remote
-        self.read_seconds += other.read_seconds
-        self.decode_seconds += other.decode_seconds
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.simulator.arguments import tier_sizes
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.units import parse_bytes
 
@@ -150,6 +151,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="folder on node-local storage for staged copies (default: the temporary folder, on one machine)",
     )
     how.add_argument(
+        "--tiers",
+        type=tier_sizes,
+        metavar="NAME=SIZE[,...]",
+        help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
+        "(default: from --system, else two fifths of the memory at most, and half of what is free in --local-tier)",
+    )
+    how.add_argument(
         "--emulate-pfs",
         type=parse_spec,
         metavar="SPEC",
@@ -170,6 +178,17 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=Path,
         metavar="FILE",
         help="what `dlio-bench storage --out FILE` found of the same path, as the yardstick in text and report",
+    )
+    trust.add_argument(
+        "--predict",
+        action="store_true",
+        help="write down beforehand how long each reader's epochs will take, and show it beside what is measured",
+    )
+    trust.add_argument(
+        "--system",
+        metavar="FILE",
+        help="description of this machine, by `dlio-bench calibrate` (default with --predict: calibrated first, on "
+        "test files beside the dataset)",
     )
     trust.add_argument("--seed", type=int, metavar="S", help="seed of the order (default: a new one, recorded)")
     trust.add_argument(

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from dlio_bench.datagen.dataset import Dataset
@@ -13,7 +12,8 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
-from dlio_bench.harness.run.folders import local_tiers, output_folder
+from dlio_bench.harness.run.folders import EMULATION, local_tiers, output_folder
+from dlio_bench.harness.run.forecast import forecast, require_possible
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
 from dlio_bench.harness.run.measurement import measure, plan_launch
@@ -21,6 +21,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.storage.held import held_folder
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.reports import html, judge, result, storage, text
 
@@ -35,6 +36,7 @@ def run(options: Options) -> int:
     cut = replace(cut, notes=(*cut.notes, *notes))
     planned = jobs(request, cut, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
+    require_possible(options, source.folder)
     if options.dry_run:
         _print_plans(request, source, cut, planned, launches)
         return 0
@@ -43,6 +45,7 @@ def run(options: Options) -> int:
     finished = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress.bytes_written)
+        predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         for template in planned:
             with _mounted(options, dataset, template.nodes) as (mounts, board):
                 job = replace(
@@ -55,6 +58,8 @@ def run(options: Options) -> int:
                 setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
                 progress.begin(job)
                 for drafted, steps in measure(job, setting, folder, options.launcher, progress):
+                    if predicted is not None:
+                        drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
                     complete = result.complete(drafted, steps)
                     result.save(complete, steps, folder / _name(job, complete))
                     finished.append((complete, steps))
@@ -72,8 +77,8 @@ def _mounted(options: Options, dataset: Dataset, nodes: int) -> Iterator[tuple[t
         yield (), ""
         return
     with (
-        TemporaryDirectory(prefix="dlio-bench-pfs-") as work,
-        emulated(options.emulate_pfs, dataset.folder, nodes, Path(work)) as emulation,
+        held_folder(EMULATION) as work,
+        emulated(options.emulate_pfs, dataset.folder, nodes, work) as emulation,
     ):
         yield tuple(map(str, emulation.mounts)), str(emulation.board)
 

@@ -9,10 +9,12 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.run.tiers import with_tiers
 from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.harness.storage.pfs.spec import to_dict
 from dlio_bench.units import format_bytes
@@ -77,7 +79,8 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)
-        found.append(job)
+        rows = [policy(name, request.workload) for name in request.readers]
+        found.append(with_tiers(options, job, rows, node_memory(options, job)))
     return found
 
 

@@ -1,5 +1,6 @@
 """What the user asked of `dlio-bench run`, as data; the command line fills it, nothing else reads argparse."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +37,12 @@ class Options:
     threads: int | None = None
     staging: int | None = None  # bytes a rank
     local_tier: Path | None = None
+    tiers: Mapping[str, int] | None = None  # bytes of a node's tiers that keep samples, by name
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
     storage: Path | None = None  # a document of `dlio-bench storage`
+    system: str | None = None  # description of the machine: a file, or a name that comes with the package
+    predict: bool = False
     seed: int | None = None
     tiny: bool = False
     verify: bool = True

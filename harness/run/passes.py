@@ -25,6 +25,9 @@ def one_pass(ranks: Sequence[Mapping[str, Any]], epoch: int, seconds: float) -> 
         "bytes_requested": "requested",
         "bytes_local": "local",
         "bytes_remote": "remote",
+        "bytes_ram": "ram",
+        "bytes_spared": "spared",
+        "remote_misses": "remote_misses",
         "read_seconds": "read_seconds",
         "decode_seconds": "decode_seconds",
     }

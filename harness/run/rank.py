@@ -18,9 +18,12 @@ from dlio_bench.harness.cluster.comm import Comm, mpi_version
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.choice import executed, policy, validation_order
@@ -58,12 +61,19 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
-    rows = {name: policy(name, find(job.workload)) for name in job.readers}
+    workload = find(job.workload).of(dataset.manifest.variant)
+    rows = {name: policy(name, workload) for name in job.readers}
     passes = _passes(job, rows, validation_shape(job, dataset))
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
+    draws = {
+        name: drawn(ROWS[row.placement], tiers.sizes_of(forms[name]), tiers.capacities, shape, job.epochs)
+        for name, row in rows.items()
+        if row.order == REDRAWN
+    }
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, find(job.workload), shape), number, passes.get(name))
+            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
             for number in range(job.warmup_trials + job.trials)
         ]
         for name, row in rows.items()
@@ -145,12 +155,13 @@ def _described(passes: Passes | None) -> dict[str, Any] | None:
 
 def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    most = largest(planned(form, whole_dataset(form.dataset, job, comm)))
+    most = largest(planned(form, whole_dataset(form.dataset, job, comm.size, comm.rank)))
     for trial in trials:
         most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
-    return Resources(job.threads, job.staging_bytes, most, job.check_crc)
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
+    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc, tiers=tiers)
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:

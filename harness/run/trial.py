@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import validation_after
+from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import Ids, Shape, find_order
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.orders import Ids, Shape
+from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
+from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.consumer import require_same_set
@@ -81,8 +82,11 @@ class TrialTimes:
         costs = [self.tally.of(epoch) for epoch in epochs]
         return {
             "requested": [cost.requested for cost in costs],
+            "ram": [cost.ram for cost in costs],
             "local": [cost.local for cost in costs],
             "remote": [cost.remote for cost in costs],
+            "spared": [cost.spared - cost.kept for cost in costs],
+            "remote_misses": [cost.remote_misses for cost in costs],
             "read_seconds": [cost.read_seconds for cost in costs],
             "decode_seconds": [cost.decode_seconds for cost in costs],
             "useful": [self.useful.get(epoch, 0) for epoch in epochs],
@@ -94,13 +98,22 @@ class Trial:
     """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
 
     def __init__(
-        self, job: Job, site: Site, shape: Shape, policy: Policy, number: int, passes: Passes | None = None
+        self,
+        job: Job,
+        site: Site,
+        shape: Shape,
+        policy: Policy,
+        number: int,
+        passes: Passes | None = None,
+        draw: Draw | None = None,
     ) -> None:
+        """`draw`: the order of a policy whose placement draws it."""
+        self._draw = draw
         self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self.order = policy.order  # as it is executed
         self._staged = policy.placement.startswith("stage-")
-        self._order, self._ordered = find_order(policy.order), policy.order_known
+        self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
 
@@ -111,10 +124,21 @@ class Trial:
 
     def ids(self, rank: int) -> list[Ids]:
         """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""
-        return [self._epoch(rank, epoch)[: self.steps] for epoch in range(self._job.epochs)]
+        return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
-        return self._order(self._shape, rank, epoch, self._job.seed + self._number)
+        seed = self._job.seed + self._number
+        if self._draw is not None:
+            return self._draw(rank, self.steps, seed)[epoch]
+        return self._order(self._shape, rank, epoch, seed)[: self.steps]
+
+    def _of(self, rank: int, epoch: int) -> Ids:
+        """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
+        if not is_validation(epoch):
+            return self._epoch(rank, epoch).ravel()
+        assert self._passes is not None
+        number = self._passes.epochs.index(validation_after(epoch))
+        return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
 
     def passes(self, rank: int) -> list[Pass]:
         """The validation passes of a rank, with room for what they take."""
@@ -168,7 +192,7 @@ class Trial:
             parts.append((epoch, list(times.plan[epoch])))
             if epoch in behind:
                 parts.append((validation_after(epoch), behind[epoch].batches))
-        plan = planned(reader.form, parts)
+        plan = planned(reader.form, parts, self._of)
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()

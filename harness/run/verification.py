@@ -52,10 +52,15 @@ def verify(
     dataset = reader.form.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
-    parts = whole_dataset(dataset, job, comm)
+    parts = whole_dataset(dataset, job, comm.size, comm.rank)
     share = [ids for _, batches in parts for ids in batches]
     delivered = []
-    with reader.session(planned(reader.form, parts), Tally()) as batches:
+
+    def of(rank: int, epoch: int) -> Ids:
+        found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    with reader.session(planned(reader.form, parts, of), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=ordered)
             lines += damaged(batch, reader.form)
@@ -93,15 +98,15 @@ def verify(
     )
 
 
-def whole_dataset(dataset: Dataset, job: Job, comm: Comm) -> list[tuple[int, list[Ids]]]:
+def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tuple[int, list[Ids]]]:
     """A rank's share of the plan of the untimed pass: every training sample, and every validation sample if it is read.
 
     As (epoch, ids of each batch).
     """
     part = dataset.part(VALIDATION) if job.validation else None
-    found = [(0, every_sample_once(dataset.training_samples, comm.size, comm.rank, job.batch))]
+    found = [(0, every_sample_once(dataset.training_samples, ranks, rank, job.batch))]
     if part is not None:
-        batches = every_sample_once(len(part.samples), comm.size, comm.rank, job.batch)
+        batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
         found.append((validation_after(0), [ids + part.samples.start for ids in batches]))
     return found
 

@@ -8,9 +8,9 @@ every thread the node's share of the PFS; so the rates of several threads add up
 from dataclasses import dataclass
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import System
+from dlio_bench.harness.cluster.system import MB, System
 
-MB = 1e6
+__all__ = ["MB", "Costs", "costs"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def costs(system: System, nodes: int, compute: float | None = None) -> Costs:
         write=max(1 / system.preprocess, staging.threads / staging.write.at(staging.threads)),  # eq. 3.4
         pfs=(1 / share[0], *(1 / rate for rate in share)),
         local=tuple(1 / rate for rate in reads),  # eq. 3.7
-        remote=tuple(1 / min(system.network, rate) for rate in reads),  # eq. 3.6
+        # eq. 3.6; nothing is read over a network that nobody knows
+        remote=tuple(1 / min(system.network, rate) if system.network else float("inf") for rate in reads),
         staging=staging.capacity / MB,
         staging_threads=staging.threads,
         threads=tuple(tier.threads for tier in tiers),

@@ -77,6 +77,8 @@ class ExtentReader:
         self._library = Libraries(CONTAINERS[dataset.manifest.container].library)
         self._of_one = dataset.samples == len(dataset.manifest.files)
         self._visits = 0  # samples that were read from files of one
+        self._expected = False  # somebody has said what will be read
+        self._preparing = threading.Lock()
         self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES)
         self._scratch = threading.local()
 
@@ -86,12 +88,25 @@ class ExtentReader:
         `out` holds exactly what is delivered of them. Raises DataError when a file ends early, does not decode or (on
         request) has another CRC32C than was generated, EnvironmentFailure when it cannot be opened or read.
         """
-        work = self.prepare([ids], _ALL)
+        work = self._work([ids], _ALL)
+        if not self._expected:
+            self._files.jumps = self._jumps(ids, work.samples.stored)
         for chunk in range(len(work.batches)):
             self.fetch(work, chunk, out, cost)
 
+    def expect(self, ids: Ids) -> None:
+        """Say which samples will be read, in this order, by calls of `read` for a few of them each."""
+        self._files.jumps = self._jumps(ids, self._dataset.locate(ids, self._fields)[2])
+        self._expected = True
+
     def prepare(self, plan: Sequence[Ids], chunk_bytes: int = CHUNK_BYTES) -> Work:
         """Work out all reads of the batches `plan`, before any clock runs. Reads no byte of a sample."""
+        work = self._work(plan, chunk_bytes)
+        self._files.jumps = self._jumps(work.samples.ids, work.samples.stored)
+        self._expected = True
+        return work
+
+    def _work(self, plan: Sequence[Ids], chunk_bytes: int) -> Work:
         ids, batches = joined_ids(plan)
         files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
         sizes = delivered.sum(axis=1)
@@ -102,10 +117,10 @@ class ExtentReader:
         starts -= starts[(counts.cumsum() - counts)[batches]]  # each batch has its own memory
         keys = files
         if self._of_one:
-            keys = np.arange(self._visits, self._visits + len(ids))
-            self._visits += len(ids)
+            with self._preparing:
+                keys = np.arange(self._visits, self._visits + len(ids))
+                self._visits += len(ids)
         samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
-        self._files.jumps = self._jumps(ids, stored)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
         if self._check or self._uncode is not None or self._application is not None or self._library.needed:
             rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
@@ -120,6 +135,24 @@ class ExtentReader:
         else:
             for row in range(work.rows[chunk], work.rows[chunk + 1]):
                 self._sample(work, row, out, cost)
+
+    def verify(self, sample: int, raw: memoryview) -> None:
+        """With `check`, compare the fields of a sample that came another way with their CRC32C. DataError."""
+        if self._check:
+            file, sizes = self._fields_of(sample)
+            parts = [raw[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+            expected = self._dataset.checksums(np.array([sample]), self._fields)[0].tolist()
+            self._compare(file, sample, [crc32c.crc32c(part) for part in parts], expected)
+
+    def decode(self, sample: int, raw: memoryview, out: memoryview, cost: Cost) -> None:
+        """Decode a sample whose fields came another way into `out`. DataError."""
+        file, sizes = self._fields_of(sample)
+        self._apply(file, sample, raw, sizes, out, cost)
+
+    def _fields_of(self, sample: int) -> tuple[int, list[int]]:
+        """The file of a sample, and the delivered bytes of its fields."""
+        files, _, _, delivered = self._dataset.locate(np.array([sample]), self._fields)
+        return int(files[0]), delivered[0].tolist()
 
     def _jumps(self, ids: Ids, stored: Ids) -> bool:
         """Whether most reads do not begin where the last one of their file ended."""

@@ -66,10 +66,15 @@ def make(tier: Path, digest: str) -> Hold:
             folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{digest.removeprefix('sha256:')[:12]}-", dir=tier))
         except OSError as error:
             raise _unusable(tier, error) from error
-        held = hold(folder)
+        try:
+            held = hold(folder)
+        except EnvironmentFailure:
+            if folder.exists():
+                raise
+            continue  # another job took it for a dead one's before it was locked
         if folder.exists():
             return held
-        held.close()  # another job took it for a dead one's before it was locked
+        held.close()  # the same, a moment later
 
 
 def hold(folder: Path) -> Hold:

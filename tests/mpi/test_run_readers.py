@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -92,6 +93,17 @@ def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: 
     assert second["bytes_requested"] == second["bytes_device"] == 0
     assert second["bytes_local"] == second["bytes_useful"]
     assert str(cache) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_client_cache_too_small_to_be_warm_is_refused_with_the_size_that_is_enough(
+    cache: Path, tmp_path: Path
+) -> None:
+    asked = ["imagenet", "--tiny", "--reader", "shuffled", "--compute", "none", "--cache", "warm", "--emulate-pfs"]
+    refused = dlio(cache, tmp_path, "run", *asked, "bandwidth=400MB/s,cache=1MB", "--out", "out", status=2)
+    assert not (tmp_path / "out").exists()
+    [enough] = re.findall("--emulate-pfs (cache=[0-9]+MB) or more", complaint(refused))
+    [warm] = results(cache, tmp_path, *asked, f"bandwidth=400MB/s,{enough}")
+    assert all(epoch["bytes_device"] == 0 for epoch in warm["trials"][-1]["epochs"])
 
 
 def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: Path) -> None:

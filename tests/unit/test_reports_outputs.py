@@ -39,6 +39,13 @@ def tiny(draft: dict[str, Any]) -> None:
     draft["marks"] = ["TINY", "VIRTUAL NODES"]
 
 
+def emulated(draft: dict[str, Any]) -> None:
+    draft["marks"] = ["EMULATED PFS"]
+    draft["environment"]["emulated_pfs"] = {"says": "400 MB/s shared by all nodes"}
+    for trial in draft["trials"]:
+        trial["bytes_device"] //= 4  # caches served the most
+
+
 def validating(draft: dict[str, Any]) -> None:
     draft["plan"]["validation"] = {"every_epochs": 2, "passes": 1, "order": "sequential", "samples": 8}
     for one in draft["trials"]:
@@ -77,6 +84,20 @@ def test_text_is_the_golden_one(made: Complete, case: str) -> None:
     found = text.render(CASES[case](made))
     assert found == (GOLDEN / f"report-{case}.txt").read_text("utf-8")
     assert max(map(len, found.splitlines())) <= text.WIDTH
+
+
+@pytest.mark.parametrize(
+    ("change", "storage", "other"), [(emulated, "emulated PFS", "device"), (None, "device", "PFS")]
+)
+def test_what_delivered_the_bytes_is_called_by_its_name(made: Complete, change: Any, storage: str, other: str) -> None:
+    pair = made(change=change)
+    page = html.page([pair])
+    page = re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<meta[^>]*>", "", page)
+    assert f"from the {storage}" in page
+    assert f"bytes that the {storage} delivered" in page
+    assert not re.search(rf"\b{other}\b", page)
+    assert [bar["name"] for bar in figures.bytes_by_epoch([pair[0]])["data"]] == ["useful", "requested", storage]
+    assert not re.search(rf"\b{other}\b", text.render([pair[0]]))
 
 
 def test_long_names_still_fit(made: Complete) -> None:

@@ -28,12 +28,15 @@ class Behaviour:
     ahead: threads fill the staging buffer in the order of the accesses.
     ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS; what they may not read is skipped.
     waits: they wait for the copy that is planned, this node's first, instead of reading the PFS beside it.
+    guesses: on files, other nodes are asked only for what they are guessed to have by now, and do not fetch what they
+    are asked for. (On the model every node knows what others have.)
     """
 
     ahead: bool
     ahead_remote: bool = False
     ahead_pfs: bool = True
     waits: bool = False
+    guesses: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ _WAITS = Behaviour(ahead=True, ahead_remote=True, waits=True)
 _ROWS = (
     Row(NAIVE, "shuffled", Behaviour(ahead=False)),
     Row(STAGING_POOL, "double-buffer", _AHEAD),
-    # as published: its staging threads read this node's copies or the PFS, other nodes' only on demand
-    Row(CLAIRVOYANT, CLAIRVOYANT, _AHEAD, _plain(frequency.clairvoyant)),
+    # as published: in the simulator its staging threads read this node's copies or the PFS, and other nodes' only on
+    # demand (Boehringer, ETH 2020); its runtime asks other nodes ahead too, where it guesses that they have a sample
+    Row(CLAIRVOYANT, CLAIRVOYANT, Behaviour(ahead=True, guesses=True), _plain(frequency.clairvoyant)),
     Row("lbann-dynamic", "lbann-dynamic", _WAITS, _plain(frequency.lbann_dynamic)),
     Row("lbann-preload", "lbann-preload", _ANYWHERE, _plain(shares.lbann_preload), first=True),
     Row("deepio-ordered", "deepio-ordered", _IN_MEMORY, _plain(shares.deepio), first=True),
@@ -80,6 +84,7 @@ _ROWS = (
     Row("staged", "staged", _ANYWHERE, _plain(shares.stage_partition), True, redrawn.share_shuffle),
 )
 
+KEPT_ON_FILES = tuple(row.name for row in _ROWS if row.placement is not None and row.name != "staged")
 ROWS: dict[str, Row] = {row.name: row for row in _ROWS}
 OURS = ("cooperative", "staged")  # not among the published rows
 POLICIES = (LOWER_BOUND, *ROWS)

@@ -1,0 +1,1 @@
+"""Calibration: the numbers of a machine that the performance model needs, measured on it."""

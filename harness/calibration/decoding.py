@@ -1,0 +1,50 @@
+"""How fast one thread makes a workload's samples ready for training."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.batches import Cost
+from dlio_bench.benchmarks import registry
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import PHYSICAL
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.storage.extents import ExtentReader
+
+MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples
+SECONDS = 0.5
+MOST_SAMPLES = 256
+
+
+def require_decode(name: str) -> None:
+    """UsageError for a workload that there is not, or that decodes nothing."""
+    if registry.find(name).decode is None:
+        raise UsageError(f"--workload {name}: it has no decoding stage. Leave it out.")
+
+
+def decode_rate(name: str) -> float:
+    """Stored bytes a second that one thread decodes of samples made for it. UsageError as of `require_decode`."""
+    require_decode(name)
+    workload = registry.find(name)
+    decode = workload.decode
+    assert decode is not None
+    variant = workload.variants[workload.default_variant]
+    layout = variant(False, PHYSICAL)
+    if layout.file_bytes > MOST_FILE_BYTES:
+        layout = variant(True, PHYSICAL)
+    with tempfile.TemporaryDirectory(prefix="dlio-bench-calibrate-") as folder:
+        dataset = generate(layout, 1, Path(folder) / "data", 1, workers=1)
+        form = Form(dataset, workload.view, decode(dataset))
+        cost, stored, sample = Cost(), 0, 0
+        reader = ExtentReader(dataset, form.fields, form.decode)
+        out = memoryview(np.empty(int(form.sizes(np.zeros(1, np.int64))[0]), np.uint8))
+        try:
+            while cost.decode_seconds < SECONDS and sample < MOST_SAMPLES:
+                ids = np.array([sample % dataset.training_samples], np.int64)
+                reader.read(ids, out, cost)
+                stored, sample = stored + form.stored(ids), sample + 1
+        finally:
+            reader.close()
+    return stored / max(cost.decode_seconds, 1e-9)

@@ -1,0 +1,126 @@
+"""The [measured] part of a system description: made of what the ranks found, and put beside what is declared."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.system import MB, STAGING, System, parse
+from dlio_bench.units import format_bytes
+
+MEMORY, DISK = "ram", "disk"  # the tiers behind the staging buffer
+_SECTION = re.compile(r"^\s*\[\s*([A-Za-z_][\w-]*)")
+_HEAD = "# Written by `dlio-bench calibrate`, which writes it anew each time; what you know better goes to [declared]."
+
+
+def measured(found: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
+    """The [measured] table of what `rank.measure` found; `by`: who measured, on what."""
+    table: dict[str, Any] = {
+        "pfs_link": _rate(found["pfs"][min(found["pfs"])]),
+        "pfs_open": _time(found["open"]),
+        "barrier": _time(found["barrier"]),
+    }
+    for name in ("network", "preprocess"):
+        if found[name] is not None:
+            table[name] = _rate(found[name])
+    table["pfs"] = _rates(found["pfs"])
+    table["pfs_stream"] = _rates(found["stream"])
+    tiers = {STAGING: found["ram"], MEMORY: found["ram"], DISK: found["disk"]}
+    table["tiers"] = {
+        name: {way: _rates(tier[way]) for way in ("read", "write")} for name, tier in tiers.items() if tier is not None
+    }
+    return table | {"by": dict(by)}
+
+
+def declared(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str, Any]:
+    """A [declared] table to begin with: tiers of these sizes, each with as many threads."""
+    tiers = {tier: {"capacity": _size(size), "threads": threads} for tier, size in capacities.items()}
+    return {"name": name, "device": "v100", "tiers": tiers}
+
+
+def text(declares: str, measures: Mapping[str, Any]) -> str:
+    """The whole file: what is declared, as it stands, and the [measured] table."""
+    return f"{declares.rstrip()}\n\n{_HEAD}\n{dump({'measured': measures})}"
+
+
+def declared_of(path: Path) -> str:
+    """An existing description without its [measured] part, to the letter. UsageError where it is not one."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        whole = tomllib.loads(content)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"--out {path} exists and is no system description: {error}. Name another file, or repair this one."
+        ) from None
+    lines, keep = [], True
+    for line in content.splitlines(keepends=True):
+        if section := _SECTION.match(line):
+            keep = section[1] != "measured"
+        if keep and line.strip() != _HEAD:
+            lines.append(line)
+    kept = "".join(lines)
+    if tomllib.loads(kept) != {key: value for key, value in whole.items() if key != "measured"}:
+        raise UsageError(
+            f"--out {path}: what is declared there cannot be told from what was measured. Put [measured] behind all "
+            "other sections, or name another file."
+        )
+    return kept
+
+
+def system_of(declares: str, measures: Mapping[str, Any], where: str) -> System:
+    """The description as `simulate` and `run` will read it. UsageError where the declared part does not do."""
+    return parse(tomllib.loads(text(declares, measures)), where)
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """Nested tables as TOML: scalars and tables of rates in lines of their own, other tables as sections."""
+    lines: list[str] = []
+    _section(lines, "", tables)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _section(lines: list[str], name: str, table: Mapping[str, Any]) -> None:
+    nested = {key: value for key, value in table.items() if isinstance(value, Mapping) and not _is_flat(key, value)}
+    flat = {key: value for key, value in table.items() if key not in nested}
+    if flat:
+        lines += ["", f"[{name}]"]
+        lines += [f"{_key(key)} = {_value(value)}" for key, value in flat.items()]
+    for key, value in nested.items():
+        _section(lines, f"{name}.{_key(key)}" if name else _key(key), value)
+
+
+def _is_flat(key: str, table: Mapping[str, Any]) -> bool:
+    """Rates of a tier fit a line."""
+    return key in ("read", "write") and all(not isinstance(value, Mapping) for value in table.values())
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(key)} = {_value(one)}' for key, one in value.items())} }}"
+    if isinstance(value, str):
+        escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda found: f"\\u{ord(found[0]):04x}", value)
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def _rates(found: Mapping[Any, float]) -> dict[str, float]:
+    """Points in ascending order; JSON has made words of their numbers."""
+    return {str(point): _rate(rate) for point, rate in sorted((int(point), rate) for point, rate in found.items())}
+
+
+def _rate(found: float) -> float:
+    return float(f"{found / MB:.4g}")
+
+
+def _time(found: float) -> str:
+    return f"{found * 1e6:.4g}us" if found < 1e-2 else f"{found:.4g}s"
+
+
+def _size(count: int) -> str:
+    return format_bytes(count).replace(" ", "")

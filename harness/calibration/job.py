@@ -1,0 +1,47 @@
+"""What every rank of a calibration is told: one JSON file in its work folder."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
+
+    mounts: node -> where it sees `folder` through an emulated file system (none: it reads there); board: its counters.
+    local: folder of the node-local tier, None where there is none. workload: whose decoding is measured, None for none.
+    """
+
+    nodes: int
+    threads: tuple[int, ...]
+    sizes: tuple[int, ...]
+    folder: str
+    files: tuple[str, ...]
+    file_bytes: int
+    local: str | None
+    workload: str | None
+    seed: int
+    code_digest: str
+    mounts: tuple[str, ...] = ()
+    board: str = ""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of nodes that read at once: 1, 2, 4, ... and all."""
+        powers = (1 << power for power in range(self.nodes.bit_length()))
+        return tuple(sorted({*(count for count in powers if count <= self.nodes), self.nodes}))
+
+    def save(self, work: Path) -> None:
+        """Write the job where its ranks look for it. OSError."""
+        (work / JOB_FILE).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, work: Path) -> "Job":
+        """Read the job of a work folder."""
+        values: dict[str, Any] = json.loads((work / JOB_FILE).read_text())
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**values)

@@ -1,0 +1,166 @@
+"""What one rank of a calibration does: rank 0 measures its node's own tiers, then all nodes read together."""
+
+import json
+import os
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.harness.calibration import tiers
+from dlio_bench.harness.calibration.decoding import decode_rate
+from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.probes import Place, rate
+from dlio_bench.harness.ceiling import metadata
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
+from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.links import Address
+from dlio_bench.harness.cluster.peers import Peers, Serving
+from dlio_bench.harness.training.compute import fine_timers
+
+Tell = Callable[[dict[str, Any]], None]
+
+BARRIERS = 50
+MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
+TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
+
+
+def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+    """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
+
+    pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, open, barrier; network,
+    preprocess: None where not measured; ram, disk: as of tiers.measure (disk: None without a folder); hosts.
+    """
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    fine_timers()
+    place, most = _place(job, comm), max(job.threads)
+    typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))
+
+    def step(what: str) -> None:
+        if comm.rank == 0:
+            tell({"event": "calibrate", "what": what})
+
+    step("memory and local storage")
+    own = together(comm, lambda: _own(job, typical) if comm.rank == 0 else {})[0]
+    step("opens")
+    opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
+    stream, pfs = {}, {}
+    for size in job.sizes:
+        step(f"one thread, reads of {size} bytes")
+        stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
+    for nodes in job.counts:
+        step(f"{nodes} nodes x {most} threads")
+        pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
+    step("network")
+    return {
+        "pfs": pfs,
+        "stream": stream,
+        "open": opening,
+        "barrier": _barrier(comm),
+        "network": _network(comm),
+        "hosts": sorted(set(comm.allgather(host_name()))),
+        **own,
+    }
+
+
+def _own(job: Job, size: int) -> dict[str, Any]:
+    """What a node has for itself."""
+    return {
+        "ram": tiers.measure(tiers.MEMORY, job.threads, size, job.seed, cold=False),
+        "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
+        "preprocess": None if job.workload is None else decode_rate(job.workload),
+    }
+
+
+def _place(job: Job, comm: Comm) -> Place:
+    below = tuple(str(Path(job.folder) / name) for name in job.files)
+    if not job.mounts:
+        return Place(below, job.file_bytes, comm.rank)
+    seen = tuple(str(Path(job.mounts[comm.rank]) / name) for name in job.files)
+    return Place(seen, job.file_bytes, comm.rank, below, Path(job.board))
+
+
+def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
+    return tuple(threads if node < nodes else 0 for node in range(comm.size))
+
+
+def _barrier(comm: Comm) -> float:
+    """Seconds that ranks need to meet when they come at the same time; the median of some."""
+    found = []
+    for _ in range(BARRIERS):
+        comm.barrier()
+        started = time.perf_counter()
+        comm.barrier()
+        found.append(time.perf_counter() - started)
+    return float(max(comm.allgather(statistics.median(found))))
+
+
+def _network(comm: Comm) -> float | None:
+    """Bytes a second that one thread of the first node gets from the second, as samples are served; None alone."""
+    if comm.size == 1:
+        return None
+    memory = os.memfd_create("dlio-bench-calibrate")
+    token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
+    serving: Serving | None = None
+    seconds = 0.0
+    try:
+        if comm.rank == 1:
+            os.pwrite(memory, bytes(MESSAGE_BYTES), 0)
+            serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token)
+        addresses = comm.allgather(None if serving is None else serving.address)
+        if comm.rank == 0:
+            seconds = _fetched(addresses, token)
+        comm.barrier()  # the one that serves stays until all is fetched
+    finally:
+        if serving is not None:
+            serving.close()
+        os.close(memory)
+    seconds = comm.allgather(seconds)[0]
+    return MESSAGES * MESSAGE_BYTES / seconds if seconds else None
+
+
+def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
+    """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
+    nowhere = Address((), 0, "", b"")  # of ranks that do not serve
+    peers = Peers([address or nowhere for address in addresses], token)
+    outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
+    found = []
+    try:
+        for _ in range(4):
+            started = time.perf_counter()
+            if not all(peers.fetch(1, range(MESSAGES), outs)):
+                return 0.0
+            found.append(time.perf_counter() - started)
+    finally:
+        peers.close()
+    return statistics.median(found[1:])  # the first one makes the connection
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.calibration.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    def start() -> tuple[int, Callable[[Comm], None]]:
+        job = Job.load(folder)
+        return job.nodes, lambda comm: _measure_here(job, folder, comm)
+
+    return run_rank(folder, start)
+
+
+def _measure_here(job: Job, folder: Path, comm: Comm) -> None:
+    """Measure, and leave what was found in `folder`."""
+    found = measure(job, comm, say)
+    if comm.rank == 0:
+        (folder / MEASURED_FILE).write_text(json.dumps(found))
+    comm.barrier()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""A node's own tiers: how fast files in its memory or on its disk are written and read, by number of threads."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.calibration.probes import Place, rate
+from dlio_bench.harness.ceiling.folder import free_bytes
+from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.units import format_bytes
+from dlio_bench.whole_files import write_at
+
+MEMORY = Path("/dev/shm")  # where Linux keeps memory that processes share, shm_overview(7)
+MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
+_BLOCK = 8 << 20  # of a write: as copies to a tier are made
+_PREFIX = "dlio-bench-calibrate-"
+
+
+def measure(folder: Path, threads: Sequence[int], size: int, seed: int, *, cold: bool) -> dict[str, dict[int, float]]:
+    """{"read", "write": {threads: bytes a second}} of `folder`, reads of `size` bytes.
+
+    cold: files are written to the device and read from it, not from memory.
+    EnvironmentFailure where there is no room, or the folder cannot be written.
+    """
+    free = free_bytes(folder)
+    share = MOST_BYTES if free is None else min(MOST_BYTES, int(SHARE_OF_FREE * free))
+    total = share // max(threads) // max(size, _BLOCK) * max(size, _BLOCK)  # of a thread's file
+    if total == 0:
+        raise EnvironmentFailure(
+            f"{folder} has {format_bytes(free or 0)} free, too little to measure it with {max(threads)} threads. Free "
+            "space there, or use fewer --threads."
+        )
+    found: dict[str, dict[int, float]] = {"read": {}, "write": {}}
+    with _files(folder, max(threads)) as paths:
+        for count in (1, *threads):  # the first time makes the pages, which other files of the node have long had
+            found["write"][count] = count * total / _written(paths[:count], total, synced=cold)
+        for count in threads:
+            place = Place(tuple(map(str, paths)), total, 0, cold=cold)
+            found["read"][count] = rate(Solo(), place, size, (count,), seed)
+    found["write"] = {count: found["write"][count] for count in threads}
+    return found
+
+
+@contextmanager
+def _files(folder: Path, count: int) -> Iterator[list[Path]]:
+    try:
+        made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"No test files can be made in {folder}: {error.strerror}. Give permission there, or name another folder."
+        ) from error
+    with made as place:
+        yield [Path(place) / str(number) for number in range(count)]
+
+
+def _written(paths: Sequence[Path], total: int, *, synced: bool) -> float:
+    """Seconds in which as many threads write these files, to the device if `synced`."""
+    block = memoryview(np.random.default_rng(0).integers(0, 256, _BLOCK, dtype=np.uint8))
+
+    def write(path: Path) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for at in range(0, total, _BLOCK):
+                write_at(handle, block[: min(_BLOCK, total - at)], at)
+            if synced:
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    for path in paths:
+        path.unlink(missing_ok=True)
+    started = time.perf_counter()
+    try:
+        with ThreadPoolExecutor(len(paths)) as pool:
+            list(pool.map(write, paths))
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"Test files of {format_bytes(total)} each could not be written to {paths[0].parent.parent}: "
+            f"{error.strerror}. Free space there, or name another folder."
+        ) from error
+    return time.perf_counter() - started

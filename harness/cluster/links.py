@@ -1,0 +1,209 @@
+"""TCP connections between the ranks of a job: where a rank is reached, and the proof that it is the rank that is meant.
+
+Nothing is looked up by name, since a resolver can hang. A rank tells the addresses of all its interfaces; who wants to
+reach it tries them one after another. Another host, or another job, may answer under an address and port that several
+hosts have (the bridges of containers do), so both sides prove that they know the job's token and mean the same rank.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hmac
+import math
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure
+
+# The kernel of a living host accepts at once, however busy the host is. A lost first packet is sent again after 1 s,
+# and after 2 s more (RFC 6298, section 2): what stays silent after two repetitions does not listen there.
+CONNECT_SECONDS = 3.5
+# A rank may be busy, starved or paging; one that has not moved a byte for half a minute is taken for dead.
+PATIENCE_SECONDS = 30.0
+# A connection waits in silence for a whole training phase. Probes keep it known to firewalls between, which forget
+# silent connections after some minutes, and find hosts that went down without a word.
+KEEPALIVE_SECONDS = 60
+
+_BACKLOG = 4096  # every rank of a large job may connect in its first step; the kernel cuts it to its own limit
+_NONCE_BYTES = 16
+_PROOF_BYTES = 32
+_SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
+
+
+@dataclass(frozen=True)
+class Address:
+    """Every way to reach a rank that listens: IPv4 addresses, fastest interface first, and a port.
+
+    `network` names the kernel and network namespace in which loopback leads to it, `identity` the rank itself.
+    """
+
+    hosts: tuple[str, ...]
+    port: int
+    network: str
+    identity: bytes
+
+
+def listen() -> tuple[socket.socket, Address]:
+    """Listen on a free port of all interfaces. EnvironmentFailure when no port can be had."""
+    try:
+        listener = socket.create_server(("", 0), backlog=_BACKLOG)
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"No TCP port can be opened to serve samples to other ranks: {error.strerror}. Allow this user to listen "
+            "(firewall, container settings, `ulimit -n`), or choose a reader that keeps no samples for others."
+        ) from error
+    port = listener.getsockname()[1]
+    return listener, Address(interface_addresses(), port, _network(), secrets.token_bytes(_NONCE_BYTES))
+
+
+def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
+    """The IPv4 addresses of this host's interfaces but loopback, by link speed (unknown ones last)."""
+    found: list[tuple[float, str]] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:  # no IPv4 address there
+                continue
+            host = socket.inet_ntoa(answer[20:24])  # sin_addr of the sockaddr_in after the 16 bytes of the name
+            if not host.startswith("127."):
+                found.append((-_speed(sys / "class" / "net" / name / "speed"), host))
+    return tuple(dict.fromkeys(host for _, host in sorted(found, key=lambda pair: pair[0])))
+
+
+def _speed(file: Path) -> float:
+    try:
+        return float(file.read_text())  # Mbit/s; -1 where the driver does not know, an error where the link is down
+    except (OSError, ValueError):
+        return -math.inf
+
+
+def _network() -> str:
+    """The same for two processes exactly when they reach each other by loopback: one kernel, one network namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"
+    except OSError:
+        return secrets.token_hex(8)  # unknown: nobody's loopback leads here
+
+
+def candidates(address: Address) -> tuple[str, ...]:
+    """The hosts to try for `address` from here, in this order."""
+    return ("127.0.0.1", *address.hosts) if address.network == _network() else address.hosts
+
+
+def dial(host: str, port: int) -> socket.socket | None:
+    """A connection to whoever listens there; None when nobody does."""
+    try:
+        return socket.create_connection((host, port), CONNECT_SECONDS)
+    except OSError:
+        return None
+
+
+def introduce(link: socket.socket, token: bytes, identity: bytes, patience: float) -> bool:
+    """Whether the rank `identity` of the job that knows `token` is at the other end, and takes us for one of the job.
+
+    From then on a call on `link` that moves no byte for `patience` seconds fails with BlockingIOError.
+    """
+    try:
+        _prepare(link, patience)
+        return _meet_server(link, token, identity)
+    except OSError:  # a stranger, or the rank went away
+        return False
+
+
+def admit(link: socket.socket, token: bytes, identity: bytes, patience: float) -> bool:
+    """The listening side of `introduce`: whether who called knows the token and means this rank. OSError if it went."""
+    _prepare(link, patience)
+    if not _meet_client(link, token, identity):
+        return False
+    limit_waits(link, receiving=None, sending=patience)
+    return True
+
+
+def _prepare(link: socket.socket, patience: float) -> None:
+    link.settimeout(None)  # Python's own time limits would poll before each read; the kernel's do not
+    limit_waits(link, receiving=patience, sending=patience)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+
+
+def limit_waits(link: socket.socket, receiving: float | None, sending: float | None) -> None:
+    """How long one call may wait without a byte moving, in seconds; None: for ever. BlockingIOError when it is over."""
+    for option, seconds in ((socket.SO_RCVTIMEO, receiving), (socket.SO_SNDTIMEO, sending)):
+        part, whole = math.modf(seconds or 0)
+        link.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(whole), int(part * 1e6)))
+
+
+def _proof(token: bytes, role: bytes, identity: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(token, role + identity + nonce, "sha256")
+
+
+def _meet_server(link: socket.socket, token: bytes, identity: bytes) -> bool:
+    """Challenge and answer (as in RFC 2104's use for authentication): the token itself is never sent."""
+    challenge, mine = bytearray(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
+    receive(link, memoryview(challenge))
+    link.sendall(_proof(token, b"client", identity, bytes(challenge)) + mine)
+    proof = bytearray(_PROOF_BYTES)
+    receive(link, memoryview(proof))
+    return hmac.compare_digest(proof, _proof(token, b"server", identity, mine))
+
+
+def _meet_client(link: socket.socket, token: bytes, identity: bytes) -> bool:
+    challenge, heard = os.urandom(_NONCE_BYTES), bytearray(_PROOF_BYTES + _NONCE_BYTES)
+    link.sendall(challenge)
+    receive(link, memoryview(heard))
+    if not hmac.compare_digest(heard[:_PROOF_BYTES], _proof(token, b"client", identity, challenge)):
+        return False
+    link.sendall(_proof(token, b"server", identity, bytes(heard[_PROOF_BYTES:])))
+    return True
+
+
+def receive(link: socket.socket, into: memoryview) -> None:
+    """Fill `into`, which is of bytes. OSError when the other side ends first or nothing moves within the limit."""
+    done = 0
+    while done < len(into):
+        # the kernel collects all of it in one call, without the interpreter's lock
+        count = link.recv_into(into[done:], flags=socket.MSG_WAITALL)
+        if count == 0:
+            raise ConnectionResetError(errno.ECONNRESET, "the other side has closed the connection")
+        done += count
+
+
+def send_file(link: socket.socket, file: int, offset: int, length: int) -> None:
+    """Send a piece of an open file; nothing is copied in this process. OSError when it cannot be sent whole."""
+    end = offset + length
+    while offset < end:
+        count = os.sendfile(link.fileno(), file, offset, end - offset)
+        if count == 0:
+            raise OSError(errno.EIO, "the file ends early")
+        offset += count
+
+
+def shut_down(link: socket.socket) -> None:
+    """Wake every thread that waits on `link`; their calls fail. The descriptor stays theirs."""
+    with contextlib.suppress(OSError):  # the other side was quicker
+        link.shutdown(socket.SHUT_RDWR)
+
+
+def close(link: socket.socket) -> None:
+    """Close, whatever state it is in."""
+    with contextlib.suppress(OSError):
+        link.close()
+
+
+def accepted(listener: socket.socket, pause: Callable[[], bool]) -> Iterator[socket.socket]:
+    """Connections as they come. `pause` waits a little after a failed one (no descriptor left); True ends it."""
+    while True:
+        try:
+            yield listener.accept()[0]
+        except OSError:
+            if pause():
+                return

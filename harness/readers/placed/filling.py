@@ -1,0 +1,110 @@
+"""Threads that fill a node's tiers in the placement's order: beside the run, or before its first step."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.session import Tally
+
+FILL_BYTES = 1 << 20  # brought at a time, where samples are smaller
+NAP_SECONDS = 0.1  # between two looks whether filling has become worth while
+
+
+class Filling:
+    """This rank's part of filling its node's tiers: what it is to bring there, with `threads` threads a tier."""
+
+    def __init__(self, layout: Layout, supply: Supply, rank: int, threads: int) -> None:
+        self._supply, self._threads = supply, threads
+        mine = layout.keeper[layout.ids] == rank
+        bounds = layout.bounds.tolist()
+        self._files = [_runs(layout, mine & ~layout.copy, *bound) for bound in pairwise(bounds)]
+        self._copies = [_runs(layout, mine & layout.copy, *bound) for bound in pairwise(bounds)]
+        self._firsts = bounds[:-1]
+        self._places = [last - first for first, last in pairwise(bounds)]
+        self._stopped = threading.Event()
+        self._workers: list[threading.Thread] = []
+        self._tallies: list[Tally] = []
+        self._failures: list[BaseException] = []
+
+    def all_now(self, *, copies: bool) -> None:
+        """Fill every tier, from the file system or (`copies`) from other nodes, and return when that is done."""
+        self._start(copies=copies, patient=False)
+        self._join()
+
+    def begin(self) -> None:
+        """Fill from the file system from now on, as long as that is worth while. Copies come when they are read."""
+        self._start(copies=False, patient=True)
+
+    def end(self, tally: Tally) -> None:
+        """Stop filling, and add what it has cost."""
+        self._stopped.set()
+        for worker in self._workers:
+            worker.join()
+        self._workers = []
+        for own in self._tallies:
+            tally.add(own)
+        self._tallies = []
+
+    def _start(self, *, copies: bool, patient: bool) -> None:
+        for tier, runs in enumerate(self._copies if copies else self._files):
+            turn, waiting = threading.Lock(), iter(runs)
+            for number in range(min(self._threads, len(runs))):
+                tally = Tally()
+                worker = threading.Thread(
+                    target=self._work,
+                    args=(tier, waiting, turn, tally, copies, patient),
+                    name=f"reader-filling-{tier}-{number}",
+                    daemon=True,
+                )
+                self._tallies.append(tally)
+                self._workers.append(worker)
+                worker.start()
+            if not runs and not copies:
+                self._supply.progress[tier] = self._places[tier]
+
+    def _join(self) -> None:
+        for worker in self._workers:
+            worker.join()
+        self._workers = []
+        if self._failures:
+            raise self._failures[0]
+
+    def _work(
+        self,
+        tier: int,
+        waiting: Iterator[Sequence[int]],
+        turn: threading.Lock,
+        tally: Tally,
+        copies: bool,
+        patient: bool,
+    ) -> None:
+        try:
+            while not self._stopped.is_set():
+                while patient and self._supply.bypassed:
+                    if self._stopped.wait(NAP_SECONDS):
+                        return
+                with turn:
+                    run = next(waiting, None)
+                if run is None:
+                    if not copies:
+                        self._supply.progress[tier] = self._places[tier]
+                    return
+                self._supply.fill(run, tally, copies=copies)
+                self._supply.progress[tier] = max(self._supply.progress[tier], run[-1] + 1 - self._firsts[tier])
+        except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, where it is waited for
+            self._failures.append(failure)
+
+
+def _runs(layout: Layout, chosen: npt.NDArray[np.bool_], first: int, last: int) -> list[Sequence[int]]:
+    """Numbers [first, last) that are `chosen`, in order, a few neighbours at a time."""
+    numbers = first + np.flatnonzero(chosen[first:last])
+    if not len(numbers):
+        return []
+    part = (np.cumsum(layout.size[numbers]) - layout.size[numbers]) // FILL_BYTES
+    cuts = np.flatnonzero(np.diff(part) | (layout.epoch[numbers[1:]] != layout.epoch[numbers[:-1]])) + 1
+    return [run.tolist() for run in np.split(numbers, cuts)]

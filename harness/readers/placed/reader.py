@@ -1,0 +1,200 @@
+"""A delivery whose samples come from the tiers of all nodes: the placements of samples, carried out on files."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlio_bench.batches import Batch, Ids
+from dlio_bench.errors import BenchError, UsageError
+from dlio_bench.harness.cluster.comm import together
+from dlio_bench.harness.cluster.peers import Peers, Serving
+from dlio_bench.harness.plan.placement.rows import Row
+from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.placed.claims import Claims
+from dlio_bench.harness.readers.placed.filling import Filling
+from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out, sequences
+from dlio_bench.harness.readers.placed.source import Source
+from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.supply import Places, Supply
+from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
+from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
+from dlio_bench.harness.storage import shelf, tier
+from dlio_bench.harness.storage.extents import ExtentReader
+
+if TYPE_CHECKING:
+    from dlio_bench.harness.readers.registry import Seat  # which imports this file
+
+Delivery = Callable[[Callable[[], Source]], Reader]
+Open = Callable[[bool], ExtentReader]
+
+
+class Placed:
+    """Keeps what its policy's placement says in the tiers of every node, and has `delivery` take its samples there.
+
+    Every session starts with empty tiers, whose memory is its own and gone with it. All ranks enter and leave sessions
+    together; those of policies that fill their tiers first ask for batches together, too, as the time of the filling is
+    the stall of the first step. What is brought into a tier counts for the epoch that needs it first.
+    """
+
+    def __init__(
+        self, row: Row, form: Form, delivery: Delivery, extents: Open, seat: "Seat", tiers: Tiers, *, threads: int
+    ) -> None:
+        """`delivery(open)` makes the reader of a source; `extents(decoded)` opens the files.
+
+        UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
+        """
+        self._row, self._seat, self._tiers, self._threads = row, seat, tiers, threads
+        self._extents = extents
+        self._source: Source | None = None
+        self._delivery = delivery(self._taken)
+        self._speeds = Speeds(tiers.rates)
+        if not tiers.names:
+            raise UsageError(
+                f"{row.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "
+                "--tiers ram=1GB."
+            )
+        if tiers.disk and seat.tier is None:
+            raise UsageError(
+                f"{row.name} keeps samples on node-local storage, but no folder on it is known. Give one that exists "
+                "on every node with --local-tier."
+            )
+        assert row.placement is not None
+        nothing = [np.zeros(0, np.int32)] * seat.nodes
+        row.placement(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
+
+    @property
+    def form(self) -> Form:
+        """See Reader.form."""
+        return self._delivery.form
+
+    @property
+    def options(self) -> dict[str, int]:
+        """See Reader.options."""
+        sizes = {
+            f"{name}_tier_bytes": size for name, size in zip(self._tiers.names, self._tiers.capacities, strict=True)
+        }
+        return {**self._delivery.options, "filling_threads": self._threads, **sizes}
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """See Reader.processes."""
+        return self._delivery.processes
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks: what the file system would be asked for without tiers (see Cost)."""
+        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
+
+    @contextmanager
+    def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
+        """See Reader.session."""
+        comm, decoded = self._seat.comm, self.form.decode is not None
+        with ExitStack() as stack:
+            read = self._sequences(plan)
+            dataset = self.form.dataset
+            # what validation reads beside the training samples lies behind them
+            beyond = max((int(ids.max()) for ids in read.ids if len(ids)), default=0) >= dataset.training_samples
+            samples = dataset.samples if beyond else dataset.training_samples
+            sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
+            own = (self._seat.node, self._seat.ranks_per_node)
+            layout = lay_out(self._row, read, sizes, dataset.training_samples, self._tiers.capacities, *own)
+            store = self._shelf(layout)
+            stack.callback(store.close)
+            raw = self._extents(False)
+            stack.callback(raw.close)
+            straight = self._extents(True) if decoded else raw
+            stack.callback(straight.close)
+            claims = Claims(store.flags, layout.keeper[layout.ids] == comm.rank)
+            places = Places(layout, store, claims, self._tiers.names, comm.rank)
+            supply = Supply(places, self._row.behaviour, raw, self._speeds, sizes, stored)
+            if comm.size > 1:
+                self._meet(supply, stack)
+            supply.probe()
+            comm.barrier()
+            source = self._source = Source(self.form, supply, straight, raw, sizes)
+            filling = Filling(layout, supply, comm.rank, self._threads)
+            with self._delivery.session(plan, tally) as batches:
+                try:
+                    yield self._batches(batches, plan, tally, source, filling)
+                finally:
+                    filling.end(tally)
+            # Nobody asks any more, and those who answer may go. A rank that fails goes without this: the others then
+            # read from the file system what it had, until the job is ended.
+            comm.barrier()
+        tally.add(supply.served())
+
+    def _batches(
+        self, batches: Iterator[Batch], plan: Sequence[Planned], tally: Tally, source: Source, filling: Filling
+    ) -> Iterator[Batch]:
+        comm = self._seat.comm
+        if self._row.first:
+            together(comm, lambda: filling.all_now(copies=False))
+            together(comm, lambda: filling.all_now(copies=True))
+        else:
+            filling.begin()
+        for number, batch in enumerate(batches):
+            source.complete(number, memoryview(batch.blocks[0].data), tally.of(plan[number].epoch))
+            yield batch
+
+    def _sequences(self, plan: Sequence[Planned]) -> Sequences:
+        """What all nodes read. Ranks whose plans are not known from the plan itself tell each other."""
+        seat = self._seat
+        if isinstance(plan, Plan):
+            of, epochs = plan.of, plan.epochs
+        else:
+            own: dict[int, Ids] = {}
+            for batch in plan:
+                own[batch.epoch] = np.concatenate([own.get(batch.epoch, batch.ids[:0]), batch.ids])
+            everybody = seat.comm.allgather(own)
+            nothing = np.zeros(0, np.int64)
+            epochs = sorted({epoch for found in everybody for epoch in found})
+
+            def of(rank: int, epoch: int) -> Ids:
+                ids: Ids = everybody[rank].get(epoch, nothing)
+                return ids
+
+        return sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
+
+    def _shelf(self, layout: Layout) -> shelf.Shelf:
+        """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
+        seat, sizes = self._seat, layout.bytes
+        places = [shelf.SHARED_MEMORY if name == RAM else seat.tier for name in self._tiers.names]
+        first = seat.comm.rank % seat.ranks_per_node == 0
+        opened: list[shelf.Shelf] = []
+        with ExitStack() as names:
+
+            def make() -> list[Path]:
+                folders = []
+                for place in places if first else []:
+                    assert place is not None
+                    hold = tier.make(place, self.form.dataset.digest)
+                    names.callback(hold.close)  # removes the folder
+                    folders.append(hold.folder)
+                if first:
+                    shelf.make(folders, sizes, len(layout.ids))
+                return folders
+
+            folders = together(seat.comm, make)[seat.node * seat.ranks_per_node]
+            try:
+                together(seat.comm, lambda: opened.append(shelf.attach(folders, sizes)))
+            except BenchError:
+                for one in opened:
+                    one.close()
+                raise
+        return opened[0]
+
+    def _meet(self, supply: Supply, stack: ExitStack) -> None:
+        """Begin to answer the other ranks, and find out where they do."""
+        comm = self._seat.comm
+        token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
+        serving = Serving(supply.answer, token=token)
+        stack.callback(serving.close)
+        supply.peers = Peers(comm.allgather(serving.address), token)
+        stack.callback(supply.peers.close)
+
+    def _taken(self) -> Source:
+        assert self._source is not None
+        return self._source

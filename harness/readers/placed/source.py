@@ -1,0 +1,144 @@
+"""A supply behind the seam of deliveries: prepare a plan, fetch its chunks, close. As `ExtentReader` is, for them.
+
+A chunk belongs to a group of neighbouring samples of one batch. While the file system is the fastest source a group is
+read straight, chunk by chunk, as if there were no placement. Else whoever takes its first chunk gets its samples, each
+from where it is best had, and there is nothing left to do for those who take its other chunks.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Cost, Ids
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.storage import extents
+from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
+from dlio_bench.harness.storage.extents import ExtentReader
+
+_UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """A plan cut into groups, and those into chunks. batches: of each chunk, ascending. inner: chunks as read straight.
+
+    ids [n]; kept, starts: int64 [n + 1], where each sample is among all that is delivered, as it is kept and as it is
+    delivered. rows [groups + 1]: the samples of a group. bases [groups]: where it starts in its batch.
+    """
+
+    batches: Ids
+    inner: extents.Work
+    ids: Ids
+    kept: Ids
+    starts: Ids
+    rows: list[int]
+    bases: list[int]
+    groups: list[int]  # of each chunk
+
+
+class Source:
+    """Samples of one session, delivered from its supply. `close` it when nobody fetches any more."""
+
+    def __init__(self, form: Form, supply: Supply, straight: ExtentReader, raw: ExtentReader, sizes: Ids) -> None:
+        """`straight` reads samples as they are delivered, `raw` as they are kept (the same where nothing is decoded).
+
+        `sizes` [samples]: bytes of a sample as it is kept.
+        """
+        self._form, self._supply, self._straight, self._raw, self._sizes = form, supply, straight, raw, sizes
+        self._work: Work | None = None
+        self._state: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+        self._left: dict[int, list[int]] = defaultdict(list)  # batch -> samples to be read on demand, rows of the plan
+        self._lock = threading.Lock()
+        self._scratch = threading.local()
+
+    def prepare(self, plan: Sequence[Ids]) -> Work:
+        """See ExtentReader.prepare."""
+        ids, batches = joined_ids(plan)
+        delivered = self._form.sizes(ids)
+        starts = np.concatenate([[0], np.cumsum(delivered)])
+        counts = np.array([len(one) for one in plan], dtype=np.int64)
+        within = starts[:-1] - starts[counts.cumsum() - counts][batches]
+        rows, of_group = chunk_of(batches, within, extents.CHUNK_BYTES)
+        groups = [ids[first:last] for first, last in pairwise(rows.tolist())]
+        inner = self._straight.prepare(groups)
+        if self._raw is not self._straight:
+            self._raw.expect(ids)
+        self._state = np.zeros(len(groups), np.uint8)
+        kept = np.concatenate([[0], np.cumsum(self._sizes[ids])])
+        self._work = Work(
+            of_group[inner.batches],
+            inner,
+            ids,
+            kept,
+            starts,
+            rows.tolist(),
+            within[rows[:-1]].tolist(),
+            inner.batches.tolist(),
+        )
+        return self._work
+
+    def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
+        """See ExtentReader.fetch."""
+        group = work.groups[chunk]
+        first, last = work.rows[group], work.rows[group + 1]
+        length = int(work.starts[last] - work.starts[first])
+        part = out[work.bases[group] : work.bases[group] + length]
+        with self._lock:
+            state = int(self._state[group])
+            if state == _UNDECIDED:
+                self._state[group] = _STRAIGHT if self._supply.bypassed else _TAKEN
+                state = _UNDECIDED if self._state[group] == _TAKEN else _STRAIGHT
+        if state == _TAKEN:
+            return
+        if state == _STRAIGHT:
+            before, seconds = cost.requested, cost.read_seconds
+            self._straight.fetch(work.inner, chunk, part, cost)
+            self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds)
+            return
+        left = self._get(work, list(range(first, last)), part, cost, ahead=True)
+        if left:
+            with self._lock:
+                self._left[int(work.batches[chunk])] += left
+
+    def complete(self, batch: int, out: memoryview, cost: Cost) -> None:
+        """Read on demand what was left out of a batch, in the thread of who needs it now."""
+        if not self._left:
+            return
+        work = self._work
+        assert work is not None
+        for row in self._left.pop(batch, []):
+            group = int(np.searchsorted(work.rows, row, side="right")) - 1
+            start = work.bases[group] + int(work.starts[row] - work.starts[work.rows[group]])
+            end = start + int(work.starts[row + 1] - work.starts[row])
+            self._get(work, [row], out[start:end], cost, ahead=False)
+
+    def close(self) -> None:
+        """Nothing: files stay open for those who fill tiers and answer other ranks, until the session ends."""
+
+    def _get(self, work: Work, rows: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool) -> list[int]:
+        """Deliver neighbouring rows into `out`, which holds just them. The rows left out."""
+        first, last = rows[0], rows[-1] + 1
+        ids = work.ids[first:last].tolist()
+        kept = (work.kept[first : last + 1] - work.kept[first]).tolist()
+        memory = out if self._form.decode is None else self._memory(kept[-1])
+        left = self._supply.get(ids, kept, memory, cost, ahead=ahead)
+        if self._form.decode is not None:
+            starts = (work.starts[first : last + 1] - work.starts[first]).tolist()
+            skipped = set(left)
+            for row, sample in enumerate(ids):
+                if row not in skipped:
+                    raw, place = memory[kept[row] : kept[row + 1]], out[starts[row] : starts[row + 1]]
+                    self._straight.decode(sample, raw, place, cost)
+        return [first + row for row in left]
+
+    def _memory(self, length: int) -> memoryview:
+        memory: bytearray = getattr(self._scratch, "memory", bytearray())
+        if len(memory) < length:
+            memory = self._scratch.memory = bytearray(length)
+        return memoryview(memory)[:length]

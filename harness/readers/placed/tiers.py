@@ -1,0 +1,51 @@
+"""The tiers of a node that keep samples: their sizes, and what a sample takes in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.batches import Ids
+from dlio_bench.harness.readers.form import Form
+
+RAM, DISK = "ram", "disk"
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Bytes of a node's tiers, in memory and on node-local storage; 0 where there is none of it.
+
+    rates: bytes a second that one thread gets from each source ("pfs", "remote", "ram", "disk"), where they are known
+    beforehand; what is not known is measured.
+    """
+
+    ram: int = 0
+    disk: int = 0
+    rates: Mapping[str, float] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tiers that there are, the faster first."""
+        return tuple(name for name, size in ((RAM, self.ram), (DISK, self.disk)) if size)
+
+    @property
+    def capacities(self) -> tuple[int, ...]:
+        """Their sizes. A policy that fills node-local storage takes the last tier, whichever there is."""
+        return tuple(size for size in (self.ram, self.disk) if size)
+
+    def sizes_of(self, form: Form, samples: int | None = None) -> Ids:
+        """Bytes of each sample as it is kept: the fields that are read, out of their container, not yet decoded.
+
+        int64 [samples]: of the first `samples` ids, the training samples by default.
+        """
+        sizes: Ids = form.dataset.locate(_ids(form, samples), form.fields)[3].sum(axis=1)
+        return sizes
+
+    def stored_of(self, form: Form, samples: int | None = None) -> Ids:
+        """Bytes of each sample as it lies in its file; as `sizes_of`."""
+        stored: Ids = form.dataset.locate(_ids(form, samples), form.fields)[2].sum(axis=1)
+        return stored
+
+
+def _ids(form: Form, samples: int | None) -> Ids:
+    return np.arange(form.dataset.training_samples if samples is None else samples, dtype=np.int64)

@@ -1,0 +1,73 @@
+"""Where a reader's bytes come from, on the virtual clock: a parallel file system, a node's own tier, another node.
+
+The parallel file system is a queue: a read takes its turn on its node's link and then on what all nodes share, and its
+latency, which occupies neither, comes on top. So a thread that reads alone is as fast as `System.pfs_stream` says, all
+threads of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma the nodes of the job.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
+from dlio_bench.harness.simulator.kernel import Clock, Link, Process
+
+
+class Source(Protocol):
+    """Something that reads can be asked of; a generator lasts as long as the read."""
+
+    open_seconds: float
+
+    def read(self, node: int, size: int) -> Process:
+        """Read `size` bytes by one thread of `node`."""
+        ...
+
+
+class FileSystem:
+    """The parallel file system of a job of `nodes` nodes. UsageError as of System."""
+
+    def __init__(self, clock: Clock, system: System, nodes: int) -> None:
+        self._clock = clock
+        self.open_seconds = system.pfs_open
+        self._shared = Link(system.pfs.at(nodes) * MB)
+        self._links = [Link(system.pfs_link * MB) for _ in range(nodes)]
+        quickest = min(system.pfs_link, system.pfs.at(nodes)) * MB
+        self._stream = system.pfs_stream or Stream(((1 << 20, quickest / MB),))
+        self._quickest = quickest
+        self.bytes = 0
+
+    def read(self, node: int, size: int) -> Process:
+        """See Source."""
+        self.bytes += size
+        start, end = self._links[node].reserve(self._clock.now, size)
+        if start > self._clock.now:
+            yield start
+        _, through = self._shared.reserve(self._clock.now, size)
+        latency = max(self._stream.seconds(size) - size / self._quickest, 0.0)
+        yield max(end, through) + latency
+
+
+class Memory:
+    """Files of a node's own tier: one thread gets `rates` at 1, all threads together at their number.
+
+    shared: virtual nodes have one such tier together.
+    """
+
+    def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
+        self._clock = clock
+        self.open_seconds = 0.0
+        self._alone = rates.at(1) * MB
+        most = max(rates.at(threads) * MB, self._alone)
+        self._links = [Link(most)] * nodes if shared else [Link(most) for _ in range(nodes)]
+        self.bytes = 0
+
+    def read(self, node: int, size: int) -> Process:
+        """See Source. Writing takes as long, at the rates of writing."""
+        self.bytes += size
+        link = self._links[node]
+        _, end = link.reserve(self._clock.now, size)
+        yield end + size / self._alone - size / link.rate
+
+
+def moved(clock: Clock, system: System, sizes: Sequence[int]) -> Process:
+    """Bytes that ranks hand each other at once: the one with most to send and receive takes longest."""
+    yield clock.now + max(sizes, default=0) / (system.network * MB if system.network else float("inf"))

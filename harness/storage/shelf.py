@@ -1,0 +1,97 @@
+"""Tiers that keep samples: one file each for RAM and node-local storage, shared by the ranks of a node.
+
+The files have names only until all ranks of the node have them open: then the last handle that is closed frees them,
+whatever ends the rank that has it. Their blocks are taken from the file system when they are made, since a tier that
+turns out too small, or memory touched for the first time, would otherwise be met inside the clock.
+"""
+
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.units import format_bytes
+from dlio_bench.whole_files import write_at
+
+SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes of a machine
+FLAGS = "flags"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample."""
+
+    handles: tuple[int, ...]
+    flags: mmap.mmap
+
+    def read(self, tier: int, offset: int, out: memoryview) -> None:
+        """Fill `out` from a tier. OSError."""
+        done = 0
+        while done < len(out):
+            count = os.preadv(self.handles[tier], [out[done:]], offset + done)
+            if count == 0:
+                raise OSError(errno.EIO, "a tier ends early")
+            done += count
+
+    def write(self, tier: int, offset: int, content: memoryview) -> None:
+        """Put `content` into a tier. OSError."""
+        write_at(self.handles[tier], content, offset)
+
+    def close(self) -> None:
+        """Give the tiers back; the memory and the blocks are free when all ranks have."""
+        for handle in self.handles:
+            if handle >= 0:
+                os.close(handle)
+        self.flags.close()
+
+
+def make(folders: Sequence[Path], sizes: Sequence[int], samples: int) -> None:
+    """Make the files of a shelf: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
+
+    EnvironmentFailure, with figures, where there is no room.
+    """
+    _allocate(folders[0] / FLAGS, max(1, samples))
+    for number, (folder, size) in enumerate(zip(folders, sizes, strict=True)):
+        if size:
+            _allocate(folder / str(number), size)
+
+
+def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
+    """Open what `make` has made; after that its files need no names. EnvironmentFailure."""
+    handles: list[int] = []
+    try:
+        for number, (folder, size) in enumerate(zip(folders, sizes, strict=True)):
+            handles.append(os.open(folder / str(number), os.O_RDWR | os.O_CLOEXEC) if size else -1)
+        flags = os.open(folders[0] / FLAGS, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return Shelf(tuple(handles), mmap.mmap(flags, 0))
+        finally:
+            os.close(flags)
+    except OSError as error:
+        for handle in handles:
+            if handle >= 0:
+                os.close(handle)
+        raise EnvironmentFailure(
+            f"A tier in {folders[0]} on {host_name()} cannot be opened: {error.strerror}. All ranks of a node must see "
+            "the same /dev/shm and the same --local-tier."
+        ) from error
+
+
+def _allocate(path: Path, size: int) -> None:
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(handle, 0, size)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        found = os.statvfs(path.parent)
+        raise EnvironmentFailure(
+            f"A tier of {format_bytes(size)} cannot be made in {path.parent.parent} on {host_name()}: "
+            f"{error.strerror} ({format_bytes(found.f_bavail * found.f_frsize)} are free). Ask for smaller --tiers, or "
+            "free space there."
+        ) from error

@@ -1,0 +1,379 @@
+"""Samples served to other ranks: whole or not there, whatever happens to the peer; nothing is left when it is over."""
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlio_bench.harness.cluster import links
+from dlio_bench.harness.cluster.peers import Peers, Piece, Serving
+
+TOKEN = b"of this job"
+SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
+
+
+class Store(NamedTuple):
+    """Samples in one file, one after another."""
+
+    file: int
+    content: bytes
+    offsets: list[int]
+
+    def piece(self, sample: int) -> Piece | None:
+        if not 0 <= sample < len(self.offsets) - 1:
+            return None
+        return self.file, self.offsets[sample], self.offsets[sample + 1] - self.offsets[sample]
+
+    def sample(self, sample: int) -> bytes:
+        return self.content[self.offsets[sample] : self.offsets[sample + 1]]
+
+
+def stored(path: Path, sizes: list[int]) -> Store:
+    content = np.random.default_rng(7).bytes(sum(sizes))
+    path.write_bytes(content)
+    return Store(os.open(path, os.O_RDONLY), content, [0, *np.cumsum(sizes).tolist()])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    made = stored(tmp_path_factory.mktemp("store") / "samples", SIZES)
+    yield made
+    os.close(made.file)
+
+
+def own_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("peers-")]
+
+
+def descriptors() -> dict[str, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except FileNotFoundError:  # that of this very listing
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(store: Store) -> Iterator[None]:
+    before = descriptors()
+    yield
+    assert own_threads() == []
+    assert descriptors() == before
+
+
+def buffers(*lengths: int) -> list[memoryview]:
+    return [memoryview(bytearray(length)) for length in lengths]
+
+
+def served(answer: Callable[[int], Piece | None]) -> "closing[Serving]":
+    return closing(Serving(answer, token=TOKEN))
+
+
+def asking(*addresses: links.Address, patience: float = 20) -> "closing[Peers]":
+    return closing(Peers(addresses, TOKEN, patience=patience))
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches=st.lists(st.lists(st.integers(-2, len(SIZES) + 1), max_size=12), max_size=4))
+def test_every_ask_is_answered_with_the_samples_that_are_there(store: Store, batches: list[list[int]]) -> None:
+    with served(store.piece) as serving, asking(serving.address) as peers:
+        asked: list[int] = []
+        for samples in batches:
+            outs = buffers(*(SIZES[sample] if 0 <= sample < len(SIZES) else 9 for sample in samples))
+            here = [0 <= sample < len(SIZES) for sample in samples]
+            assert peers.fetch(0, samples, outs) == here
+            assert all(
+                bytes(out) == store.sample(n) for out, n, is_here in zip(outs, samples, here, strict=True) if is_here
+            )
+            asked += samples
+        assert peers.dead == set()
+    kept = [sample for sample in asked if 0 <= sample < len(SIZES)]
+    assert (serving.requests, serving.misses) == (len(asked), len(asked) - len(kept))
+    assert serving.bytes == sum(SIZES[sample] for sample in kept)
+    assert (serving.seconds > 0) == bool(asked)
+
+
+def test_threads_ask_several_ranks_at_once(store: Store) -> None:
+    lot = [sample for sample in range(len(SIZES)) if SIZES[sample] < 1_000_000]
+
+    def ask(number: int) -> bool:
+        for turn in range(20):
+            samples = np.random.default_rng([number, turn]).choice(lot, 6).tolist()
+            outs = buffers(*(SIZES[sample] for sample in samples))
+            if peers.fetch((number + turn) % 3, samples, outs) != [True] * 6:
+                return False
+            if [bytes(out) for out in outs] != [store.sample(sample) for sample in samples]:
+                return False
+        return True
+
+    with (
+        served(store.piece) as one,
+        served(store.piece) as two,
+        served(store.piece) as three,
+        asking(one.address, two.address, three.address) as peers,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        assert all(pool.map(ask, range(8)))
+    assert one.requests + two.requests + three.requests == 8 * 20 * 6
+
+
+def test_large_samples_arrive_whole(tmp_path: Path) -> None:
+    size = 300_000_000
+    pattern = np.random.default_rng(1).bytes(1_000_003)  # a prime, so that pages differ
+    content = (pattern * 300)[:size]
+    (tmp_path / "large").write_bytes(content)
+    file = os.open(tmp_path / "large", os.O_RDONLY)
+    [out] = buffers(size)
+    with served(lambda _: (file, 0, size)) as serving, asking(serving.address) as peers:
+        assert peers.fetch(0, [4], [out]) == [True]
+    os.close(file)
+    assert out == content
+
+
+def test_many_connections_are_answered_at_the_same_time(store: Store) -> None:
+    connections = 48
+    all_here = threading.Barrier(connections, timeout=60)
+
+    def answer(sample: int) -> Piece | None:
+        all_here.wait()
+        return store.piece(sample)
+
+    def ask(_: int) -> list[bool]:
+        return peers.fetch(0, [3], buffers(5))
+
+    with (
+        served(answer) as serving,
+        asking(serving.address, patience=60) as peers,
+        ThreadPoolExecutor(connections) as pool,
+    ):
+        assert list(pool.map(ask, range(connections))) == [[True]] * connections
+
+
+def test_a_sample_on_its_way_keeps_only_its_asker_waiting(store: Store) -> None:
+    asked, arrived = threading.Event(), threading.Event()
+
+    def answer(sample: int) -> Piece | None:
+        if sample == 1:
+            asked.set()
+            assert arrived.wait(60)
+        return store.piece(sample)
+
+    with served(answer) as serving, asking(serving.address, patience=60) as peers, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(peers.fetch, 0, [3, 1, 7], buffers(5, 1, 33))
+        assert asked.wait(60)
+        assert peers.fetch(0, [2, 99], buffers(SIZES[2], 1)) == [True, False]
+        assert not waiting.done()
+        arrived.set()
+        assert waiting.result(60) == [True, True, True]
+
+
+def test_a_sample_of_another_length_is_not_there_and_the_peer_lives(store: Store) -> None:
+    with served(store.piece) as serving, asking(serving.address) as peers:
+        outs = buffers(5, SIZES[4] - 1, 33)
+        assert peers.fetch(0, [3, 4, 7], outs) == [True, False, False]
+        assert bytes(outs[0]) == store.sample(3)
+        assert peers.fetch(0, [7, 3], [outs[2], outs[0]]) == [True, True]
+        assert bytes(outs[2]) == store.sample(7)
+        assert peers.dead == set()
+
+
+def test_a_peer_that_breaks_off_in_mid_reply_is_dead(store: Store) -> None:
+    def answer(sample: int) -> Piece | None:
+        return (store.file, len(store.content) - 10, 1000) if sample == 5 else store.piece(sample)
+
+    with served(answer) as serving, asking(serving.address, serving.address) as peers:
+        assert peers.fetch(0, [3, 5, 7], buffers(5, 1000, 33)) == [True, False, False]
+        assert peers.dead == {0}
+        assert peers.fetch(0, [3], buffers(5)) == [False]
+        assert peers.fetch(1, [3], buffers(5)) == [True]
+    assert serving.requests == 2  # 3 and 3: 5 was never sent whole, and the dead rank was not asked again
+
+
+PEER = """
+import os, pickle, signal, sys
+from dlio_bench.harness.cluster.peers import Serving
+
+file = os.open(sys.argv[1], os.O_RDONLY)
+
+
+def answer(sample):
+    if sample == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return file, 0, 5
+
+
+serving = Serving(answer, token=b"of this job")
+print(pickle.dumps(serving.address).hex(), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(store: Store) -> "Iterator[tuple[subprocess.Popen[str], links.Address]]":
+    """A rank of its own that serves 5 bytes for every sample but 1, which kills it."""
+    path = str(Path(f"/proc/self/fd/{store.file}").readlink())
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", PEER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as peer:
+        try:
+            assert peer.stdout is not None
+            yield peer, pickle.loads(bytes.fromhex(peer.stdout.readline()))
+        finally:
+            peer.kill()
+
+
+def test_a_killed_process_is_dead_and_the_others_go_on(store: Store) -> None:
+    with process(store) as (peer, address), served(store.piece) as serving:
+        nobody = replace(serving.address, port=1)
+        with asking(address, serving.address, nobody) as peers:
+            assert peers.fetch(0, [0, 0, 1, 0], buffers(5, 5, 5, 5)) == [True, True, False, False]
+            assert peer.wait(60) == -signal.SIGKILL
+            assert peers.dead == {0}
+            assert peers.fetch(1, [3], buffers(5)) == [True]
+            assert peers.fetch(2, [3], buffers(5)) == [False]
+            assert peers.dead == {0, 2}
+
+
+def test_a_stopped_process_is_given_up(store: Store) -> None:
+    with process(store) as (peer, address), asking(address, patience=2) as peers:
+        assert peers.fetch(0, [0], buffers(5)) == [True]
+        peer.send_signal(signal.SIGSTOP)
+        assert peers.fetch(0, [0], buffers(5)) == [False]
+        assert peers.dead == {0}
+
+
+def test_whoever_answers_must_know_the_token_and_be_the_rank_that_is_meant(store: Store) -> None:
+    with served(store.piece) as serving, served(store.piece) as other:
+        with closing(Peers([serving.address], b"of another job")) as peers:
+            assert peers.fetch(0, [3], buffers(5)) == [False]
+            assert peers.dead == {0}
+        with asking(replace(serving.address, port=other.address.port)) as peers:
+            assert peers.fetch(0, [3], buffers(5)) == [False]
+            assert peers.dead == {0}
+    assert (serving.requests, other.requests) == (0, 0)
+
+
+def test_strangers_learn_nothing(store: Store) -> None:
+    with served(store.piece) as serving, asking(serving.address) as peers:
+        with socket.create_connection(("127.0.0.1", serving.address.port)) as stranger:
+            stranger.settimeout(60)
+            challenge = stranger.recv(64)
+            stranger.sendall(bytes(48))
+            assert len(challenge) == 16
+            assert stranger.recv(64) == b""
+        with socket.create_connection(("127.0.0.1", serving.address.port)):  # says nothing at all
+            assert peers.fetch(0, [3], buffers(5)) == [True]
+
+
+def test_somebody_who_only_listens_is_given_up() -> None:
+    listener, address = links.listen()
+    with listener, asking(address, patience=0.2) as peers:
+        assert peers.fetch(0, [1], buffers(5)) == [False]
+        assert peers.dead == {0}
+
+
+def test_the_next_way_is_tried(store: Store) -> None:
+    with served(store.piece) as serving:
+        # the first is of a block that is routed nowhere (RFC 1112, section 4)
+        elsewhere = replace(serving.address, network="another", hosts=("240.0.0.1", "127.0.0.1"))
+        with asking(elsewhere) as peers:
+            assert peers.fetch(0, [3], buffers(5)) == [True]
+        own = replace(serving.address, network="another")
+        with asking(own) as peers:
+            assert peers.fetch(0, [3], buffers(5)) == [bool(own.hosts)]
+
+
+def test_faster_interfaces_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["lo", "slow", "dark", "fast", "bare"]
+    hosts = {"lo": "127.0.0.1", "slow": "10.0.0.1", "dark": "10.0.0.2", "fast": "10.0.0.3"}
+    for name, speed in {"slow": "1000", "fast": "200000", "dark": "-1"}.items():
+        (tmp_path / "class" / "net" / name).mkdir(parents=True)
+        (tmp_path / "class" / "net" / name / "speed").write_text(f"{speed}\n")
+
+    def ioctl(_: object, __: int, asked: bytes) -> bytes:
+        name = asked.rstrip(b"\0").decode()
+        if name not in hosts:
+            raise OSError(99, "no address")
+        return asked[:20] + socket.inet_aton(hosts[name]) + asked[24:]
+
+    monkeypatch.setattr(links.fcntl, "ioctl", ioctl)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(names)))
+    assert links.interface_addresses(tmp_path) == ("10.0.0.3", "10.0.0.1", "10.0.0.2")
+
+
+@pytest.mark.parametrize("first", ["server", "client"])
+def test_closing_ends_what_is_in_progress(store: Store, first: str) -> None:
+    """Either side may go first, while the other is in mid-reply; nobody hangs and nothing breaks."""
+    started = threading.Barrier(5, timeout=60)
+
+    def ask() -> list[bool]:
+        outs = buffers(*[SIZES[5]] * 4)
+        assert peers.fetch(0, [5] * 4, outs) == [True] * 4
+        started.wait()
+        while all(found := peers.fetch(0, [5] * 4, outs)):
+            assert all(bytes(out) == store.sample(5) for out in outs)
+        return found
+
+    serving = Serving(store.piece, token=TOKEN)
+    peers = Peers([serving.address], TOKEN, patience=20)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(ask) for _ in range(4)]
+        started.wait()
+        (serving if first == "server" else peers).close()
+        assert not any(future.result(60)[-1] for future in waiting)
+    assert peers.dead == ({0} if first == "server" else set())
+    serving.close()
+    peers.close()
+    serving.close()  # again is no error
+    assert peers.fetch(0, [3], buffers(5)) == [False]
+
+
+def test_closing_wakes_who_waits_for_a_sample_that_never_comes(store: Store) -> None:
+    asked, given_up = threading.Event(), threading.Event()
+
+    def answer(_: int) -> Piece | None:
+        asked.set()
+        given_up.wait(60)
+        return None
+
+    serving = Serving(answer, token=TOKEN)
+    with asking(serving.address) as peers, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(peers.fetch, 0, [3], buffers(5))
+        assert asked.wait(60)
+        peers.close()
+        assert waiting.result(60) == [False]
+        given_up.set()
+        serving.close()
+
+
+def test_idle_connections_cost_no_cpu(store: Store) -> None:
+    together = threading.Barrier(8, timeout=60)
+
+    def answer(sample: int) -> Piece | None:
+        together.wait()
+        return store.piece(sample)
+
+    with served(answer) as serving, asking(serving.address) as peers:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(lambda _: peers.fetch(0, [3], buffers(5)), range(8)))
+        assert len(own_threads()) == 9  # one accepts, one for each connection
+        busy = time.process_time()
+        time.sleep(2)
+        assert time.process_time() - busy < 0.02  # 1 % of a core
