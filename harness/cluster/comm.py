@@ -1,5 +1,6 @@
 """What ranks say to each other: a few methods, with MPI behind them or nobody. mpi4py is imported here alone."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ EXCHANGE_TAG = 1
 
 # Bytes, and the ranks that each gets a copy of them.
 Outgoing = tuple[memoryview, Sequence[int]]
+Floats = npt.NDArray[np.floating[Any]]
 Result = TypeVar("Result")
 
 
@@ -59,6 +61,35 @@ class Comm(Protocol):
         """
         ...
 
+    def split(self, color: int | None) -> "Comm | None":
+        """The ranks that gave the same color, in their order, as a communicator of its own; None where `color` is.
+
+        All ranks call it together. What one communicator does is never mixed up with what another does, so two
+        threads of a rank may each use their own (where `several_threads` says so).
+        """
+        ...
+
+    def several_threads(self) -> bool:
+        """Whether several threads of a rank may talk at the same time."""
+        ...
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """Fill `sums` on every rank with the elementwise sums of everybody's `values`, the same bits on each.
+
+        float16, float32 or float64, contiguous, of one length everywhere and below 2^31. float16 is added in float16,
+        as over the wire of the published runs. TimeoutError when it is not over after `seconds`: somebody died, or
+        has not come. The ranks cannot go on together after that, only end.
+        """
+        ...
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """As all_sum, but rank 0 alone gets the sums; `sums` of the others are left as they are."""
+        ...
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """Overwrite everybody's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+        ...
+
     def abort(self, status: int) -> None:
         """End every rank at once."""
         ...
@@ -94,6 +125,26 @@ class Solo:
                 inbox[: len(content)] = content
                 arrived(0, inbox[: len(content)])
 
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        return None if color is None else self
+
+    def several_threads(self) -> bool:
+        """See Comm. There is nobody to talk to."""
+        return True
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        del seconds
+        sums[:] = values
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        self.all_sum(values, sums, seconds)
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm."""
+
     def abort(self, status: int) -> None:
         """See Comm."""
         os._exit(status)
@@ -102,7 +153,7 @@ class Solo:
 class Mpi:
     """Ranks of MPI_COMM_WORLD."""
 
-    def __init__(self, world: "MPI.Intracomm", host: "MPI.Comm") -> None:
+    def __init__(self, world: "MPI.Comm", host: "MPI.Comm") -> None:
         self._world = world
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
@@ -160,9 +211,78 @@ class Mpi:
         # whoever went on to another exchange would be heard in this one
         self.barrier()
 
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        part = self._world.Split(MPI.UNDEFINED if color is None else color)
+        return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
+
+    def several_threads(self) -> bool:
+        """See Comm."""
+        from mpi4py import MPI
+
+        return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm. Not in place: Open MPI's non-blocking all-reduce then takes up to three times as long."""
+        kind, op = _addition(values.dtype)
+        _within(seconds, lambda: self._world.Iallreduce([values, kind], [sums, kind], op))
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        kind, op = _addition(values.dtype)
+        _within(seconds, lambda: self._world.Ireduce([values, kind], [sums, kind], op, root=0))
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        _within(seconds, lambda: self._world.Ibcast([content, content.nbytes, MPI.BYTE], root=0))
+
     def abort(self, status: int) -> None:
         """See Comm."""
         self._world.Abort(status)
+
+
+# What timed out cannot be called off: who comes late would still write to its buffers, which must live on.
+_abandoned: "list[MPI.Request]" = []
+
+
+def _within(seconds: float, begin: "Callable[[], MPI.Request]") -> None:
+    """Begin something and wait until it is over, polling. TimeoutError after `seconds`; EnvironmentFailure."""
+    from mpi4py import MPI
+
+    deadline, pause = time.monotonic() + seconds, FIRST_POLL
+    try:
+        request = begin()
+        while not request.Test():
+            if time.monotonic() > deadline:
+                _abandoned.append(request)
+                raise TimeoutError
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL)
+    except MPI.Exception as error:
+        raise EnvironmentFailure(
+            f"MPI failed while ranks added up or passed on numbers: {error.Get_error_string()}. A rank has probably "
+            "died; the launcher's output says which."
+        ) from error
+
+
+@functools.cache
+def _addition(kind: np.dtype[Any]) -> "tuple[MPI.Datatype, MPI.Op]":
+    """How MPI adds numbers of a kind. The standard knows no float16: its bits travel, and NumPy adds them."""
+    from mpi4py import MPI
+
+    if kind != np.float16:
+        return MPI.Datatype.fromcode(kind.char), MPI.SUM
+
+    def add(one: Any, other: Any, _: MPI.Datatype) -> None:
+        sums = np.frombuffer(other, np.float16)
+        with np.errstate(over="ignore", invalid="ignore"):  # too large is infinite, as on every device
+            np.add(np.frombuffer(one, np.float16), sums, out=sums)
+
+    return MPI.UINT16_T, MPI.Op.Create(add, commute=True)
 
 
 def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:
