@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import pytest
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, connect
-from dlio_bench.harness.training.exchange import horovod
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
@@ -44,10 +44,8 @@ def _horovod_where_asked(request: pytest.FixtureRequest) -> None:
 
 
 def _require_horovod() -> None:
-    try:
-        horovod.load()
-    except EnvironmentFailure as error:
-        pytest.skip(str(error))
+    if find_spec("horovod") is None:
+        pytest.skip("Horovod is not installed")
 
 
 @contextmanager
