@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # is therefore polled, at intervals that grow to half a millisecond.
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 
-EXCHANGE_TAG = 1
+EXCHANGE_TAG, TREE_TAG = 1, 2
 
 # Bytes, and the ranks that each gets a copy of them.
 Outgoing = tuple[memoryview, Sequence[int]]
@@ -227,18 +227,39 @@ class Mpi:
     def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
         """See Comm. Not in place: Open MPI's non-blocking all-reduce then takes up to three times as long."""
         kind, op = _addition(values.dtype)
-        _within(seconds, lambda: self._world.Iallreduce([values, kind], [sums, kind], op))
+        _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
 
     def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
-        """See Comm."""
-        kind, op = _addition(values.dtype)
-        _within(seconds, lambda: self._world.Ireduce([values, kind], [sums, kind], op, root=0))
+        """See Comm. Up a tree of whole messages: MPI's own goes in segments, each of which would wait for a poll."""
+        parent, children = _tree(self.rank, self.size)
+        deadline, partial = time.monotonic() + seconds, values
+        if children:
+            partial, theirs = values.copy(), np.empty_like(values)
+            for child in children:
+                self._take(deadline, theirs, child)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    np.add(partial, theirs, out=partial)
+        if parent is None:
+            sums[:] = partial
+        else:
+            self._give(deadline, partial, [parent])
 
     def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
-        """See Comm."""
-        from mpi4py import MPI
+        """See Comm. Down the tree of sum_to_first."""
+        parent, children = _tree(self.rank, self.size)
+        deadline = time.monotonic() + seconds
+        if parent is not None:
+            self._take(deadline, content, parent)
+        self._give(deadline, content, children[::-1])  # those with the most below them first
 
-        _within(seconds, lambda: self._world.Ibcast([content, content.nbytes, MPI.BYTE], root=0))
+    def _take(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
+        """Receive into a contiguous array. Bytes, since MPI knows no float16."""
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Irecv(data, source, TREE_TAG)])
+
+    def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
 
     def abort(self, status: int) -> None:
         """See Comm."""
@@ -249,16 +270,26 @@ class Mpi:
 _abandoned: "list[MPI.Request]" = []
 
 
-def _within(seconds: float, begin: "Callable[[], MPI.Request]") -> None:
-    """Begin something and wait until it is over, polling. TimeoutError after `seconds`; EnvironmentFailure."""
+def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+    """A binomial tree over the ranks, from rank 0: who is above a rank, and who below it, those with least first."""
+    above = None if rank == 0 else rank & (rank - 1)
+    reach = size if rank == 0 else rank & -rank
+    return above, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
+
+
+def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
+    """Begin something and wait until it is over, polling.
+
+    TimeoutError after `deadline`, in seconds of time.monotonic; EnvironmentFailure.
+    """
     from mpi4py import MPI
 
-    deadline, pause = time.monotonic() + seconds, FIRST_POLL
+    pause = FIRST_POLL
     try:
-        request = begin()
-        while not request.Test():
+        requests = begin()
+        while not MPI.Request.Testall(requests):
             if time.monotonic() > deadline:
-                _abandoned.append(request)
+                _abandoned.extend(requests)
                 raise TimeoutError
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_POLL)

@@ -1,4 +1,4 @@
-"""Ranks that exchange gradients train as one rank does on all samples. tests/mpi/test_exchange_worlds.py starts them."""
+"""Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it."""
 
 import os
 from importlib.util import find_spec

@@ -117,8 +117,17 @@ class Exchange:
         return copies
 
     def close(self) -> None:
-        """Wait for what is under way, whose means nobody uses, and end. All ranks call it together."""
+        """Wait for what is under way, whose means nobody uses, and end.
+
+        All ranks call it together, and not after a failure. EnvironmentFailure where a rank does not come.
+        """
         self.lagged()
+        if self._thread is not None:
+            # one rank that ends Horovod ends it for all, and other nodes may still be passing on their sums
+            try:
+                self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
+            except TimeoutError as error:
+                raise self._given_up("The end of gradient exchange") from error
         if self._thread is not None:
             self._thread.close(GRACE)
         self._reducer.close()

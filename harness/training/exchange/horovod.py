@@ -25,7 +25,7 @@ def load() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import horovod.tensorflow as hvd  # type: ignore[import-untyped, unused-ignore]
+            import horovod.tensorflow as hvd  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except (ImportError, OSError, tf.errors.NotFoundError) as error:
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EnvironmentFailure(
@@ -104,13 +104,13 @@ class OverHorovod:
         return mean
 
     def close(self) -> None:
-        """End Horovod's thread, which takes a part of a core as long as it lives."""
+        """End Horovod's thread, which takes a part of a core as long as it lives, and everybody's with it."""
         self._hvd.shutdown()
 
 
 def _said(message: str) -> str:
     """What Horovod said, without where in a graph TensorFlow heard it."""
-    noise = ("Graph execution error", "Detected at node", "<stack", "[[", "(")
+    noise = ("Graph execution error", "Detected at node", "File ", "<stack", "[[", "(")
     lines = [line.strip() for line in message.splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(noise)) or message
 
