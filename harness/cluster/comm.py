@@ -1,5 +1,6 @@
 """What ranks say to each other: a few methods, with MPI behind them or nobody. mpi4py is imported here alone."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 # is therefore polled, at intervals that grow to half a millisecond.
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 
-EXCHANGE_TAG = 1
+EXCHANGE_TAG, TREE_TAG = 1, 2
 
 # Bytes, and the ranks that each gets a copy of them.
 Outgoing = tuple[memoryview, Sequence[int]]
+Floats = npt.NDArray[np.floating[Any]]
 Result = TypeVar("Result")
 
 
@@ -59,6 +61,35 @@ class Comm(Protocol):
         """
         ...
 
+    def split(self, color: int | None) -> "Comm | None":
+        """The ranks that gave the same color, in their order, as a communicator of its own; None where `color` is.
+
+        All ranks call it together. What one communicator does is never mixed up with what another does, so two
+        threads of a rank may each use their own (where `several_threads` says so).
+        """
+        ...
+
+    def several_threads(self) -> bool:
+        """Whether several threads of a rank may talk at the same time."""
+        ...
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """Fill `sums` on every rank with the elementwise sums of everybody's `values`, the same bits on each.
+
+        float16, float32 or float64, contiguous, of one length everywhere and below 2^31. float16 is added in float16,
+        as over the wire of the published runs. TimeoutError when it is not over after `seconds`: somebody died, or
+        has not come. The ranks cannot go on together after that, only end.
+        """
+        ...
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """As all_sum, but rank 0 alone gets the sums; `sums` of the others are left as they are."""
+        ...
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """Overwrite everybody's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+        ...
+
     def abort(self, status: int) -> None:
         """End every rank at once."""
         ...
@@ -94,6 +125,26 @@ class Solo:
                 inbox[: len(content)] = content
                 arrived(0, inbox[: len(content)])
 
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        return None if color is None else self
+
+    def several_threads(self) -> bool:
+        """See Comm. There is nobody to talk to."""
+        return True
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        del seconds
+        sums[:] = values
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        self.all_sum(values, sums, seconds)
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm."""
+
     def abort(self, status: int) -> None:
         """See Comm."""
         os._exit(status)
@@ -102,7 +153,7 @@ class Solo:
 class Mpi:
     """Ranks of MPI_COMM_WORLD."""
 
-    def __init__(self, world: "MPI.Intracomm", host: "MPI.Comm") -> None:
+    def __init__(self, world: "MPI.Comm", host: "MPI.Comm") -> None:
         self._world = world
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
@@ -160,9 +211,109 @@ class Mpi:
         # whoever went on to another exchange would be heard in this one
         self.barrier()
 
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        part = self._world.Split(MPI.UNDEFINED if color is None else color)
+        return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
+
+    def several_threads(self) -> bool:
+        """See Comm."""
+        from mpi4py import MPI
+
+        return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm. Not in place: Open MPI's non-blocking all-reduce then takes up to three times as long."""
+        kind, op = _addition(values.dtype)
+        _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm. Up a tree of whole messages: MPI's own goes in segments, each of which would wait for a poll."""
+        parent, children = _tree(self.rank, self.size)
+        deadline, partial = time.monotonic() + seconds, values
+        if children:
+            partial, theirs = values.copy(), np.empty_like(values)
+            for child in children:
+                self._take(deadline, theirs, child)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    np.add(partial, theirs, out=partial)
+        if parent is None:
+            sums[:] = partial
+        else:
+            self._give(deadline, partial, [parent])
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm. Down the tree of sum_to_first."""
+        parent, children = _tree(self.rank, self.size)
+        deadline = time.monotonic() + seconds
+        if parent is not None:
+            self._take(deadline, content, parent)
+        self._give(deadline, content, children[::-1])  # those with the most below them first
+
+    def _take(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
+        """Receive into a contiguous array. Bytes, since MPI knows no float16."""
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Irecv(data, source, TREE_TAG)])
+
+    def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
+
     def abort(self, status: int) -> None:
         """See Comm."""
         self._world.Abort(status)
+
+
+# What timed out cannot be called off: who comes late would still write to its buffers, which must live on.
+_abandoned: "list[MPI.Request]" = []
+
+
+def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+    """A binomial tree over the ranks, from rank 0: who is above a rank, and who below it, those with least first."""
+    above = None if rank == 0 else rank & (rank - 1)
+    reach = size if rank == 0 else rank & -rank
+    return above, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
+
+
+def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
+    """Begin something and wait until it is over, polling.
+
+    TimeoutError after `deadline`, in seconds of time.monotonic; EnvironmentFailure.
+    """
+    from mpi4py import MPI
+
+    pause = FIRST_POLL
+    try:
+        requests = begin()
+        while not MPI.Request.Testall(requests):
+            if time.monotonic() > deadline:
+                _abandoned.extend(requests)
+                raise TimeoutError
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL)
+    except MPI.Exception as error:
+        raise EnvironmentFailure(
+            f"MPI failed while ranks added up or passed on numbers: {error.Get_error_string()}. A rank has probably "
+            "died; the launcher's output says which."
+        ) from error
+
+
+@functools.cache
+def _addition(kind: np.dtype[Any]) -> "tuple[MPI.Datatype, MPI.Op]":
+    """How MPI adds numbers of a kind. The standard knows no float16: its bits travel, and NumPy adds them."""
+    from mpi4py import MPI
+
+    if kind != np.float16:
+        return MPI.Datatype.fromcode(kind.char), MPI.SUM
+
+    def add(one: Any, other: Any, _: MPI.Datatype) -> None:
+        sums = np.frombuffer(other, np.float16)
+        with np.errstate(over="ignore", invalid="ignore"):  # too large is infinite, as on every device
+            np.add(np.frombuffer(one, np.float16), sums, out=sums)
+
+    return MPI.UINT16_T, MPI.Op.Create(add, commute=True)
 
 
 def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:

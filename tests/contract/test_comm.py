@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +117,61 @@ def test_a_failure_of_one_rank_is_raised_on_all(comm: Comm) -> None:
 def test_a_world_of_another_size_is_refused(comm: Comm) -> None:
     with pytest.raises(EnvironmentFailure, match=f"{WORLD + 1} ranks were asked for"):
         connect(WORLD + 1)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_sums_come_to_all_or_to_the_first(comm: Comm, kind: type[np.floating[Any]]) -> None:
+    values = (np.arange(1000) % 7 + comm.rank).astype(kind)  # whole numbers: exact in every kind
+    expected = WORLD * (np.arange(1000) % 7) + WORLD * (WORLD - 1) // 2
+    sums = np.zeros_like(values)
+    comm.all_sum(values, sums, 60)
+    assert sums.tolist() == expected.tolist()
+    sums[:] = -1
+    comm.sum_to_first(values, sums, 60)
+    assert sums.tolist() == (expected.tolist() if comm.rank == 0 else [-1] * 1000)
+    comm.all_sum(values[:0], sums[:0], 60)
+
+
+def test_float16_overflows_to_infinity_quietly(comm: Comm) -> None:
+    sums = np.zeros(1, np.float16)
+    comm.all_sum(np.full(1, 60000, np.float16), sums, 60)
+    assert sums[0] == (60000 if WORLD == 1 else np.inf)
+
+
+def test_content_of_the_first_reaches_all(comm: Comm) -> None:
+    content = np.arange(5, dtype=np.uint32) * (comm.rank + 1)
+    comm.from_first(content, 60)
+    assert content.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_part_of_the_ranks_talks_by_itself(comm: Comm) -> None:
+    pair = comm.split(comm.rank // 2)
+    assert pair is not None
+    assert pair.size == min(2, WORLD)
+    assert pair.allgather(comm.rank) == [rank for rank in range(WORLD) if rank // 2 == comm.rank // 2]
+    first = comm.split(0 if pair.rank == 0 else None)
+    assert (first is None) == (pair.rank != 0)
+    if first is not None:
+        assert first.allgather(comm.rank) == list(range(0, WORLD, 2))
+
+
+def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: Comm) -> None:
+    part = comm.split(0)  # of its own: what is left open in it disturbs nobody
+    assert part is not None
+    if comm.rank == 0 and WORLD > 1:
+        with pytest.raises(TimeoutError):
+            part.all_sum(np.ones(9, np.float32), np.ones(9, np.float32), 0.2)
+    comm.barrier()
+
+
+def test_waiting_for_a_sum_leaves_the_cpu_free(comm: Comm) -> None:
+    comm.barrier()
+    if comm.rank == 0:
+        time.sleep(0.5)
+    busy = time.process_time()
+    comm.all_sum(np.ones(9, np.float32), np.empty(9, np.float32), 60)
+    assert time.process_time() - busy < 0.25
+
+
+def test_several_threads_of_a_rank_may_talk(comm: Comm) -> None:
+    assert comm.several_threads()

@@ -1,0 +1,208 @@
+"""Checkpoints: everything that a training needs to go on bit for bit, in one file that is whole or not there.
+
+A file is an uncompressed .npz: NumPy writes and reads it as fast as the disk takes it, and its zip container holds a
+CRC32 of each array, so that a file which is cut short or altered does not load. Keras's .weights.h5 has no place for
+the step, and no checksum.
+"""
+
+import io
+import json
+import re
+import time
+import zipfile
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.whole_files import PART, part_of, publish, sync
+
+Arrays = list[npt.NDArray[Any]]
+
+KEPT = 2  # the newest, and the one before it
+_NAME = re.compile(r"step-(\d{8,})\.npz")
+_ABOUT = "about"
+_GROUPS = ("weights", "optimizer", "lagged")
+
+
+@dataclass(frozen=True)
+class State:
+    """A training between two steps.
+
+    step: steps done since the start; epoch: the one that step `step` belongs to. weights: all of the model's variables,
+    trained or not; optimizer: all of the optimiser's; lagged: means that wait for the next step, None without a lag.
+    about: what else must be the same to go on, as JSON (the workload, the batch, the ranks).
+    """
+
+    step: int
+    epoch: int
+    seed: int
+    weights: Arrays
+    optimizer: Arrays
+    lagged: Arrays | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was written: started and ended in seconds of time.perf_counter, made durable included."""
+
+    path: Path
+    nbytes: int
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest whole checkpoint of a folder; refused: why each newer file was passed over, a sentence each."""
+
+    state: State
+    path: Path
+    refused: tuple[str, ...]
+
+
+def captured(variables: Sequence[Any]) -> Arrays:
+    """Copies of Keras or TensorFlow variables."""
+    return [np.array(variable.numpy()) for variable in variables]
+
+
+def restore(variables: Sequence[Any], values: Sequence[npt.NDArray[Any]], what: str, source: Path) -> None:
+    """Give variables their values of a checkpoint. DataError where they do not belong together."""
+    wanted = [(tuple(one.shape), str(one.dtype)) for one in variables]
+    held = [(one.shape, str(one.dtype)) for one in values]
+    if wanted != held:
+        raise DataError(
+            f"{source} holds {what} of another model: {len(held)} arrays with {_numbers(held)} numbers, and "
+            f"{len(wanted)} with {_numbers(wanted)} are needed. Resume with the workload, the shapes and the optimiser "
+            "that it was written with."
+        )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
+    """Write a checkpoint, which is whole or not there, then remove all but the newest `kept`. EnvironmentFailure.
+
+    One process writes into a folder.
+    """
+    started = time.perf_counter()
+    path = folder / f"step-{state.step:08d}.npz"
+    about = asdict(State(state.step, state.epoch, state.seed, [], [], None, state.about))
+    arrays: dict[str, npt.NDArray[Any]] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
+    for group in _GROUPS:
+        for number, one in enumerate(getattr(state, group) or []):
+            arrays[f"{group}-{number}"] = np.asarray(one)
+    arrays["counts"] = np.array([_count(getattr(state, group)) for group in _GROUPS])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"step-*.npz{PART}"):  # of a training that was killed
+            left.unlink()
+        with part_of(path).open("wb") as file:
+            sink = _Sink(file)
+            np.savez(sink, **arrays)  # type: ignore[arg-type, unused-ignore]  # its stubs mix arrays and options
+            if sink.error is not None:
+                raise sink.error
+        nbytes = part_of(path).stat().st_size
+        publish(part_of(path), path)
+        sync(folder)
+        for _, old in _files(folder)[kept:]:
+            old.unlink()
+    except OSError as error:
+        with suppress(OSError):
+            part_of(path).unlink()
+        raise EnvironmentFailure(
+            f"The checkpoint {path} cannot be written: {error.strerror or error}. Name a folder that can be written "
+            "and has the room."
+        ) from error
+    return Saved(path, nbytes, started, time.perf_counter())
+
+
+def newest(folder: Path) -> Found | None:
+    """The newest whole checkpoint in a folder; None where there is none at all. DataError where none is whole."""
+    refused: list[str] = []
+    for _, path in _files(folder):
+        try:
+            return Found(_load(path), path, tuple(refused))
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            refused.append(f"{path} is not a whole checkpoint ({error}) and is passed over.")
+    if refused:
+        raise DataError(
+            f"No checkpoint in {folder} can be used. {' '.join(refused)} Remove them, and start anew without --resume."
+        )
+    return None
+
+
+def resumed(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
+    """The newest whole checkpoint, read by rank 0 and passed on to all ranks, which call it together.
+
+    UsageError where there is none, or where it was written under other conditions than `about`; DataError where none is
+    whole.
+    """
+    found = together(comm, lambda: _required(folder, about) if comm.rank == 0 else None)[0]
+    assert found is not None
+    return found
+
+
+def _required(folder: Path, about: dict[str, Any]) -> Found:
+    found = newest(folder)
+    if found is None:
+        raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or start anew.")
+    for name, asked in about.items():
+        if found.state.about.get(name) != asked:
+            raise UsageError(
+                f"{found.path} was written with {name} {found.state.about.get(name)!r}, and {asked!r} is asked for "
+                "now: going on would be another training. Ask for the same, or start anew."
+            )
+    return found
+
+
+def _files(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path), newest first."""
+    matches = ((_NAME.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+
+class _Sink(io.RawIOBase):
+    """A file whose first failure is told afterwards: a zip archive cannot be left in the middle without a noise."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """All of it, or nothing any more."""
+        if self.error is None:
+            try:
+                self._file.write(content)
+            except OSError as error:
+                self.error = error
+        return memoryview(content).nbytes
+
+
+def _load(path: Path) -> State:
+    # opened here: NumPy leaves a file open that is no zip archive
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+        about = json.loads(held[_ABOUT].tobytes())
+        counts = held["counts"].tolist()
+        groups = {
+            group: None if count < 0 else [held[f"{group}-{number}"] for number in range(count)]
+            for group, count in zip(_GROUPS, counts, strict=True)
+        }
+    return State(**(about | groups))
+
+
+def _count(arrays: Arrays | None) -> int:
+    return -1 if arrays is None else len(arrays)
+
+
+def _numbers(arrays: Sequence[tuple[tuple[int, ...], str]]) -> int:
+    return sum(int(np.prod(shape)) for shape, _ in arrays)

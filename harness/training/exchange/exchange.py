@@ -1,0 +1,181 @@
+"""The exchange that a trainer holds: gradients in, means out, now or a step late, never waiting for ever, and timed."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.training.exchange.background import Background, Pending
+from dlio_bench.harness.training.exchange.choice import Choice, choose
+from dlio_bench.harness.training.exchange.horovod import OverHorovod
+from dlio_bench.harness.training.exchange.mpi import OverMpi
+from dlio_bench.harness.training.exchange.options import ExchangeOptions, require_valid
+
+# A reduction that gives up by itself knows more than who waits for it, and is let speak first.
+GRACE = 2.0  # seconds
+MOST_BYTES = 1 << 30  # of a broadcast at once; MPI counts in 32 bits
+
+
+class Reducer(Protocol):
+    """Averages gradients over the ranks, all of which call it together and in the same order."""
+
+    def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
+        """(means in the gradients' shapes, float32; bytes added up). TimeoutError or EnvironmentFailure."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class Alone:
+    """Everybody keeps their own gradients."""
+
+    def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
+        """See Reducer."""
+        return list(gradients), 0
+
+    def close(self) -> None:
+        """See Reducer."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One all-reduce on this rank.
+
+    started, ended: seconds of time.perf_counter, from the first copy into a buffer to the last out of it, waiting for
+    the slowest rank included. exposed: seconds of it that the trainer's thread waited. nbytes: what was added up.
+    """
+
+    started: float
+    ended: float
+    exposed: float
+    nbytes: int
+
+
+class Exchange:
+    """Gradients in, means over the ranks out. Made by `open_exchange`; used by one thread.
+
+    choice: the kind and why. costs: the reductions whose means were handed out, in order; with a lag, entry i is of the
+    gradients of step i and was waited for in step i + 1.
+    """
+
+    def __init__(self, comm: Comm, choice: Choice, reducer: Reducer, options: ExchangeOptions) -> None:
+        self.choice = choice
+        self.costs: list[Reduction] = []
+        self._comm, self._reducer, self._options = comm, reducer, options
+        # another thread even without a lag: what never returns from a library can only be left from outside
+        self._thread = None if choice.kind == "none" else Background("gradient-exchange")
+        self._pending: Pending | None = None
+        self._late: list[Any] | None = None  # means that are there and not yet handed out
+        self._asked = 0
+
+    def reduce(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means over the ranks, in the shapes of `gradients`: tensors, or float32 arrays that change two calls on.
+
+        With a lag they are of the step before, and zeros in the first step. All ranks call it together. Gradients that
+        are arrays are left alone until the next call. EnvironmentFailure where a rank has died or stands still.
+        """
+        entered = time.perf_counter()
+        if not self._options.lag:
+            self._begin(gradients)
+            return self._finish(entered)
+        means = self.lagged(entered)
+        self._late = None
+        self._begin(gradients)
+        return [np.zeros(tuple(one.shape), np.float32) for one in gradients] if means is None else means
+
+    def lagged(self, entered: float | None = None) -> list[Any] | None:
+        """The means that the next `reduce` will hand out: a part of the state of a training; None if there are none."""
+        if self._pending is not None:
+            self._late = self._finish(time.perf_counter() if entered is None else entered)
+        return self._late
+
+    def resume(self, lagged: Sequence[npt.NDArray[Any]] | None) -> None:
+        """Go on where `lagged` was taken."""
+        self._late = None if lagged is None else list(lagged)
+
+    def broadcast(self, values: Iterable[Any]) -> list[npt.NDArray[Any]]:
+        """Rank 0's values (arrays, tensors or variables of any types), bit for bit, as arrays.
+
+        All ranks call it together with as many, of the same shapes and types. Over MPI whatever the kind: Horovod knows
+        no uint32, which Keras's seeds are. EnvironmentFailure.
+        """
+        copies = [np.array(value if isinstance(value, np.ndarray) else value.numpy(), order="C") for value in values]
+        try:
+            for copy in copies:
+                content = copy.reshape(-1).view(np.uint8)
+                for begin in range(0, len(content), MOST_BYTES):
+                    self._comm.from_first(content[begin : begin + MOST_BYTES], self._options.timeout)
+        except TimeoutError as error:
+            raise self._given_up("The broadcast of weights") from error
+        return copies
+
+    def close(self) -> None:
+        """Wait for what is under way, whose means nobody uses, and end.
+
+        All ranks call it together, and not after a failure. EnvironmentFailure where a rank does not come.
+        """
+        self.lagged()
+        if self._thread is not None:
+            # one rank that ends Horovod ends it for all, and other nodes may still be passing on their sums
+            try:
+                self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
+            except TimeoutError as error:
+                raise self._given_up("The end of gradient exchange") from error
+        if self._thread is not None:
+            self._thread.close(GRACE)
+        self._reducer.close()
+
+    def _begin(self, gradients: Sequence[Any]) -> None:
+        given = list(gradients)
+        self._asked += 1
+        work: Callable[[], Any] = lambda: self._reducer.reduce(given)  # noqa: E731 - its type is what Pending takes
+        if self._thread is None:
+            self._pending = Pending(work)
+            self._pending.run()
+        else:
+            self._pending = self._thread.begin(work)
+
+    def _finish(self, entered: float) -> list[Any]:
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        try:
+            means, nbytes = pending.wait(self._options.timeout + GRACE)
+        except TimeoutError as error:
+            raise self._given_up(f"Gradient exchange {self._asked}") from error
+        exposed = time.perf_counter() - entered
+        self.costs.append(Reduction(pending.started, pending.ended, exposed, nbytes))
+        return list(means)
+
+    def _given_up(self, what: str) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"{what} by {self.choice.kind} was not over after {self._options.timeout:g} s, says rank {self._comm.rank} "
+            f"of {self._comm.size}: a rank has died or stands still, or is that much slower. The launcher's output "
+            "names a rank that died; give slow ranks more time with --exchange-timeout SECONDS."
+        )
+
+
+def open_exchange(comm: Comm, options: ExchangeOptions, load: Callable[[], Any] | None = None) -> Exchange:
+    """The exchange of a job; all ranks call it together. UsageError; EnvironmentFailure.
+
+    `load` stands in for the loading of Horovod.
+    """
+    require_valid(options)
+    choice = choose(comm, options) if load is None else choose(comm, options, load)
+    if choice.kind != "none" and not comm.several_threads():
+        raise EnvironmentFailure(
+            "Gradients are exchanged by a thread of their own, and this MPI library lets one thread talk alone "
+            "(MPI_THREAD_MULTIPLE is missing). Load another MPI; `dlio-bench doctor` shows which is found."
+        )
+    reducers: dict[str, Callable[[], Reducer]] = {
+        "none": Alone,
+        "mpi": lambda: OverMpi(comm, options),
+        "horovod": lambda: OverHorovod(comm, options),
+    }
+    return Exchange(comm, choice, reducers[choice.kind](), options)

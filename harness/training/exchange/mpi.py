@@ -1,0 +1,67 @@
+"""Averages by MPI alone: fused buffers, polled non-blocking all-reduces, flat or by node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlio_bench.harness.cluster.comm import Comm, Floats
+from dlio_bench.harness.training.exchange.fused import Fused, host_array
+from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
+
+
+class OverMpi:
+    """Averages over the ranks of `comm`, on communicators of its own. All ranks make it together.
+
+    The means are float32 arrays, and views of buffers: valid until the next reduction with lag 0, the one after it
+    with lag 1.
+    """
+
+    def __init__(self, comm: Comm, options: ExchangeOptions) -> None:
+        self._options = options
+        self._world = _part(comm, 0)
+        self._node: Comm | None = None
+        self._leaders: Comm | None = None
+        if levels(options, comm.size):
+            self._node = _part(comm, comm.rank // options.ranks_per_node)
+            self._leaders = comm.split(0 if self._node.rank == 0 else None)
+        self._buffers: list[Fused] = []
+
+    def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
+        """The means, in the gradients' shapes, and the bytes that were added up. TimeoutError; EnvironmentFailure."""
+        arrays = [host_array(gradient) for gradient in gradients]
+        fused = self._turn([array.shape for array in arrays])
+        fused.pack(arrays)
+        for piece in fused.pieces(self._options.buffer_bytes):
+            self._sum(fused.values[piece], fused.sums[piece])
+        return list(fused.means(self._world.size)), fused.values.nbytes
+
+    def close(self) -> None:
+        """Nothing is held that the end of MPI does not end."""
+
+    def _turn(self, shapes: list[tuple[int, ...]]) -> Fused:
+        """Buffers by turns, so that with a lag the means in use are not written over."""
+        wanted = 1 + self._options.lag
+        if len(self._buffers) < wanted:
+            self._buffers.append(Fused(shapes, fp16=self._options.fp16))
+        else:
+            self._buffers.append(self._buffers.pop(0))
+        if not self._buffers[-1].fits(shapes):
+            self._buffers[-1] = Fused(shapes, fp16=self._options.fp16)
+        return self._buffers[-1]
+
+    def _sum(self, values: Floats, sums: Floats) -> None:
+        """Kurth et al. (SC'18, doi:10.1109/SC.2018.00054, section on the hybrid all-reduce) for the way by node."""
+        seconds = self._options.timeout
+        if self._node is None:
+            self._world.all_sum(values, sums, seconds)
+            return
+        self._node.sum_to_first(values, sums, seconds)
+        if self._leaders is not None:
+            values[:] = sums
+            self._leaders.all_sum(values, sums, seconds)
+        self._node.from_first(sums, seconds)
+
+
+def _part(comm: Comm, color: int) -> Comm:
+    part = comm.split(color)
+    assert part is not None  # it gave a color
+    return part

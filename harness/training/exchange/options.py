@@ -1,0 +1,57 @@
+"""What a gradient exchange may be asked for."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from dlio_bench.errors import UsageError
+
+KINDS = ("horovod", "mpi", "none")
+
+# A rank may come this much later than another: between two exchanges one of them may have to trace a model (some 10 s,
+# and on shared cores a minute) or to write a checkpoint to slow storage. Horovod begins to warn after 60 s.
+DEFAULT_TIMEOUT = 120.0  # seconds
+
+# What goes out in one all-reduce of MPI: of the size that Horovod fuses (HOROVOD_FUSION_THRESHOLD, 128 MB by default).
+DEFAULT_BUFFER = 64 << 20
+
+
+@dataclass(frozen=True)
+class ExchangeOptions:
+    """How gradients are exchanged.
+
+    kind: one of KINDS; None takes Horovod where it works, else MPI. fp16: gradients travel as float16, half the bytes.
+    lag: 0, or 1 to use the gradients of the step before while those of this one travel. hierarchical: add up within a
+    node, then between one rank a node, then pass on within the node; `ranks_per_node` neighbours are a node. timeout:
+    seconds after which a rank that does not come is given up. buffer_bytes: most that goes into one all-reduce of MPI
+    (Horovod has HOROVOD_FUSION_THRESHOLD).
+    """
+
+    kind: str | None = None
+    fp16: bool = False
+    lag: int = 0
+    hierarchical: bool = False
+    ranks_per_node: int = 1
+    timeout: float = DEFAULT_TIMEOUT
+    buffer_bytes: int = DEFAULT_BUFFER
+
+
+def require_valid(options: ExchangeOptions) -> None:
+    """UsageError for what cannot be."""
+    if options.kind is not None and options.kind not in KINDS:
+        close = get_close_matches(options.kind, KINDS, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"No gradient exchange is called '{options.kind}'.{hint} Use {', '.join(KINDS)}.")
+    if options.lag not in (0, 1):
+        raise UsageError(f"A gradient lag of {options.lag} steps is not offered: use 0, or 1 as in the climate run.")
+    if not options.timeout > 0:
+        raise UsageError(f"A gradient exchange cannot be over after {options.timeout:g} s. Allow more than 0.")
+    if options.buffer_bytes < 4:
+        raise UsageError(
+            f"Exchange buffers of {options.buffer_bytes} B hold no number. Use at least 4 B, best some MiB "
+            f"(default {DEFAULT_BUFFER >> 20} MiB)."
+        )
+
+
+def levels(options: ExchangeOptions, ranks: int) -> bool:
+    """Whether the hierarchical way differs from the flat one: several nodes with several ranks each."""
+    return options.hierarchical and 1 < options.ranks_per_node < ranks

@@ -1,0 +1,132 @@
+"""Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it."""
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.harness.cluster.comm import Comm, Solo, connect
+from dlio_bench.harness.training.exchange.exchange import open_exchange
+from dlio_bench.harness.training.exchange.options import ExchangeOptions
+
+WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
+STEPS, BATCH, RATE = 20, 8, 0.05
+Arrays = list[npt.NDArray[Any]]
+
+WAYS = {
+    "mpi": {"kind": "mpi"},
+    "mpi by node": {"kind": "mpi", "hierarchical": True, "ranks_per_node": 2},
+    "horovod": {"kind": "horovod"},
+    "horovod by node": {"kind": "horovod", "hierarchical": True, "ranks_per_node": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def comm() -> Comm:
+    return connect(WORLD)
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    asked: dict[str, Any] = WAYS[request.param]
+    if asked["kind"] == "horovod" and WORLD > 1 and find_spec("horovod") is None:
+        pytest.skip("Horovod is not installed")
+    return asked
+
+
+def build(seed: int) -> Any:
+    """No dropout; batch normalisation, frozen, with statistics that do something."""
+    tf = tensorflow()
+    tf.keras.utils.set_random_seed(seed)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential(
+        [
+            layers.Input((8, 8, 2)),
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(3),
+        ]
+    )
+    model.layers[1].set_weights([np.linspace(0.5, 1.5, 4) + offset for offset in range(4)])
+    return model
+
+
+def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """x float32 [step, sample, 8, 8, 2] and its classes."""
+    numbers = np.random.Generator(np.random.Philox(11))
+    x = numbers.standard_normal((STEPS, BATCH, 8, 8, 2)).astype(np.float32)
+    return x, (x.mean(axis=(2, 3, 4)) > 0).astype(np.int64) + (x[..., 0].mean(axis=(2, 3)) > 0)
+
+
+def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
+    """The weights after 20 steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
+    tf = tensorflow()
+    model, (x, y) = build(seed), samples()
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    weights = [one.value for one in model.trainable_variables]
+    exchange = open_exchange(comm, ExchangeOptions(**({"timeout": 60.0} | options)))
+    for variable, value in zip(model.variables, exchange.broadcast(model.variables), strict=True):
+        variable.assign(value)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator, unused-ignore]  # it has no types
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x, training=False))
+        return tape.gradient(value, weights)
+
+    optimizer = tf.keras.optimizers.SGD(RATE)
+    largest = 0.0
+    for number in range(STEPS):
+        mine = slice(comm.rank, None, comm.size)
+        gradients = step(tf.constant(x[number][mine]), tf.constant(y[number][mine]))
+        largest = max(largest, *(float(np.abs(one).max()) for one in gradients))
+        means = [tf.convert_to_tensor(one) for one in exchange.reduce(gradients)]
+        optimizer.apply(means, model.trainable_variables)
+    exchange.close()
+    return [np.array(one) for one in model.get_weights()], largest
+
+
+def test_ranks_train_as_one_rank_does_on_the_whole_batch(comm: Comm, way: dict[str, Any]) -> None:
+    alone, _ = train(Solo(), seed=0)
+    together, _ = train(comm, seed=comm.rank, **way)  # other initial weights on each: those of rank 0 count
+    for one, expected in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
+    assert any(np.abs(one - start).max() > 0.01 for one, start in zip(alone, build(0).get_weights(), strict=True))
+
+
+def test_float16_stays_within_what_its_roundings_allow(comm: Comm, way: dict[str, Any]) -> None:
+    """Each step adds an error of at most the rate times (ranks + 1) roundings of the largest gradient.
+
+    Twice as much is allowed, since a step's gradients are taken at weights that are off already.
+    """
+    alone, largest = train(Solo(), seed=0)
+    together, _ = train(comm, seed=comm.rank, fp16=True, **way)
+    bound = 2 * STEPS * RATE * (WORLD + 1) * 2.0**-11 * largest
+    for one, expected in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one, expected, rtol=0, atol=bound)
+
+
+def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any]) -> None:
+    """The reference: step t takes the whole batch's gradient at w(t), and goes on with that of step t - 1."""
+    tf = tensorflow()
+    model, (x, y) = build(0), samples()
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    weights = [one.value for one in model.trainable_variables]
+    before: list[Any] = [tf.zeros_like(one) for one in weights]
+    for number in range(STEPS):
+        with tf.GradientTape() as tape:
+            value = loss(y[number], model(tf.constant(x[number]), training=False))
+        now = tape.gradient(value, weights)
+        for weight, gradient in zip(weights, before, strict=True):
+            weight.assign_sub(RATE * gradient)
+        before = now
+    late, _ = train(comm, seed=comm.rank, lag=1, **way)
+    for one, expected in zip(late, model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
+    at_once, _ = train(Solo(), seed=0)
+    assert any(not np.allclose(one, other, rtol=1e-3) for one, other in zip(late, at_once, strict=True))
