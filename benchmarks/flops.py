@@ -17,9 +17,9 @@ def forward_flops(network: Any) -> int:
 def _macs(layer: Any) -> int:
     kind = type(layer).__name__
     if kind in {"Conv2D", "Conv3D", "Dense"}:
-        # every output is a sum over the kernel's input channels and places
-        return math.prod(layer.output.shape[1:]) * math.prod(layer.kernel.shape[:-1])
-    if kind == "Conv2DTranspose":
-        # every input goes to all places and output channels of the kernel [rows, columns, out, in]
-        return math.prod(layer.input.shape[1:]) * math.prod(layer.kernel.shape[:-1])
-    return 0
+        numbers = layer.output.shape[1:]  # each is a sum over the kernel's places and input channels
+    elif kind == "Conv2DTranspose":
+        numbers = layer.input.shape[1:]  # each goes to all places and output channels of the kernel
+    else:
+        return 0
+    return math.prod([*numbers, *layer.kernel.shape[:-1]])

@@ -169,7 +169,7 @@ def _sample_dropout() -> Any:
             super().__init__()
             self.rate, self.number = rate, number
 
-        def call(self, x: Tensor, keys: Tensor, training: bool = False) -> Tensor:  # noqa: FBT001, FBT002
+        def call(self, x: Tensor, keys: Tensor, training: bool = False) -> Tensor:
             if not training:
                 return x
             shape = tf.shape(x)[1:]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dlio_bench.benchmarks.model import Model
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
@@ -29,7 +30,8 @@ class StepTime:
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode` and `upstream`: None where there is none. `models`: the
+    networks that train on it, on what `decode` delivers; of those that take a variant the first is the default.
     """
 
     name: str
@@ -42,3 +44,4 @@ class Workload:
     step_times: tuple[StepTime, ...]
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
+    models: tuple[Model, ...] = ()

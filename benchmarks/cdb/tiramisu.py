@@ -49,7 +49,7 @@ def network(
         return x, added
 
     x = layer(made.inputs, made.channels(FIRST), kernel)
-    skips = []
+    skips: list[Tensor] = []
     for layers in used:
         if skips:
             x = layer(x, x.shape[-1], 1, stride=2)

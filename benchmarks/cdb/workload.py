@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cdb.decode import decode
 from dlio_bench.benchmarks.cdb.layout import layout
+from dlio_bench.benchmarks.cdb.model import DEEPLAB, TIRAMISU
 from dlio_bench.benchmarks.cdb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, StepTime, Workload
 
@@ -33,4 +34,5 @@ CDB = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    models=(TIRAMISU, DEEPLAB),
 )

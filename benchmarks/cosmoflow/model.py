@@ -19,6 +19,7 @@ from dlio_bench.errors import UsageError
 
 NAMES = ("omega_m", "sigma_8", "n_s", "h_0")
 MLPERF_FILTERS, LAST_SIDE, SPAN = 32, 4, 1.2  # of the first convolution; of the last map; of the outputs
+BIAS = 0.1  # at the start, in the networks before MLPerf
 LEAK, KERAS_LEAK = 0.01, 0.3  # slope of the leaky ReLU below 0; Keras 2's default, which the MLPerf code takes
 
 
@@ -114,12 +115,23 @@ def early_network(
 
     layers = keras().layers
     made = Layers(shape, width=width, dropout=dropout, seed=seed)
-    start = {"initial": "glorot_uniform", "first_bias": 0.1}
+
+    def dense(x: Tensor, size: int) -> Tensor:
+        return made.dense(made.drop(x, 0.5), size, initial="glorot_uniform", first_bias=BIAS)
+
     x = made.inputs
     for step in steps:
         if x.shape[1] < step.kernel:
             break
-        x = made.conv(x, made.channels(step.filters), step.kernel, stride=step.stride, padding="valid", **start)
+        x = made.conv(
+            x,
+            made.channels(step.filters),
+            step.kernel,
+            stride=step.stride,
+            padding="valid",
+            initial="glorot_uniform",
+            first_bias=BIAS,
+        )
         if normalised:
             x = layers.BatchNormalization(momentum=0.99, epsilon=1e-4)(x)
         x = layers.LeakyReLU(LEAK)(x)
@@ -127,8 +139,8 @@ def early_network(
             x = made.pool(x, "average")
     x = layers.Flatten()(x)
     for size in units:
-        x = layers.LeakyReLU(LEAK)(made.dense(made.drop(x, 0.5), made.channels(size), **start))
-    return made.model(made.dense(made.drop(x, 0.5), targets, **start), "cosmoflow-sc18")
+        x = layers.LeakyReLU(LEAK)(dense(x, made.channels(size)))
+    return made.model(dense(x, targets), "cosmoflow-sc18")
 
 
 def squared_loss(outputs: Tensor, given: Fields) -> Tensor:

@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
+from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_SC18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
@@ -22,4 +23,5 @@ COSMOFLOW = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18),
 )

@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
+from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
 from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Workload
@@ -38,4 +39,5 @@ HEPCNNB = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    models=(HEPCNNB_CNN,),
 )

@@ -16,7 +16,7 @@ TINY_SIDE = 32  # pixels that an image of the tiny dataset is averaged down to
 
 
 def sample(dataset: Dataset) -> Sample:
-    """Image and label, as `decode` delivers them; those of the tiny dataset are made 32 x 32 inside the network's graph."""
+    """Image and label, as `decode` delivers them; those of the tiny dataset are made 32 x 32 on the way in."""
     parts = (Part("image", "float32", (SIDE, SIDE, COLOURS)), Part("label", "int32", ()))
     if dataset.manifest.tiny:
         return Sample(parts, (TINY_SIDE, TINY_SIDE, COLOURS), tiny_fields)

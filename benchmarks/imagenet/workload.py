@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
+from dlio_bench.benchmarks.imagenet.model import RESNET_50
 from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Workload
 
@@ -22,4 +23,5 @@ IMAGENET = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    models=(RESNET_50,),
 )
