@@ -172,9 +172,10 @@ def objective(
 ) -> tuple[Tensor, Tensor]:
     """(loss, outputs [n, ...]) of a lent batch; the loss has the model's penalty where it is trained."""
     from dlio_bench.benchmarks.lending import unpacked
+    from dlio_bench.benchmarks.tensors import tensorflow
 
     fields = sample.fields(unpacked(lent, sample.parts))
-    outputs = network([fields.inputs, key], training=training)
+    outputs = network([fields.inputs, tensorflow().convert_to_tensor(key)], training=training)
     loss = model.loss(outputs, fields)
     if training and model.penalty is not None:
         loss += model.penalty(network)

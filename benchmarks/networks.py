@@ -116,6 +116,10 @@ class Layers:
         """Dropout of a share `rate`, its masks drawn from the keys."""
         return _sample_dropout()(rate, next(self._masks))(x, self._keys) if self._dropout else x
 
+    def leaky(self, x: Tensor, slope: float) -> Tensor:
+        """The leaky ReLU. In two operations: TensorFlow 2.18 fails to optimise a graph that has its own one."""
+        return self._keras.ops.maximum(x, slope * x)
+
     def idle(self, x: Tensor, channels: int) -> Tensor:
         """x, beside a 1 x 1 convolution of `channels` channels that is made and never used."""
         return _idle()(channels)(x)

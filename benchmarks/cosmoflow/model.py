@@ -86,11 +86,11 @@ def mlperf_network(shape: tuple[int, ...], width: float = 1, dropout: bool = Tru
     made = Layers(shape, width=width, dropout=dropout, seed=seed)
     x, filters = made.inputs, made.channels(MLPERF_FILTERS)
     while x.shape[1] > LAST_SIDE and x.shape[1] % 2 == 0:
-        x = layers.LeakyReLU(KERAS_LEAK)(made.conv(x, filters, 3, initial="glorot_uniform"))
+        x = made.leaky(made.conv(x, filters, 3, initial="glorot_uniform"), KERAS_LEAK)
         x, filters = made.pool(x, "max"), 2 * filters
     x = layers.Flatten()(x)
     for units in (128, 64):
-        x = layers.LeakyReLU(KERAS_LEAK)(made.dense(x, made.channels(units), initial="glorot_uniform"))
+        x = made.leaky(made.dense(x, made.channels(units), initial="glorot_uniform"), KERAS_LEAK)
         x = made.drop(x, 0.5)
     x = made.dense(x, PARAMETERS, initial="glorot_uniform")
     return made.model(layers.Activation("tanh")(x) * SPAN, "cosmoflow")
@@ -134,12 +134,12 @@ def early_network(
         )
         if normalised:
             x = layers.BatchNormalization(momentum=0.99, epsilon=1e-4)(x)
-        x = layers.LeakyReLU(LEAK)(x)
+        x = made.leaky(x, LEAK)
         if step.pooled and x.shape[1] > 1:
             x = made.pool(x, "average")
     x = layers.Flatten()(x)
     for size in units:
-        x = layers.LeakyReLU(LEAK)(dense(x, made.channels(size)))
+        x = made.leaky(dense(x, made.channels(size)), LEAK)
     return made.model(dense(x, targets), "cosmoflow-sc18")
 
 

@@ -132,7 +132,9 @@ def test_operations_by_hand() -> None:
 # a step
 
 
-@pytest.mark.parametrize(("model", "workload", "variant"), FORMS)
+@pytest.mark.parametrize(
+    ("model", "workload", "variant"), [form for form in FORMS if form.values[0].variants[0] == form.values[2]]
+)
 def test_the_published_width_takes_a_step_on_the_tiny_dataset(
     model: Model, workload: Any, variant: str, tiny: Callable[[str, str], Decoded]
 ) -> None:
@@ -163,7 +165,8 @@ def test_the_published_network_takes_a_step_on_the_published_shape(name: str) ->
     model = MODELS[name]
     network = build(model, model.published_shape)
     with tf.GradientTape() as tape:
-        outputs = network([tf.random.stateless_uniform((1, *model.published_shape), (1, 2)), keys(np.array([7]), 0)])
+        inputs = tf.random.stateless_uniform((1, *model.published_shape), (1, 2))
+        outputs = network([inputs, tf.constant(keys(np.array([7]), 0))], training=True)
         loss = model.loss(outputs, Fields(None, tf.constant([1])))
     assert all(np.isfinite(gradient).all() for gradient in tape.gradient(loss, network.trainable_variables))
 
