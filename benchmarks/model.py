@@ -164,7 +164,7 @@ def keys(ids: Ids, step: int, seed: int = 0) -> npt.NDArray[np.int64]:
 
     So a sample's mask is the same on whichever rank and at whichever place of a batch it comes.
     """
-    return np.stack([ids + (seed << 32), np.full(len(ids), step * LAYERS)], axis=1)
+    return np.stack([ids + (seed % (1 << 31) << 32), np.full(len(ids), step * LAYERS)], axis=1)
 
 
 def objective(

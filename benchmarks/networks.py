@@ -13,6 +13,7 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import UsageError
 
 LAST = "channels_last"
+_SEEDS = (1 << 31) // LAYERS  # different ones of networks: Keras takes numbers of 31 bits
 
 
 @cache
@@ -57,7 +58,7 @@ class Layers:
     def __init__(self, shape: Sequence[int], *, width: float, dropout: bool, seed: int) -> None:
         self._keras = keras()
         self._width, self._dropout = width, dropout
-        self._seeds, self._masks = count(seed * LAYERS), count()
+        self._seeds, self._masks = count(seed % _SEEDS * LAYERS), count()
         self.inputs = self._keras.Input(tuple(shape), name="inputs")
         self._keys = self._keras.Input((2,), dtype="int64", name="keys")
 
@@ -149,8 +150,8 @@ def _idle() -> Any:
 
         def __init__(self, channels: int) -> None:
             super().__init__()
-            self.kernel = self.add_weight(shape=(1, 1, channels, channels), trainable=False, name="kernel")
-            self.bias = self.add_weight(shape=(channels,), trainable=False, name="bias")
+            self.kernel = self.add_weight(shape=(1, 1, channels, channels), initializer="zeros", trainable=False)
+            self.bias = self.add_weight(shape=(channels,), initializer="zeros", trainable=False)
 
         def call(self, x: Tensor) -> Tensor:
             return x

@@ -25,8 +25,8 @@ def tensorflow() -> Any:
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
         raise EnvironmentFailure(
-            f"This reader needs TensorFlow, which cannot be imported: {error}. Install it with "
-            "`pip install 'dlio-bench[tensorflow]'`, or use another reader."
+            f"This reader needs TensorFlow (and so does training), which cannot be imported: {error}. Install it with "
+            "`pip install 'dlio-bench[tensorflow]'`, or use another reader and emulated compute."
         ) from error
     return tensorflow
 

@@ -48,6 +48,21 @@ def listing() -> dict[str, Any]:
                     {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
                     for t in workload.step_times
                 ],
+                "models": [
+                    {
+                        "name": model.name,
+                        "title": model.title,
+                        "variants": list(model.variants),
+                        "parameters": model.parameters,
+                        "counted": model.counted,
+                        "batch": model.batch,
+                        "epochs": model.epochs,
+                        "metric": model.metric,
+                        "source": model.source,
+                        "notes": list(model.notes),
+                    }
+                    for model in workload.models
+                ],
                 "upstream": None
                 if (own := workload.upstream) is None
                 else {"order": own.order, "orders": own.orders, "source": own.source, "defects": own.defects},
@@ -84,6 +99,11 @@ def render(found: dict[str, Any]) -> str:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
+        for model in workload["models"]:
+            what = f"{model['title']}, {model['parameters']} parameters"
+            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            for note in model["notes"]:
+                lines += _wrapped(6, note)
         if own := workload["upstream"]:
             others = [order for order in own["orders"] if order != own["order"]]
             lines += _wrapped(4, f"upstream: {own['order']} (or {', '.join(others)}; {own['source']})")
