@@ -47,8 +47,12 @@ class Lesson:
 
 LESSONS = [
     Lesson("hepcnn", "hepcnnb", "224", {TRAIN: 24, VALIDATION: 64}, 1 / 2, 64, 2e-3, 400, {"auc": 0.8}, 0.1),
-    Lesson("tiramisu", "cdb", "cori", {TRAIN: 96, VALIDATION: 16}, 1 / 4, 2, 3e-3, 450, {"mean_iou": 0.4}, 0.03),
-    Lesson("deeplab", "cdb", "cori", {TRAIN: 96, VALIDATION: 16}, 1 / 8, 2, 1e-3, 300, {"mean_iou": 0.4}, 0.03),
+    Lesson("tiramisu", "cdb", "cori", {TRAIN: 96, VALIDATION: 16}, 1 / 2, 2, 2e-3, 300, {"mean_iou": 0.4}, 0.02),
+    # slower: nothing is normalised, and its maps are an eighth of the image
+    Lesson(
+        "deeplab", "cdb", "cori", {TRAIN: 96, VALIDATION: 16}, 1 / 16, 2, 6e-3, 450,
+        {"mean_iou": 0.345, "iou_2": 0.15}, 0.02,
+    ),
     Lesson(
         "cosmoflow", "cosmoflow", "mlperf-v1", {TRAIN: 1024, VALIDATION: 128}, 1, 8, 1e-2, 1100,
         {"r2_sigma_8": 0.6, "r2_omega_m": 0.2}, 0.05,
