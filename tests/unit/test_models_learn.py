@@ -60,7 +60,7 @@ LESSONS = [
     # its voxels are of one redshift: on 16^3 of them Omega_m cannot be told
     Lesson("cosmoflow-sc18", "cosmoflow", "sc18", {TRAIN: 18}, 1, 16, 3e-4, 800, {"r2_sigma_8": 0.3}, 0.05),
     Lesson(
-        "resnet50", "imagenet", "tfrecord", {TRAIN: 32, VALIDATION: 16}, 1 / 4, 64, 0.02, 300, {"top_1": 0.03}, 0.01
+        "resnet50", "imagenet", "tfrecord", {TRAIN: 32, VALIDATION: 16}, 1 / 4, 64, 0.02, 220, {"top_1": 0.02}, 0.01
     ),
 ]  # fmt: skip
 
