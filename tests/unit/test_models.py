@@ -250,6 +250,31 @@ def test_a_batch_in_several_blocks_is_the_same_batch(
         assert a.numpy().tobytes() == b.numpy().tobytes()
 
 
+def test_networks_are_given_what_their_decode_delivers(tiny: Callable[[str, str], Decoded]) -> None:
+    def given(workload: str, variant: str) -> tuple[Fields, npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        dataset, samples = tiny(workload, variant)
+        sample = choose(WORKLOADS[workload].models, variant).sample(dataset)
+        found = sample.fields(unpacked(lend(batch_of(samples[:2])), sample.parts))
+        assert tuple(found.inputs.shape) == (2, *sample.shape)
+        return found, samples[:2].view(np.float32), samples[:2].view(np.int32)
+
+    found, floats, integers = given("hepcnnb", "224")
+    np.testing.assert_array_equal(np.ravel(found.inputs), floats[:, :768].ravel())
+    np.testing.assert_array_equal(found.labels, integers[:, 768])
+    found, floats, integers = given("cdb", "cori")
+    pixels = 48 * 72
+    np.testing.assert_array_equal(np.asarray(found.inputs)[1, ..., 3].ravel(), floats[1, 3 * pixels : 4 * pixels])
+    np.testing.assert_array_equal(np.asarray(found.labels)[1].ravel(), integers[1, 4 * pixels : 5 * pixels])
+    np.testing.assert_array_equal(np.asarray(found.weights)[1].ravel(), floats[1, 5 * pixels :])
+    found, floats, integers = given("imagenet", "tfrecord")
+    blocks = floats[:, :-1].reshape(2, 32, 7, 32, 7, 3).mean(axis=(2, 4))
+    np.testing.assert_allclose(found.inputs, blocks, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(found.labels, integers[:, -1] - 1)
+    assert np.asarray(found.labels).min() >= 0
+    found, floats, _ = given("cosmoflow", "sc18")
+    np.testing.assert_array_equal(found.labels, floats[:, -3:])
+
+
 def test_lent_memory_is_the_readers_own() -> None:
     batch = batch_of(np.arange(2 * 64, dtype=np.uint8).reshape(2, 64))
     (lent,) = lend(batch)
