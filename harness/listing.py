@@ -52,6 +52,21 @@ def listing() -> dict[str, Any]:
                 ],
                 "upstream": _upstream(workload.upstream),
                 "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
+                "models": [
+                    {
+                        "name": model.name,
+                        "title": model.title,
+                        "variants": list(model.variants),
+                        "parameters": model.parameters,
+                        "counted": model.counted,
+                        "batch": model.batch,
+                        "epochs": model.epochs,
+                        "metric": model.metric,
+                        "source": model.source,
+                        "notes": list(model.notes),
+                    }
+                    for model in workload.models
+                ],
             }
         )
     readers = [
@@ -105,6 +120,11 @@ def render(found: dict[str, Any]) -> str:
                 lines += _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
                 for defect in own["defects"]:
                     lines += _wrapped(6, f"as published: {defect}")
+        for model in workload["models"]:
+            what = f"{model['title']}, {model['parameters']} parameters"
+            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            for note in model["notes"]:
+                lines += _wrapped(6, note)
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
