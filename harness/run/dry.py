@@ -64,6 +64,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         *([("decode", "what the application makes of its samples")] if job.decode else []),
         *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
         *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
+        *([("prediction", _prediction(request))] if request.options.predict else []),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
         *((name, _row(policy(name, request.workload))) for name in job.readers),
         *(("note", note) for note in cut.notes),
@@ -115,3 +116,10 @@ _COPIES = {
 
 def _row(policy: Policy) -> str:
     return f"{policy.name}: {policy.order} x {policy.placement} x {policy.delivery} ({policy.source})"
+
+
+def _prediction(request: Request) -> str:
+    """What the prediction will be made from."""
+    system = request.options.system
+    made = "after the machine is measured with test files beside the dataset" if system is None else f"from {system}"
+    return f"written before the ranks start, {made}"
