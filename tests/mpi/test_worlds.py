@@ -11,7 +11,8 @@ import pytest
 from dlio_bench.harness.cluster import launchers
 
 SUITES = [
-    f"tests/contract/test_{suite}.py" for suite in ("comm", "peers", "readers", "staged", "staging_job", "pipelines")
+    f"tests/contract/test_{suite}.py"
+    for suite in ("comm", "peers", "readers", "placed", "staged", "staging_job", "pipelines")
 ]
 ROOT = Path(__file__).parents[2]
 
