@@ -61,6 +61,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
             if any(row.placement.startswith("stage-") for row in rows_of)
             else []
         ),
+        *([("tiers", _kept(job))] if job.ram_bytes or job.disk_bytes else []),
         *([("decode", "what the application makes of its samples")] if job.decode else []),
         *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
         *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
@@ -105,6 +106,17 @@ def _tier(request: Request, rows: Sequence[Policy]) -> str:
     where = request.options.local_tier or "the temporary folder of each node"
     copies = [f"{row.name} copies {_COPIES[row.placement]}" for row in rows if row.placement in _COPIES]
     return f"{where}: {'; '.join(copies)}"
+
+
+def _kept(job: Job) -> str:
+    """The tiers that keep samples, and what is known of their rates."""
+    sizes = [
+        f"{format_bytes(size)} {where}"
+        for size, where in ((job.ram_bytes, "in memory"), (job.disk_bytes, "on node-local storage"))
+        if size
+    ]
+    rates = "rates of sources as measured" if job.rates is None else "rates of sources from --system"
+    return f"{' and '.join(sizes)} a node for samples; {rates}"
 
 
 _COPIES = {

@@ -106,5 +106,5 @@ def _runs(layout: Layout, chosen: npt.NDArray[np.bool_], first: int, last: int) 
     if not len(numbers):
         return []
     part = (np.cumsum(layout.size[numbers]) - layout.size[numbers]) // FILL_BYTES
-    cuts = np.flatnonzero(np.diff(part) | (layout.epoch[numbers[1:]] != layout.epoch[numbers[:-1]])) + 1
+    cuts = np.flatnonzero(np.diff(part)) + 1
     return [run.tolist() for run in np.split(numbers, cuts)]

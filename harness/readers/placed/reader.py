@@ -37,7 +37,7 @@ class Placed:
 
     Every session starts with empty tiers, whose memory is its own and gone with it. All ranks enter and leave sessions
     together; those of policies that fill their tiers first ask for batches together, too, as the time of the filling is
-    the stall of the first step. What is brought into a tier counts for the epoch that needs it first.
+    the stall of the first step. What is brought into a tier beside the run counts for the epoch that the trainer is in.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Placed:
             filling = Filling(layout, supply, comm.rank, self._threads)
             with self._delivery.session(plan, tally) as batches:
                 try:
-                    yield self._batches(batches, plan, tally, source, filling)
+                    yield self._batches(batches, plan, tally, source, supply, filling)
                 finally:
                     filling.end(tally)
             # Nobody asks any more, and those who answer may go. A rank that fails goes without this: the others then
@@ -127,16 +127,24 @@ class Placed:
         tally.add(supply.served())
 
     def _batches(
-        self, batches: Iterator[Batch], plan: Sequence[Planned], tally: Tally, source: Source, filling: Filling
+        self,
+        batches: Iterator[Batch],
+        plan: Sequence[Planned],
+        tally: Tally,
+        source: Source,
+        supply: Supply,
+        filling: Filling,
     ) -> Iterator[Batch]:
         comm = self._seat.comm
+        supply.epoch = plan[0].epoch if plan else 0
         if self._row.first:
             together(comm, lambda: filling.all_now(copies=False))
             together(comm, lambda: filling.all_now(copies=True))
         else:
             filling.begin()
         for number, batch in enumerate(batches):
-            source.complete(number, memoryview(batch.blocks[0].data), tally.of(plan[number].epoch))
+            supply.epoch = plan[number].epoch
+            source.complete(number, memoryview(batch.blocks[0].data), tally.of(supply.epoch))
             yield batch
 
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:

@@ -12,6 +12,11 @@ PROOF_BYTES, PROOF_READS = 32_000_000, 8
 FORGET = 4 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
 
 
+# Two ranks are at work for what comes from one to the other, and a third time for what was kept: where the file system
+# is nearly as fast, that is work taken from the trainers.
+WORTH = 2.0
+
+
 @dataclass
 class _Seen:
     bytes: float = 0.0
@@ -48,10 +53,15 @@ class Speeds:
         return seen.bytes / seen.seconds if seen is not None and seen.seconds > 0 else 0.0
 
     def file_system_beats(self, source: str) -> bool:
-        """Whether the parallel file system is faster than `source`, as far as that is proven. Ties go to `source`."""
+        """Whether the parallel file system is faster than `source`, as far as that is proven. Ties go to `source`.
+
+        Another rank, as far as it was measured here, must be WORTH so many times as fast.
+        """
+        measured = not {PFS, source} <= self._known.keys()
+        worth = WORTH if measured and source == REMOTE else 1.0
         if PFS not in self._known:
             seen = self._seen.get(PFS)
             if seen is None or seen.bytes < PROOF_BYTES or seen.reads < PROOF_READS:
                 return False
         other = self.of(source)
-        return other > 0 and self.of(PFS) > other
+        return other > 0 and worth * self.of(PFS) > other

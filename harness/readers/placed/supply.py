@@ -77,7 +77,8 @@ class Supply:
         self._elsewhere = bool((layout.holder >= 0).any())  # other nodes keep samples
         # plain lists: single numbers are taken out of them much faster than out of arrays
         self._tier, self._offset = layout.tier.tolist(), layout.offset.tolist()
-        self._size, self._copy, self._epoch = layout.size.tolist(), layout.copy.tolist(), layout.epoch.tolist()
+        self._size, self._copy = layout.size.tolist(), layout.copy.tolist()
+        self.epoch = 0  # that the trainer is in: what is brought into tiers counts there
         self.progress = [0] * len(places.tiers)  # places of each tier that the filling threads have passed
         self._stored = stored
         self._probe = max(1, int(sizes.mean())) if len(sizes) else 1
@@ -285,7 +286,7 @@ class Supply:
         ids = self._layout.ids[run[0] : run[-1] + 1]
         starts = [0, *np.cumsum(self._layout.size[run[0] : run[-1] + 1]).tolist()]
         memory = self._memory(starts[-1])
-        cost = tally.of(self._epoch[run[0]])
+        cost = tally.of(self.epoch)
         samples, rows = ids.tolist(), list(range(len(run)))
         if copies and self.peers is not None:
             ranks: dict[int, list[int]] = defaultdict(list)
