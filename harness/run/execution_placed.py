@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.layout import lay_out, sequences
@@ -14,8 +15,6 @@ from dlio_bench.harness.simulator.keeping import Costs, Keeping, Shelf
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
-
-MB = 1e6
 
 
 def bypassed(setting: Setting) -> bool:
