@@ -94,6 +94,16 @@ def test_readers_that_keep_samples_read_each_once(dataset: Dataset) -> None:
     assert cooperative < clairvoyant <= 3 * stored
 
 
+def test_the_plan_is_that_of_the_first_measured_trial(dataset: Dataset) -> None:
+    asked = job(dataset, "clairvoyant", tiers={"ram": 2_000_000})
+    assert asked.warmup_trials == 1
+
+    def row(**changed: int) -> dict[str, Any]:
+        return prediction.predict(replace(asked, **changed), dataset, SYSTEM, MEMORY)[0]
+
+    assert row(seed=5) == row(seed=6, warmup_trials=0) != row(seed=5, warmup_trials=0)
+
+
 def test_ranks_of_a_node_are_predicted_too(dataset: Dataset) -> None:
     (row,) = predict(dataset, "cooperative", nodes=(2,), ranks_per_node=2, tiers={"ram": 100_000_000})
     assert row["epoch_seconds"][1] < row["epoch_seconds"][0] / 5
