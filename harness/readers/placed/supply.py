@@ -22,7 +22,7 @@ from dlio_bench.harness.cluster.peers import Peers, Piece
 from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Layout
-from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE, Speeds
+from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds
 from dlio_bench.harness.readers.placed.tiers import RAM
 from dlio_bench.harness.readers.session import Tally
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -32,8 +32,7 @@ WAIT_SECONDS = 20.0  # for a sample that another thread is fetching: then the fi
 # A holder is taken to have a sample when this node's own filling of the same tier is so many samples further: nodes
 # fill their tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
 AHEAD_OF_HOLDER = 20
-PROBE = -1  # asked for instead of a sample, to see how fast another rank is
-PROBES = 4
+PROBES = 8  # reads of a tier, to see how fast memory is
 
 
 @dataclass
@@ -82,7 +81,6 @@ class Supply:
         self.progress = [0] * len(places.tiers)  # places of each tier that the filling threads have passed
         self._stored = stored
         self._probe = max(1, int(sizes.mean())) if len(sizes) else 1
-        self._probed = [tier for tier, size in enumerate(layout.bytes) if size >= self._probe][:1]
         self._served = Tally()  # what answering others has cost
         self._lock = threading.Lock()
         self._scratch = threading.local()
@@ -96,7 +94,7 @@ class Supply:
 
     def saw_file_system(self, size: int, seconds: float) -> None:
         """Somebody has read `size` bytes past this supply."""
-        self._speeds.saw(PFS, size, seconds)
+        self._speeds.saw_file_system(size, seconds)
 
     # ---- for the staging buffer
 
@@ -199,8 +197,7 @@ class Supply:
         outs = [out[starts[row] : starts[row + 1]] for row in rows]
         started = time.perf_counter()
         found = self.peers.fetch(rank, [ids[row] for row in rows], outs)
-        seconds = time.perf_counter() - started
-        cost.read_seconds += seconds
+        cost.read_seconds += time.perf_counter() - started
         got = 0
         missed = []
         for row, there, content in zip(rows, found, outs, strict=True):
@@ -212,8 +209,6 @@ class Supply:
                 missed.append(row)
         cost.remote += got
         cost.remote_misses += len(missed)
-        if not missed:
-            self._speeds.saw(REMOTE, got, seconds)
         return missed
 
     def _from_files(
@@ -232,7 +227,7 @@ class Supply:
     def _read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
         before = cost.read_seconds
         self._raw.read(ids, out, cost)
-        self._speeds.saw(PFS, len(out), cost.read_seconds - before)
+        self._speeds.saw_file_system(len(out), cost.read_seconds - before)
 
     def _from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
         tier = self._tier[kept]
@@ -241,9 +236,7 @@ class Supply:
             self._shelf.read(tier, self._offset[kept], out)
         except OSError as error:
             raise _broken(self._tiers[tier], error) from error
-        seconds = time.perf_counter() - started
-        self._speeds.saw(self._tiers[tier], len(out), seconds)
-        cost.read_seconds += seconds
+        cost.read_seconds += time.perf_counter() - started
         if self._tiers[tier] == RAM:
             cost.ram += len(out)
         else:
@@ -309,8 +302,6 @@ class Supply:
         So a look-ahead that is faster than this rank's own costs the file system nothing. (Where the policy leaves it
         to guesses whether it is there, as published, it is not brought, and the other goes to the file system.)
         """
-        if sample == PROBE:
-            return (self._shelf.handles[self._probed[0]], 0, self._probe) if self._probed else None
         number = int(self._layout.number[sample])
         if number < 0:
             return None
@@ -327,22 +318,15 @@ class Supply:
         return self._shelf.handles[self._tier[number]], self._offset[number], self._size[number]
 
     def probe(self) -> None:
-        """See how fast other ranks and the first tier are, with bytes that are nobody's, before the clock runs."""
-        memory = memoryview(bytearray(PROBES * self._probe))
-        outs = [memory[at : at + self._probe] for at in range(0, len(memory), self._probe)]
-        if self.peers is not None:
-            for rank in sorted({int(rank) for rank in np.unique(self._layout.holder) if rank >= 0})[:PROBES]:
-                for _ in range(2):  # the first one makes the connection
+        """See how fast a tier in memory is, with bytes that are nobody's, before the clock runs."""
+        memory = memoryview(bytearray(self._probe))
+        for tier, size in enumerate(self._layout.bytes):
+            if size >= self._probe:
+                for _ in range(PROBES):
                     started = time.perf_counter()
-                    there = self.peers.fetch(rank, [PROBE] * PROBES, outs)
-                    seconds = time.perf_counter() - started
-                if all(there):
-                    self._speeds.saw(REMOTE, len(memory), seconds)
-        for tier in self._probed:
-            for out in outs:
-                started = time.perf_counter()
-                self._shelf.read(tier, 0, out)
-                self._speeds.saw(self._tiers[tier], len(out), time.perf_counter() - started)
+                    self._shelf.read(tier, 0, memory)
+                    self._speeds.saw_memory(self._probe, time.perf_counter() - started)
+                return
 
     def served(self) -> Tally:
         """What answering others has cost, when nobody asks any more."""
