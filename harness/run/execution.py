@@ -124,7 +124,7 @@ def _plain(setting: Setting) -> Executed:
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
     sources = runtime.Sources(copies if shares else pfs, _cache(setting, clock))
     cut = Cut(form, job.check_crc, system.preprocess)
-    cached = [0.0] * job.epochs if shares else _cached_shares(setting)
+    cached = [0.0] * job.epochs if shares else cached_shares(setting)
     ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     staged = [0.0]
@@ -193,7 +193,7 @@ def _cache(setting: Setting, clock: Clock) -> Memory:
     return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
 
 
-def _cached_shares(setting: Setting) -> list[float]:
+def cached_shares(setting: Setting) -> list[float]:
     """For each epoch the share of the samples that a cache on the way has from before: the page cache of a machine, or
     the emulated client cache of a node. What was read longest ago is forgotten first.
     """

@@ -126,6 +126,17 @@ def test_real_storage_is_cached_by_the_machine(dataset: Dataset) -> None:
     assert max(predict(dataset, "naive", emulate_pfs=None, cache="warm")[0]["epoch_seconds"]) < first / 10
 
 
+def test_tiers_stay_empty_where_the_file_system_is_the_best_source(dataset: Dataset) -> None:
+    tiers = {"ram": 100_000_000}
+    (slow,) = predict(dataset, "cooperative", tiers=tiers)
+    quick = replace(SYSTEM, pfs_link=8e4, pfs=Rates(((1, 8e4), (8, 64e4))), pfs_stream=None)
+    (fast,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
+    (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
+    assert slow["bytes"]["ram"] > 0
+    assert "ram" not in fast["bytes"]
+    assert "ram" not in cached["bytes"]
+
+
 def test_a_large_run_is_predicted_from_its_beginning(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = predict(dataset, "double-buffer")
     monkeypatch.setattr(prediction, "MOST_READS", 16 * 5 * 3 * 5)
