@@ -12,7 +12,7 @@ from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.calibration import description
+from dlio_bench.harness.calibration import description, tiers
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
 from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
@@ -39,6 +39,7 @@ SHARE_OF_FREE = 0.10  # of a file system that belongs to others too
 FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one
 STAGING_BYTES = 256_000_000  # the default of `run`
+OF_MEMORY, OF_FREE = 0.4, 0.4  # of memory, and of what is free where a tier lies: what a node may keep there
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,11 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
 
 def declared(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
-    memory = memory_bytes() // (options.nodes if _virtual(options) else 1)
-    sizes = {STAGING: STAGING_BYTES, description.MEMORY: int(0.4 * memory)}
+    nodes = options.nodes if _virtual(options) else 1  # of this machine
+    memory = min(OF_MEMORY * memory_bytes(), OF_FREE * (free_bytes(tiers.MEMORY) or 0)) / nodes
+    sizes = {STAGING: STAGING_BYTES, description.MEMORY: int(memory)}
     if options.local is not None:
-        sizes[description.DISK] = (free_bytes(options.local) or 0) // 2
+        sizes[description.DISK] = int(OF_FREE * (free_bytes(options.local) or 0) / nodes)
     head = "# What people know of this machine; the keys are explained in harness/cluster/systems/deck.toml.\n"
     return head + description.dump({"declared": description.declared(host_name(), max(options.threads), sizes)})
 

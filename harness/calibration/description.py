@@ -27,6 +27,8 @@ def measured(found: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
             table[name] = _rate(found[name])
     table["pfs"] = _rates(found["pfs"])
     table["pfs_stream"] = _rates(found["stream"])
+    if found["stream_all"]:
+        table["pfs_stream_all"] = _rates(found["stream_all"])
     tiers = {STAGING: found["ram"], MEMORY: found["ram"], DISK: found["disk"]}
     table["tiers"] = {
         name: {way: _rates(tier[way]) for way in ("read", "write")} for name, tier in tiers.items() if tier is not None

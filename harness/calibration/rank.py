@@ -29,13 +29,15 @@ Tell = Callable[[dict[str, Any]], None]
 
 BARRIERS = 50
 MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
+SMALL = 2  # so many of the smallest sizes are read by all nodes at once: larger ones show the bandwidth instead
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
 def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
 
-    pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, open, barrier; network,
+    pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, stream_all: the same of
+    small reads while a thread on every node reads so (one node: nothing), open, barrier; network,
     preprocess: None where not measured; ram, disk: as of tiers.measure (disk: None without a folder); hosts.
     """
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
@@ -55,6 +57,10 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     for size in job.sizes:
         step(f"one thread, reads of {size} bytes")
         stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
+    crowd = {}
+    for size in job.sizes[:SMALL] if job.nodes > 1 else ():
+        step(f"one thread on each of {job.nodes} nodes, reads of {size} bytes")
+        crowd[size] = rate(comm, place, size, _readers(comm, job.nodes, 1), job.seed, opening) / job.nodes
     for nodes in job.counts:
         step(f"{nodes} nodes x {most} threads")
         pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
@@ -62,6 +68,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     return {
         "pfs": pfs,
         "stream": stream,
+        "stream_all": crowd,
         "open": opening,
         "barrier": _barrier(comm),
         "network": _network(comm),

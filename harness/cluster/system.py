@@ -21,9 +21,10 @@ STAGING = "staging"
 MB = 1e6
 SHIPPED = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
 # Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
-_TABLES = ("pfs", "pfs_stream", "read", "write")
+_TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "read", "write")
 _KEYS = (
     "name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open", "pfs_stream",
+    "pfs_stream_all",
     "barrier", "pfs", "tiers", "estimated", "by",
 )  # fmt: skip
 
@@ -91,6 +92,7 @@ class System:
     tiers: tuple[Tier, ...]
     pfs_open: float = 0.0
     pfs_stream: Stream | None = None
+    pfs_stream_all: Stream | None = None  # the same for a thread while one on each other node reads too
     barrier: float = 0.0
     estimated: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
@@ -159,6 +161,9 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         pfs_open=reader.seconds(values, "pfs_open"),
         pfs_stream=Stream(reader.rates(values, "pfs_stream", "sizes in bytes").points)
         if "pfs_stream" in values
+        else None,
+        pfs_stream_all=Stream(reader.rates(values, "pfs_stream_all", "sizes in bytes").points)
+        if "pfs_stream_all" in values
         else None,
         barrier=reader.seconds(values, "barrier"),
         estimated=tuple(map(str, values.get("estimated", ()))),

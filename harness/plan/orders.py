@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -30,9 +30,15 @@ __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order",
 BUFFER = 10_000  # samples; TensorFlow's official ImageNet pipeline, imagenet_preprocessing.py
 
 
+@lru_cache(maxsize=1)  # who works out the plans of all ranks asks for each epoch's as often as there are ranks
 def permutation(samples: int, epoch: int, seed: int) -> Ids:
-    """The permutation of range(samples) that every rank draws alike for this epoch: a stable sort of Philox words."""
-    return shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
+    """The permutation of range(samples) that every rank draws alike for this epoch: a stable sort of Philox words.
+
+    The array is everybody's, and cannot be written.
+    """
+    found = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
+    found.flags.writeable = False
+    return found
 
 
 # ---- orders of samples

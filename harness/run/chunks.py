@@ -6,12 +6,11 @@ from itertools import pairwise
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.simulator.runtime import Chunk
 from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_VISITS, ExtentReader, Work
-
-MB = 1e6
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,11 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
             if any(row.placement.startswith("stage-") for row in rows_of)
             else []
         ),
+        *([("tiers", _kept(job))] if job.ram_bytes or job.disk_bytes else []),
         *([("decode", "what the application makes of its samples")] if job.decode else []),
         *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
         *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
+        *([("prediction", _prediction(request))] if request.options.predict else []),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
         *((name, _row(policy(name, request.workload))) for name in job.readers),
         *(("note", note) for note in cut.notes),
@@ -106,6 +108,17 @@ def _tier(request: Request, rows: Sequence[Policy]) -> str:
     return f"{where}: {'; '.join(copies)}"
 
 
+def _kept(job: Job) -> str:
+    """The tiers that keep samples, and what is known of their rates."""
+    sizes = [
+        f"{format_bytes(size)} {where}"
+        for size, where in ((job.ram_bytes, "in memory"), (job.disk_bytes, "on node-local storage"))
+        if size
+    ]
+    rates = "rates of sources as measured" if job.rates is None else "rates of sources from --system"
+    return f"{' and '.join(sizes)} a node for samples; {rates}"
+
+
 _COPIES = {
     "stage-partition": "a share of the dataset to each node",
     "stage-replicate": "the whole dataset to each node",
@@ -115,3 +128,10 @@ _COPIES = {
 
 def _row(policy: Policy) -> str:
     return f"{policy.name}: {policy.order} x {policy.placement} x {policy.delivery} ({policy.source})"
+
+
+def _prediction(request: Request) -> str:
+    """What the prediction will be made from."""
+    system = request.options.system
+    made = "after the machine is measured with test files beside the dataset" if system is None else f"from {system}"
+    return f"written before the ranks start, {made}"

@@ -1,5 +1,6 @@
 """A reader of a run on the virtual clock: what its ranks read, where from, and when their steps begin and end."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,7 @@ import numpy as np
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.cluster.system import STAGING, System, Tier
+from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy
@@ -121,9 +122,9 @@ def _plain(setting: Setting) -> Executed:
     shares = _shares(setting, form)
     read_from, write_to = _local(setting, shares)
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
-    sources = runtime.Sources(copies if shares else pfs, setting.memory(clock, setting.tier(STAGING)))
+    sources = runtime.Sources(copies if shares else pfs, _cache(setting, clock))
     cut = Cut(form, job.check_crc, system.preprocess)
-    cached = [0.0] * job.epochs if shares else _cached_shares(setting)
+    cached = [0.0] * job.epochs if shares else cached_shares(setting)
     ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     staged = [0.0]
@@ -182,27 +183,48 @@ def _handed(share: Share, dataset: Dataset) -> int:
     return sent + sum(entries[file].bytes for file, _ in share.receives)
 
 
-def _cached_shares(setting: Setting) -> list[float]:
-    """For each epoch the share of a node's samples that a cache on the way has from before: the page cache of its
-    machine, or the emulated client cache of its node.
+def _cache(setting: Setting, clock: Clock) -> Memory:
+    """What a cache on the way delivers: that of the emulated client, or the machine's memory."""
+    job, memory = setting.job, setting.tier(STAGING)
+    rate = None if job.pfs is None else from_dict(job.pfs).cache_bandwidth
+    if rate is None:
+        return setting.memory(clock, memory)
+    # each node has its client, whose rate is for all of its readers together
+    return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
+
+
+def cached_shares(setting: Setting) -> list[float]:
+    """For each epoch the share of the samples that a cache on the way has from before: the page cache of a machine, or
+    the emulated client cache of a node. What was read longest ago is forgotten first.
     """
     job, dataset, plans = setting.job, setting.dataset, setting.plans
-    stored = sum(file.bytes for file in dataset.training_files)
     if job.cache == "warm":
         return [1.0] * job.epochs
-    if job.pfs is None:
-        machine = setting.node_memory * (job.nodes if job.virtual else 1)
-        fits = 1.0 if stored < machine / 2 else 0.0
+    if job.pfs is None:  # half of memory is taken to be left for it; virtual nodes have it together
+        capacity = setting.node_memory * (job.nodes if job.virtual else 1) // 2
     else:
-        fits = min(1.0, from_dict(job.pfs).cache_bytes / stored)
-    if fits == 0.0:
-        return [0.0] * job.epochs
-    # virtual nodes share the page cache of their machine
+        capacity = from_dict(job.pfs).cache_bytes
+    stored = sum(file.bytes for file in dataset.training_files)
+    room = capacity * dataset.training_samples // max(stored, 1)
+    if not room or not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays
+        return [0.0, *[float(room >= dataset.training_samples)] * (job.epochs - 1)]
     sharers = job.ranks if job.pfs is None and job.virtual else job.ranks_per_node
-    seen = np.zeros(dataset.samples, bool)
-    shares = []
-    for epoch in range(len(plans.ids[0])):
-        now = np.concatenate([plans.ids[rank][epoch].ravel() for rank in range(sharers)])
-        shares.append(fits * float(seen[now].mean()))
-        seen[now] = True
-    return shares + [shares[-1]] * (job.epochs - len(shares))
+    found = np.zeros(job.epochs)
+    for first in range(0, job.ranks, sharers):
+        kept: OrderedDict[int, None] = OrderedDict()
+        for epoch in range(job.epochs):
+            # the ranks read side by side, step by step
+            ids = np.stack([plans.ids[rank][epoch] for rank in range(first, first + sharers)], axis=1).ravel()
+            found[epoch] += sum(_seen(kept, sample, room) for sample in ids.tolist()) / len(ids)
+    shares: list[float] = (found * sharers / job.ranks).tolist()
+    return shares
+
+
+def _seen(kept: OrderedDict[int, None], sample: int, room: int) -> bool:
+    """Whether a cache has a sample, which it has from now on."""
+    hit = sample in kept
+    kept[sample] = None
+    kept.move_to_end(sample)
+    if len(kept) > room:
+        kept.popitem(last=False)
+    return hit

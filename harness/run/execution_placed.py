@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.layout import lay_out, sequences
+from dlio_bench.harness.readers.placed.speeds import AT_MEMORY_SPEED, PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.chunks import Cut, chunks
-from dlio_bench.harness.run.execution import Executed, Setting
+from dlio_bench.harness.run.execution import Executed, Setting, cached_shares
 from dlio_bench.harness.simulator import runtime
 from dlio_bench.harness.simulator.devices import FileSystem
 from dlio_bench.harness.simulator.keeping import Costs, Keeping, Shelf
@@ -15,19 +17,20 @@ from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
 
-MB = 1e6
-
 
 def bypassed(setting: Setting) -> bool:
-    """Whether the file system is the fastest source, so that the reader leaves its tiers empty (placed/supply.py)."""
-    behaviour, system, nodes = ROWS[setting.row.placement].behaviour, setting.system, setting.job.nodes
+    """Whether the file system is the best source, so that the reader leaves its tiers empty (placed/speeds.py)."""
+    job, system, behaviour = setting.job, setting.system, ROWS[setting.row.placement].behaviour
     if behaviour.waits or not behaviour.ahead_pfs:
         return False
-    own = setting.tier(RAM)
-    here = own.read.at(own.threads) / own.threads
-    other = min(system.network, here) if nodes > 1 and system.network else here
+    source = REMOTE if job.nodes > 1 else RAM
+    if job.rates is not None and PFS in job.rates and source in job.rates:
+        return job.rates[PFS] > job.rates[source]
+    if max(cached_shares(setting)[1:], default=0.0) > 0.5:  # the page cache serves most of what was read once
+        return True
     # of a thread, while all threads of all nodes read
-    return min(system.pfs.at(nodes) / nodes, system.pfs_link) / setting.threads > other
+    share = min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / setting.threads
+    return share > AT_MEMORY_SPEED * setting.tier(RAM).read.at(1)
 
 
 def execute_placed(setting: Setting) -> Executed:

@@ -49,12 +49,10 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
         try:
             if reason is None:
                 plans = _plans(job, dataset, row, steps)
-                if row.placement in KEPT_ON_FILES and not plans.whole:
-                    reason = (
-                        f"what it keeps depends on the whole run, which is too large to be simulated ({steps} steps)"
-                    )
-                else:
-                    figures = _figures(Setting(job, dataset, system, row, plans, node_memory))
+                setting = Setting(job, dataset, system, row, plans, node_memory)
+                reason = _cannot_keep(setting) if row.placement in KEPT_ON_FILES else None
+                if reason is None:
+                    figures = _figures(setting)
         except DoesNotApplyError as error:
             reason = str(error)
         found.append(known | figures | {"reason": reason})

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
@@ -112,7 +113,10 @@ class Trial:
         self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self.order = policy.order  # as it is executed
-        self._staged = policy.placement.startswith("stage-")
+        # this process reads its copies from devices too
+        self._copies = policy.placement.startswith("stage-") or bool(
+            policy.placement in KEPT_ON_FILES and job.disk_bytes
+        )
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
@@ -215,7 +219,7 @@ class Trial:
         delivered.append(self._site.delivered(reader.processes))
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
         found = [after - before for before, after in pairwise(delivered)]
-        if self._staged and not self._site.emulated:  # this process reads its copies from devices too
+        if self._copies and not self._site.emulated:
             found = [replace(one, device=None) for one in found]
         times.delivered += found
         times.enclosing_seconds.append(elapsed.enclosing)

@@ -2,7 +2,8 @@
 
 The parallel file system is a queue: a read takes its turn on its node's link and then on what all nodes share, and its
 latency, which occupies neither, comes on top. So a thread that reads alone is as fast as `System.pfs_stream` says, all
-threads of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma the nodes of the job.
+threads of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma the nodes of the job. What a small
+read takes longer when all nodes read (`System.pfs_stream_all`) is added to the latency of each read.
 """
 
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ class FileSystem:
         quickest = min(system.pfs_link, system.pfs.at(nodes)) * MB
         self._stream = system.pfs_stream or Stream(((1 << 20, quickest / MB),))
         self._quickest = quickest
+        self._crowd = _crowded(system, nodes, quickest)
         self.bytes = 0
 
     def read(self, node: int, size: int) -> Process:
@@ -42,8 +44,21 @@ class FileSystem:
         if start > self._clock.now:
             yield start
         _, through = self._shared.reserve(self._clock.now, size)
-        latency = max(self._stream.seconds(size) - size / self._quickest, 0.0)
+        latency = max(self._stream.seconds(size) - size / self._quickest, 0.0) + self._crowd
         yield max(end, through) + latency
+
+
+def _crowded(system: System, nodes: int, quickest: float) -> float:
+    """Seconds that a read takes longer when all nodes read, beyond what bandwidth explains: the mean over sizes."""
+    alone, together = system.pfs_stream, system.pfs_stream_all
+    if nodes == 1 or alone is None or together is None:
+        return 0.0
+    capacity = min(system.pfs.at(nodes) * MB, nodes * quickest)
+    extra = [
+        max(together.seconds(size) - max(alone.seconds(size), nodes * size / capacity), 0.0)
+        for size, _ in together.points
+    ]
+    return sum(extra) / len(extra)
 
 
 class Memory:

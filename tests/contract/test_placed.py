@@ -5,19 +5,31 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import Policy, resolve
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
-from dlio_bench.harness.readers.session import Reader, Tally, largest
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
-from dlio_bench.harness.storage import shelf, tier
+from dlio_bench.harness.storage import shelf
 from tests.contract import test_readers
-from tests.contract.test_readers import WORLDS, ReaderContract, harmed
+from tests.contract.test_readers import BATCH, WORLD, WORLDS, ReaderContract, harmed
 
 # a fixture belongs to the module that has its name
-dataset, world, nothing_is_left = test_readers.dataset, test_readers.world, test_readers.nothing_is_left
+world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
+
+
+# many policies: real ranks take two workloads, records of varying length in one file and samples of several fields
+@pytest.fixture(scope="module", params=test_readers.WORKLOADS if WORLD == 1 else ("cdb", "imagenet"))
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
+    return test_readers.made(request.param, tmp_path_factory, world)
 
 
 class PlacedContract(ReaderContract):
@@ -26,13 +38,14 @@ class PlacedContract(ReaderContract):
     place: Path  # of the node's disk tier
 
     @pytest.fixture(autouse=True)
-    def _empty_tier(self, tmp_path: Path, world: Comm) -> Iterator[None]:
-        self.place = tmp_path / "tier"
+    def _empty_tier(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        self.place, memory = tmp_path / "tier", tmp_path / "memory"
         self.place.mkdir()
+        memory.mkdir()
+        monkeypatch.setattr(shelf, "SHARED_MEMORY", memory)  # others are at work on this machine
         yield
-        world.barrier()
         assert list(self.place.iterdir()) == []
-        assert not list(shelf.SHARED_MEMORY.glob(f"{tier.PREFIX}*"))
+        assert list(memory.iterdir()) == []
 
     def tiers(self, dataset: Dataset) -> Tiers:
         return Tiers(ram=self.bytes(dataset), disk=self.bytes(dataset))
@@ -61,9 +74,9 @@ class PlacedContract(ReaderContract):
         reader = self.make(dataset, world)
         asked = reader.asks(plan)
         self.deliver(reader, plan, tally)
-        for epoch, planned in asked.items():
+        for epoch, size in asked.items():
             cost = tally.of(epoch)
-            assert cost.requested - cost.kept + cost.spared == planned
+            assert cost.requested - cost.kept + cost.spared == size
             assert cost.read_seconds > 0
 
     def test_a_flipped_byte_is_seen_by_the_verification_of_content(
@@ -79,6 +92,16 @@ class PlacedContract(ReaderContract):
             except DataError as error:  # a compressed sample has a checksum of its own
                 lines.append(str(error))
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])
+
+
+class DrawnContract(PlacedContract):
+    """Policies whose placement draws the order."""
+
+    def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
+        shape, tiers = Shape(dataset.samples, ranks, BATCH), self.tiers(dataset)
+        row, form = ROWS[self.row.placement], self.form(dataset)
+        draw = drawn(row, tiers.sizes_of(form), tiers.capacities, shape, epochs)
+        return planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
 
 
 class TestCooperative(PlacedContract):
@@ -101,5 +124,50 @@ class TestDeepioOrdered(PlacedContract):
     policy = "deepio-ordered"
 
 
+class TestDeepioOpportunistic(DrawnContract):
+    policy = "deepio-opportunistic"
+
+
 class TestLocalityAware(PlacedContract):
     policy = "locality-aware"
+
+
+class TestParallelStaging(DrawnContract):
+    policy = "parallel-staging"
+
+
+class TestCooperativeWithoutRoom(PlacedContract):
+    """Both tiers together hold a third of what the nodes read, so that samples keep coming from the file system."""
+
+    policy = "cooperative"
+
+    def tiers(self, dataset: Dataset) -> Tiers:
+        size = self.bytes(dataset) // (6 * WORLD)
+        return Tiers(ram=size, disk=size)
+
+
+class TestDeepioWithoutRoom(TestCooperativeWithoutRoom):
+    """Its threads leave out what no node keeps; the trainer reads it."""
+
+    policy = "deepio-ordered"
+
+
+class TestCooperativeOnDemand(PlacedContract):
+    """The trainer's own thread asks for samples, which other threads have brought, or not."""
+
+    policy = "cooperative"
+
+    @property
+    def row(self) -> Policy:
+        return resolve(self.policy, delivery="on demand")
+
+
+class TestCooperativeDecoded(PlacedContract):
+    """Samples are kept as they are stored, and decoded on their way to the trainer."""
+
+    policy = "cooperative"
+    compared = 5
+
+    def form(self, dataset: Dataset) -> Form:
+        workload = find_workload(dataset.manifest.workload)
+        return Form(dataset, workload.view, None if workload.decode is None else workload.decode(dataset))

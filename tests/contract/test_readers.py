@@ -46,9 +46,14 @@ def world() -> Comm:
 
 @pytest.fixture(scope="module", params=WORKLOADS)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-    folder = tmp_path_factory.mktemp(request.param)
+    return made(request.param, tmp_path_factory, world)
+
+
+def made(name: str, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
+    """A dataset of a workload, of some 30 samples."""
+    folder = tmp_path_factory.mktemp(name)
     if world.rank == 0:
-        workload = find_workload(request.param)
+        workload = find_workload(name)
         layout = workload.variants[workload.default_variant](True, RANDOM)
         generate(layout, -(-30 // layout.samples_per_file), folder, seed=3, workers=1)
     return open_dataset(Path(world.allgather(str(folder))[0]))

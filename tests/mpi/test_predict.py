@@ -12,7 +12,8 @@ from dlio_bench.harness.cluster.system import load
 from tests.mpi.conftest import complaint, dlio, start
 
 PFS = "bandwidth=100MB/s,open=1ms,request=0.3ms"
-READERS = "naive,shuffled,double-buffer,staged,staged-replicated"
+READERS = "naive,shuffled,double-buffer,staged,staged-replicated,cooperative,lbann-preload"
+TIERS = ("--tiers", "ram=10MB")
 SMALL = ("--size", "8MB", "--threads", "1,2", "--sample-bytes", "64KiB,512KiB")
 RUN = (
     "--tiny",
@@ -57,7 +58,7 @@ def test_a_calibration_finds_the_emulated_rates(system: Path) -> None:
 
 def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, tmp_path: Path, system: Path) -> None:
     predict = ("--predict", "--system", str(system), "--emulate-pfs", PFS, "--out", "out", "--json")
-    process = start(cache, tmp_path, "run", "hepcnnb", *RUN, "--reader", READERS, *predict)
+    process = start(cache, tmp_path, "run", "hepcnnb", *RUN, *TIERS, "--reader", READERS, *predict)
     written, deadline = tmp_path / "out" / "prediction.json", time.monotonic() + 120
     while not (tmp_path / "out" / "work").is_dir():  # where ranks meet
         assert time.monotonic() < deadline

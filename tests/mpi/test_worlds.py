@@ -10,9 +10,8 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-SUITES = [
-    f"tests/contract/test_{suite}.py" for suite in ("comm", "peers", "readers", "staged", "staging_job", "pipelines")
-]
+NAMES = ("comm", "peers", "readers", "placed", "staged", "staging_job", "pipelines")
+SUITES = [f"tests/contract/test_{name}.py" for name in NAMES]
 ROOT = Path(__file__).parents[2]
 
 

@@ -20,7 +20,7 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
     [
         (["run", "cbd"], "Did you mean 'cdb'"),
         (["run", "cdb", "--reader", "prefetsh"], "Did you mean 'prefetch'"),
-        (["run", "cdb", "--reader", "clairvoyant"], "cannot run it yet"),
+        (["run", "cdb", "--reader", "clairvoyent"], "Did you mean 'clairvoyant'"),
         (["run", "cdb", "--reader", "naive,naive"], "names one twice"),
         (["run", "cdb", "--nodes", "0"], "--nodes '0'"),
         (["run", "cdb", "--nodes", "two"], "--nodes 'two'"),

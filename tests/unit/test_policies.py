@@ -4,10 +4,11 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS
-from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, find, resolve
+from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, REDRAWN, find, resolve
 from dlio_bench.harness.readers.registry import READERS
 
-RUNNABLE = ["naive", "shuffled", "double-buffer", "staged", "staged-replicated", "staged-subset", "tfdata", "upstream"]
+DRAWN = ("deepio-opportunistic", "parallel-staging")
+RUNNABLE = [name for name in POLICIES if name not in DRAWN]
 
 
 def test_the_policy_table_has_the_readers_of_the_design() -> None:
@@ -17,20 +18,23 @@ def test_the_policy_table_has_the_readers_of_the_design() -> None:
     assert find("staged-subset").order == "subset-shuffle"
     assert not find("staged-subset").exactly_once
     assert find("tfdata").order == "buffered-shuffle"
-    assert [name for name, row in POLICIES.items() if row.runnable] == RUNNABLE
+    assert all(row.runnable for row in POLICIES.values())
     assert set(READERS) <= set(DELIVERIES)
 
 
 def test_what_a_row_promises_is_what_its_axes_promise() -> None:
     for row in POLICIES.values():
-        if row.runnable and row.delivery != OWN:
+        if row.name in DRAWN:
+            assert (row.order, row.exactly_once) == (REDRAWN, False)
+        elif row.delivery != OWN:
             assert row.order in ORDERS
             assert row.exactly_once == ORDERS[row.order].exactly_once
             assert row.order_known == (row.delivery != "tf.data")
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("prefetsh", "Did you mean 'prefetch'"), ("clairvoyant", "cannot run it yet"), ("", "reader ''")]
+    ("name", "says"),
+    [("prefetsh", "Did you mean 'prefetch'"), ("clairvoyent", "Did you mean 'clairvoyant'"), ("", "reader ''")],
 )
 def test_readers_that_cannot_be_run_are_refused_by_name(name: str, says: str) -> None:
     for attempt in (find, resolve):
@@ -67,6 +71,9 @@ def test_nothing_replaced_is_the_row_itself() -> None:
         ),
         ({"name": "naive", "order": "subset-shuffle"}, "naive+order=subset-shuffle", False, True),
         ({"name": "staged-replicated", "order": "node-shuffle"}, "staged-replicated+order=node-shuffle", True, True),
+        ({"name": "clairvoyant", "order": "sequential"}, "clairvoyant+order=sequential", True, True),
+        ({"name": "shuffled", "placement": "cooperative"}, "shuffled+placement=cooperative", True, True),
+        ({"name": "parallel-staging", "delivery": "on demand"}, "parallel-staging+delivery=on-demand", False, True),
         ({"name": "upstream", "order": "file-shuffle"}, "upstream+order=file-shuffle", True, False),
     ],
 )
@@ -105,7 +112,11 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
     [
         ({"name": "naive", "order": "globl-shuffle"}, "Did you mean 'global-shuffle'"),
         ({"name": "naive", "placement": "stage-partiton"}, "Did you mean 'stage-partition'"),
-        ({"name": "naive", "placement": "clairvoyant"}, "no placement 'clairvoyant'"),
+        ({"name": "naive", "placement": "clairvoyent"}, "Did you mean 'clairvoyant'"),
+        ({"name": "naive", "placement": "parallel-staging"}, "Leave out --order"),
+        ({"name": "parallel-staging", "placement": "none"}, "Use --order global-shuffle"),
+        ({"name": "parallel-staging", "order": "sequential"}, "Leave out --order"),
+        ({"name": "cooperative", "delivery": "tf.data"}, "Use --placement none"),
         ({"name": "naive", "delivery": "aheda"}, "Did you mean 'ahead'"),
         ({"name": "naive", "delivery": "its own"}, "Use --reader upstream"),
         ({"name": "naive", "placement": "stage-partition"}, "Use --order node-shuffle"),
@@ -118,7 +129,6 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
         ({"name": "upstream", "delivery": "ahead"}, "Leave out --placement and --delivery"),
         ({"name": "upstream", "placement": "none"}, "Leave out --placement and --delivery"),
         ({"name": "upstream", "order": "alphabetical"}, "no order 'alphabetical'"),
-        ({"name": "clairvoyant", "order": "sequential"}, "cannot run it yet"),
         ({"name": "naive+colour=red"}, "each at most once"),
         ({"name": "naive+"}, "each at most once"),
         ({"name": "naive+order=sequential+order=file-shuffle"}, "each at most once"),

@@ -1,5 +1,6 @@
 """Our readers on the virtual clock, held against what can be worked out by hand."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -58,6 +59,14 @@ def test_nodes_share_the_file_system() -> None:
     ranks = [runtime.Rank(node, chunks(10), 10) for node in range(4)]
     # in each step the last node's read has waited for those of the three others
     assert run(ranks, ahead=None) == pytest.approx(OPEN + 10 * (4 * 0.010 + LATENCY))
+
+
+def test_reads_take_longer_when_all_nodes_read() -> None:
+    crowded = replace(machine(), pfs_stream_all=Stream(((SIZE, SIZE / (4 * 0.010 + 0.003) / MB),)))
+    ranks = [runtime.Rank(node, chunks(10), 10) for node in range(4)]
+    # 3 ms more than four reads one after the other
+    assert run(ranks, ahead=None, system=crowded) == pytest.approx(OPEN + 10 * (4 * 0.010 + LATENCY + 0.003))
+    assert run([runtime.Rank(0, chunks(10), 10)], ahead=None, system=crowded) == pytest.approx(OPEN + 10 * 0.011)
 
 
 def test_a_node_s_own_link_limits_it() -> None:

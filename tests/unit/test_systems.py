@@ -19,6 +19,7 @@ FOLDER = files("dlio_bench.harness.cluster") / "systems"
 FOUND = {
     "pfs": {"1": 200e6, "2": 390e6},
     "stream": {"4096": 10e6, "1048576": 180e6},
+    "stream_all": {"4096": 5e6},
     "open": 0.0011,
     "barrier": 0.0002,
     "network": 1.25e9,
@@ -77,6 +78,7 @@ def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> N
     assert (system.name, system.network, system.preprocess) == ("mine", 1250, float("inf"))
     assert system.pfs_open == pytest.approx(0.0011)
     assert system.pfs.points == ((1, 200), (2, 390))
+    assert system.pfs_stream_all is not None
     assert [tier.read.at(4) for tier in system.tiers] == [12000, 12000]
     assert system.by["data"] == "test files"
 

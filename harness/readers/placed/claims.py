@@ -8,6 +8,8 @@ from mmap import mmap
 import numpy as np
 import numpy.typing as npt
 
+WAIT_SECONDS = 20.0  # for a sample that another thread is fetching: then the file system is asked beside it
+
 
 class State(IntEnum):
     """Of a kept sample. ABSENT, BUSY and PRESENT are what its byte in shared memory says."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.readers.session import Tally
@@ -18,8 +19,8 @@ NAP_SECONDS = 0.1  # between two looks whether filling has become worth while
 class Filling:
     """This rank's part of filling its node's tiers: what it is to bring there, with `threads` threads a tier."""
 
-    def __init__(self, layout: Layout, supply: Supply, rank: int, threads: int) -> None:
-        self._supply, self._threads = supply, threads
+    def __init__(self, layout: Layout, supply: Supply, keeper: Keeper, rank: int, threads: int) -> None:
+        self._supply, self._keeper, self._threads = supply, keeper, threads
         mine = layout.keeper[layout.ids] == rank
         bounds = layout.bounds.tolist()
         self._files = [_runs(layout, mine & ~layout.copy, *bound) for bound in pairwise(bounds)]
@@ -94,7 +95,7 @@ class Filling:
                     if not copies:
                         self._supply.progress[tier] = self._places[tier]
                     return
-                self._supply.fill(run, tally, copies=copies)
+                self._keeper.fill(run, tally, copies=copies)
                 self._supply.progress[tier] = max(self._supply.progress[tier], run[-1] + 1 - self._firsts[tier])
         except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, where it is waited for
             self._failures.append(failure)
@@ -106,5 +107,5 @@ def _runs(layout: Layout, chosen: npt.NDArray[np.bool_], first: int, last: int) 
     if not len(numbers):
         return []
     part = (np.cumsum(layout.size[numbers]) - layout.size[numbers]) // FILL_BYTES
-    cuts = np.flatnonzero(np.diff(part) | (layout.epoch[numbers[1:]] != layout.epoch[numbers[:-1]])) + 1
+    cuts = np.flatnonzero(np.diff(part)) + 1
     return [run.tolist() for run in np.split(numbers, cuts)]

@@ -19,15 +19,12 @@ NOWHERE = -1
 class Sequences:
     """What the nodes read, in order, every epoch behind the last: ids[n], and ranks[n], which rank of the job asks.
 
-    epochs[n]: the epoch of each access. per_epoch: accesses of a node in an epoch,
-    the most there are. first_epoch: of all that are read.
+    per_epoch: accesses of a node in an epoch, the most there are.
     """
 
     ids: tuple[Integers, ...]
     ranks: tuple[Ranks, ...]
-    epochs: tuple[npt.NDArray[np.int32], ...]
     per_epoch: int
-    first_epoch: int
 
 
 def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, epochs: Sequence[int]) -> Sequences:
@@ -36,19 +33,17 @@ def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, ep
     The ranks of a node read side by side: its sequence has the first access of each, then the second of each.
     Epochs are asked for one after the other, for all ranks each, so that `of` may keep what ranks have in common.
     """
-    parts: list[list[tuple[Integers, Ranks, int]]] = [[] for _ in range(ranks // ranks_per_node)]
+    parts: list[list[tuple[Integers, Ranks]]] = [[] for _ in range(ranks // ranks_per_node)]
     for epoch in epochs:
         for node, found in enumerate(parts):
             own = range(node * ranks_per_node, (node + 1) * ranks_per_node)
-            found.append((*_side_by_side([of(rank, epoch) for rank in own], own.start), epoch))
-    lengths = [len(ids) for found in parts for ids, _, _ in found]
+            found.append(_side_by_side([of(rank, epoch) for rank in own], own.start))
+    lengths = [len(ids) for found in parts for ids, _ in found]
     none = np.zeros(0, np.int32)
     return Sequences(
-        tuple(np.concatenate([none, *(ids for ids, _, _ in found)]) for found in parts),
-        tuple(np.concatenate([none, *(who for _, who, _ in found)]) for found in parts),
-        tuple(np.concatenate([none, *(np.full(len(ids), at, np.int32) for ids, _, at in found)]) for found in parts),
+        tuple(np.concatenate([none, *(ids for ids, _ in found)]) for found in parts),
+        tuple(np.concatenate([none, *(who for _, who in found)]) for found in parts),
         max([1, *lengths]),
-        epochs[0] if epochs else 0,
     )
 
 
@@ -69,9 +64,8 @@ class Layout:
     keeper: the rank that brings the sample to this node and answers for it, of this node; NOWHERE for others.
     holder, holder_tier, holder_place: the rank of another node that keeps it, in which tier, at which place of its
     fetch order; NOWHERE where no other node does.
-    tier, offset, size, epoch, copy [kept]: where the node keeps it, its bytes, the epoch it is fetched for, and
-    whether it is taken from another node. bounds [tiers + 1]: the numbers of a tier. bytes: of each tier, what it
-    keeps.
+    tier, offset, size, copy [kept]: where the node keeps it, its bytes, whether it is taken from another node.
+    bounds [tiers + 1]: the numbers of a tier. bytes: of each tier, what it keeps.
     """
 
     ids: Ids
@@ -83,7 +77,6 @@ class Layout:
     tier: npt.NDArray[np.int8]
     offset: Ids
     size: Ids
-    epoch: npt.NDArray[np.int32]
     copy: npt.NDArray[np.bool_]
     bounds: Ids
 
@@ -126,8 +119,6 @@ def lay_out(
     ids = own.ids
     number = np.full(samples, NOWHERE, np.int64)
     number[ids] = np.arange(len(ids))
-    firsts = np.full(samples, read.first_epoch, np.int32)
-    firsts[read.ids[node][::-1]] = read.epochs[node][::-1]  # the first access is written last
     lengths = [len(one) for one in own.tiers]
     size = sizes[ids]
     offsets = [np.cumsum(sizes[one]) - sizes[one] for one in own.tiers]
@@ -141,7 +132,6 @@ def lay_out(
         tier=np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
         offset=np.concatenate([np.zeros(0, np.int64), *offsets]),
         size=size,
-        epoch=firsts[ids],
         copy=np.concatenate([np.zeros(0, bool), *own.copies]),
         bounds=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
     )

@@ -16,10 +16,12 @@ from dlio_bench.harness.plan.placement.rows import Row
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
+from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out, sequences
 from dlio_bench.harness.readers.placed.source import Source
+from dlio_bench.harness.readers.placed.sources import Places, Sources
 from dlio_bench.harness.readers.placed.speeds import Speeds
-from dlio_bench.harness.readers.placed.supply import Places, Supply
+from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
 from dlio_bench.harness.storage import shelf, tier
@@ -37,7 +39,7 @@ class Placed:
 
     Every session starts with empty tiers, whose memory is its own and gone with it. All ranks enter and leave sessions
     together; those of policies that fill their tiers first ask for batches together, too, as the time of the filling is
-    the stall of the first step. What is brought into a tier counts for the epoch that needs it first.
+    the stall of the first step. What is brought into a tier beside the run counts for the epoch that the trainer is in.
     """
 
     def __init__(
@@ -109,34 +111,44 @@ class Placed:
             stack.callback(straight.close)
             claims = Claims(store.flags, layout.keeper[layout.ids] == comm.rank)
             places = Places(layout, store, claims, self._tiers.names, comm.rank)
-            supply = Supply(places, self._row.behaviour, raw, self._speeds, sizes, stored)
+            sources = Sources(places, raw, self._speeds, stored)
+            keeper = Keeper(sources, guesses=self._row.behaviour.guesses)
+            supply = Supply(sources, self._row.behaviour, self._speeds)
             if comm.size > 1:
-                self._meet(supply, stack)
-            supply.probe()
+                self._meet(sources, keeper, stack)
+            sources.probe(int(sizes.mean()) if len(sizes) else 0)
             comm.barrier()
             source = self._source = Source(self.form, supply, straight, raw, sizes)
-            filling = Filling(layout, supply, comm.rank, self._threads)
+            filling = Filling(layout, supply, keeper, comm.rank, self._threads)
             with self._delivery.session(plan, tally) as batches:
                 try:
-                    yield self._batches(batches, plan, tally, source, filling)
+                    yield self._batches(batches, plan, tally, source, keeper, filling)
                 finally:
                     filling.end(tally)
             # Nobody asks any more, and those who answer may go. A rank that fails goes without this: the others then
             # read from the file system what it had, until the job is ended.
             comm.barrier()
-        tally.add(supply.served())
+        tally.add(keeper.served)
 
     def _batches(
-        self, batches: Iterator[Batch], plan: Sequence[Planned], tally: Tally, source: Source, filling: Filling
+        self,
+        batches: Iterator[Batch],
+        plan: Sequence[Planned],
+        tally: Tally,
+        source: Source,
+        keeper: Keeper,
+        filling: Filling,
     ) -> Iterator[Batch]:
         comm = self._seat.comm
+        keeper.epoch = plan[0].epoch if plan else 0
         if self._row.first:
             together(comm, lambda: filling.all_now(copies=False))
             together(comm, lambda: filling.all_now(copies=True))
         else:
             filling.begin()
         for number, batch in enumerate(batches):
-            source.complete(number, memoryview(batch.blocks[0].data), tally.of(plan[number].epoch))
+            keeper.epoch = plan[number].epoch
+            source.complete(number, memoryview(batch.blocks[0].data), tally.of(keeper.epoch))
             yield batch
 
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:
@@ -186,14 +198,14 @@ class Placed:
                 raise
         return opened[0]
 
-    def _meet(self, supply: Supply, stack: ExitStack) -> None:
+    def _meet(self, sources: Sources, keeper: Keeper, stack: ExitStack) -> None:
         """Begin to answer the other ranks, and find out where they do."""
         comm = self._seat.comm
         token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
-        serving = Serving(supply.answer, token=token)
+        serving = Serving(keeper.answer, token=token)
         stack.callback(serving.close)
-        supply.peers = Peers(comm.allgather(serving.address), token)
-        stack.callback(supply.peers.close)
+        sources.peers = Peers(comm.allgather(serving.address), token)
+        stack.callback(sources.peers.close)
 
     def _taken(self) -> Source:
         assert self._source is not None

@@ -1,57 +1,46 @@
-"""How fast each source of samples is: by a description of the machine, or as measured in this very run."""
+"""How fast each source of samples is: by a description of the machine, or as far as it shows in this very run."""
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 PFS, REMOTE = "pfs", "remote"  # and the tiers of a node, by their names
 
-# What must be seen of a source before it is believed to be fast. A few reads may come from some cache on the way; as
-# long as nothing is proven, the file system is taken for the slowest source.
-PROOF_BYTES, PROOF_READS = 32_000_000, 8
+# Without a description the parallel file system is taken for the slowest source, as long as it does not deliver at the
+# speed of memory: whether a source is slow in itself or because many read from it, now and not later, a rank cannot
+# see; that something is a cache of this very machine, it can. A part of what a read of a tier in memory shows is
+# enough: that one is measured alone and with a buffer in the processor's cache.
+AT_MEMORY_SPEED = 1 / 8
+PROOF_BYTES = 32_000_000  # to be seen before it is believed: a few reads may come from some cache on the way
 FORGET = 4 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
 
 
-@dataclass
-class _Seen:
-    bytes: float = 0.0
-    seconds: float = 0.0
-    reads: int = 0
-
-
 class Speeds:
-    """Bytes a second that one thread gets from each source while all of them are at work. Safe from several threads.
+    """Bytes a second that one thread gets from the parallel file system and from memory. Safe from several threads.
 
-    `known`: rates by source, taken as they are; what they leave out is measured.
+    `known`: rates by source, of a description; then these alone decide between the sources that they name.
     """
 
     def __init__(self, known: Mapping[str, float] | None = None) -> None:
         self._known = dict(known or {})
-        self._seen: dict[str, _Seen] = {}
+        self._bytes = self._seconds = 0.0
+        self._memory = 0.0
         self._lock = threading.Lock()
 
-    def saw(self, source: str, size: int, seconds: float) -> None:
-        """A thread has got `size` bytes from a source in so many seconds."""
-        if source in self._known:
-            return
+    def saw_file_system(self, size: int, seconds: float) -> None:
+        """A thread has got `size` bytes from the parallel file system in so many seconds."""
         with self._lock:
-            seen = self._seen.setdefault(source, _Seen())
-            seen.bytes, seen.seconds, seen.reads = seen.bytes + size, seen.seconds + seconds, seen.reads + 1
-            if seen.bytes > FORGET:
-                seen.bytes, seen.seconds = seen.bytes / 2, seen.seconds / 2
+            self._bytes, self._seconds = self._bytes + size, self._seconds + seconds
+            if self._bytes > FORGET:
+                self._bytes, self._seconds = self._bytes / 2, self._seconds / 2
 
-    def of(self, source: str) -> float:
-        """Bytes a second, 0 where nothing is known."""
-        if source in self._known:
-            return self._known[source]
-        seen = self._seen.get(source)
-        return seen.bytes / seen.seconds if seen is not None and seen.seconds > 0 else 0.0
+    def saw_memory(self, size: int, seconds: float) -> None:
+        """A tier in memory has given `size` bytes, about a sample, in so many seconds; the fastest counts."""
+        self._memory = max(self._memory, size / max(seconds, 1e-9))
 
     def file_system_beats(self, source: str) -> bool:
-        """Whether the parallel file system is faster than `source`, as far as that is proven. Ties go to `source`."""
-        if PFS not in self._known:
-            seen = self._seen.get(PFS)
-            if seen is None or seen.bytes < PROOF_BYTES or seen.reads < PROOF_READS:
-                return False
-        other = self.of(source)
-        return other > 0 and self.of(PFS) > other
+        """Whether samples had better be read from the parallel file system than from `source`. Ties go to `source`."""
+        if PFS in self._known and source in self._known:
+            return self._known[PFS] > self._known[source]
+        if self._bytes < PROOF_BYTES or not self._memory:
+            return False
+        return self._bytes > AT_MEMORY_SPEED * self._memory * self._seconds

@@ -8,36 +8,23 @@ file system. Who holds a claim on a copy waits for its holder, whose claim is of
 another's claim before its own are settled.
 """
 
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from dlio_bench.batches import Cost, Ids
-from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster.peers import Peers, Piece
+from dlio_bench.batches import Cost
 from dlio_bench.harness.plan.placement.rows import Behaviour
-from dlio_bench.harness.readers.placed.claims import Claims, State
-from dlio_bench.harness.readers.placed.layout import NOWHERE, Layout
-from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE, Speeds
-from dlio_bench.harness.readers.placed.tiers import RAM
-from dlio_bench.harness.readers.session import Tally
-from dlio_bench.harness.storage.extents import ExtentReader
-from dlio_bench.harness.storage.shelf import Shelf
+from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
+from dlio_bench.harness.readers.placed.sources import Sources
+from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds
 
-WAIT_SECONDS = 20.0  # for a sample that another thread is fetching: then the file system is asked beside it
 # A holder is taken to have a sample when this node's own filling of the same tier is so many samples further: nodes
 # fill their tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
 AHEAD_OF_HOLDER = 20
-PROBE = -1  # asked for instead of a sample, to see how fast another rank is
-PROBES = 4
 
 
 @dataclass
-class _Sources:
+class _Rows:
     """Rows of a request by where they come from. claimed, copies: row -> number of the sample among those kept."""
 
     here: list[int] = field(default_factory=list)  # a tier of this node
@@ -49,55 +36,23 @@ class _Sources:
     left: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Places:
-    """A node's tiers as one of its ranks has them: where samples lie, their bytes, their states, the tiers' names."""
-
-    layout: Layout
-    shelf: Shelf
-    claims: Claims
-    tiers: Sequence[str]
-    rank: int
-
-
 class Supply:
     """The sources of one rank for one session. `get` may be called from several threads."""
 
-    def __init__(
-        self, places: Places, behaviour: Behaviour, raw: ExtentReader, speeds: Speeds, sizes: Ids, stored: Ids
-    ) -> None:
-        """`raw` reads samples as they are kept, undecoded.
-
-        `sizes`, `stored` [samples]: bytes of a sample as it is kept, and as it lies in its file.
-        """
-        layout = self._layout = places.layout
-        self._shelf, self._claims, self._tiers, self._rank = places.shelf, places.claims, places.tiers, places.rank
-        self._behaviour, self._raw, self._speeds = behaviour, raw, speeds
-        self.peers: Peers | None = None
-        self._elsewhere = bool((layout.holder >= 0).any())  # other nodes keep samples
-        # plain lists: single numbers are taken out of them much faster than out of arrays
-        self._tier, self._offset = layout.tier.tolist(), layout.offset.tolist()
-        self._size, self._copy, self._epoch = layout.size.tolist(), layout.copy.tolist(), layout.epoch.tolist()
-        self.progress = [0] * len(places.tiers)  # places of each tier that the filling threads have passed
-        self._stored = stored
-        self._probe = max(1, int(sizes.mean())) if len(sizes) else 1
-        self._probed = [tier for tier, size in enumerate(layout.bytes) if size >= self._probe][:1]
-        self._served = Tally()  # what answering others has cost
-        self._lock = threading.Lock()
-        self._scratch = threading.local()
+    def __init__(self, sources: Sources, behaviour: Behaviour, speeds: Speeds) -> None:
+        self._sources, self._behaviour, self._speeds = sources, behaviour, speeds
+        self._layout, self._claims = sources.layout, sources.claims
+        self._elsewhere = bool((self._layout.holder >= 0).any())  # other nodes keep samples
+        self.progress = [0] * len(sources.tiers)  # places of each tier that the filling threads have passed
 
     @property
     def bypassed(self) -> bool:
         """Whether the file system is the fastest of all, so that keeping samples would be a waste."""
-        if self._behaviour.waits or not self._behaviour.ahead_pfs:
-            return False
-        return self._speeds.file_system_beats(REMOTE if self._elsewhere else self._tiers[0])
+        return self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
 
     def saw_file_system(self, size: int, seconds: float) -> None:
         """Somebody has read `size` bytes past this supply."""
-        self._speeds.saw(PFS, size, seconds)
-
-    # ---- for the staging buffer
+        self._speeds.saw_file_system(size, seconds)
 
     def get(self, ids: Sequence[int], starts: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool) -> list[int]:
         """Fill out[starts[i]:starts[i + 1]] with sample ids[i]. Returns the rows left out.
@@ -107,26 +62,26 @@ class Supply:
         plan = self._sort(ids, ahead=ahead)
         number = self._layout.number
         try:
-            self._from_files(ids, starts, out, sorted([*plan.files, *plan.claimed]), cost)
+            self._sources.from_files(ids, starts, out, sorted([*plan.files, *plan.claimed]), cost)
             self._keep(plan.claimed, starts, out)
             self._copies(ids, starts, out, plan.copies, cost)
         finally:  # whatever failed, nobody waits for a claim of ours
             for kept in [*plan.claimed.values(), *plan.copies.values()]:
                 self._claims.settle(kept, present=False)
         for rank, rows in plan.ask.items():
-            self._from_files(ids, starts, out, self._ask(rank, ids, starts, out, rows, cost), cost)
+            self._sources.from_files(ids, starts, out, self._sources.ask(rank, ids, starts, out, rows, cost), cost)
         for row in plan.busy:
             if self._claims.wait(int(number[ids[row]]), WAIT_SECONDS):
                 plan.here.append(row)
             else:
-                self._from_files(ids, starts, out, [row], cost)
+                self._sources.from_files(ids, starts, out, [row], cost)
         for row in plan.here:
-            self._from_tier(ids[row], int(number[ids[row]]), out[starts[row] : starts[row + 1]], cost)
+            self._sources.from_tier(ids[row], int(number[ids[row]]), out[starts[row] : starts[row + 1]], cost)
         return plan.left
 
-    def _sort(self, ids: Sequence[int], *, ahead: bool) -> "_Sources":
+    def _sort(self, ids: Sequence[int], *, ahead: bool) -> "_Rows":
         """Choose a source for each sample; claim those that are to be kept, and are not there."""
-        found = _Sources()
+        found = _Rows()
         number, holder = self._layout.number, self._layout.holder
         for row, sample in enumerate(ids):
             kept = int(number[sample])
@@ -140,28 +95,26 @@ class Supply:
                 found.files.append(row)
         return found
 
-    def _sort_kept(self, row: int, sample: int, kept: int, found: "_Sources") -> None:
+    def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
         state = self._claims.take(kept)
         if state is State.PRESENT:
-            slow = self._speeds.file_system_beats(self._tiers[self._tier[kept]])
+            slow = self._prefer_files(self._sources.tiers[self._sources.tier[kept]])
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
         elif state is State.CLAIMED:
-            copied = self._copy[kept] and self.peers is not None and self._layout.holder[sample] >= 0
+            copied = self._sources.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
             (found.copies if copied else found.claimed)[row] = kept
-        elif self.peers is not None:  # its keeper is asked, and brings it if it has not begun
+        elif self._sources.peers is not None:  # its keeper is asked, and brings it if it has not begun
             found.ask[int(self._layout.keeper[sample])].append(row)
         else:
             found.files.append(row)
 
     def _may_ask(self, sample: int) -> bool:
         """Whether another node is to be asked for a sample that this one does not keep."""
-        if self.peers is None or self._layout.holder[sample] < 0:
+        if self._sources.peers is None or self._layout.holder[sample] < 0:
             return False
-        if self._behaviour.waits or not self._behaviour.ahead_pfs:
-            return True
-        if self._speeds.file_system_beats(REMOTE):
+        if self._prefer_files(REMOTE):
             return False
         if not self._behaviour.guesses:
             return True
@@ -171,11 +124,17 @@ class Supply:
         filled = self.progress[tier]
         return filled >= last - first or filled > int(self._layout.holder_place[sample]) + AHEAD_OF_HOLDER
 
+    def _prefer_files(self, source: str) -> bool:
+        """Whether the file system is read although `source` has a sample; some policies never do."""
+        if self._behaviour.waits or not self._behaviour.ahead_pfs:
+            return False
+        return self._speeds.file_system_beats(source)
+
     def _keep(self, claimed: dict[int, int], starts: Sequence[int], out: memoryview) -> None:
         """Put claimed samples, which are in `out`, into their tiers; those are claims no more."""
         for row in list(claimed):
             kept = claimed[row]
-            self._store(kept, out[starts[row] : starts[row + 1]])
+            self._sources.store(kept, out[starts[row] : starts[row + 1]])
             del claimed[row]
             self._claims.settle(kept, present=True)
 
@@ -183,179 +142,6 @@ class Supply:
         self, ids: Sequence[int], starts: Sequence[int], out: memoryview, copies: dict[int, int], cost: Cost
     ) -> None:
         """Get samples that this node keeps as copies from their holders, and keep them."""
-        ranks: dict[int, list[int]] = defaultdict(list)
-        for row in copies:
-            ranks[int(self._layout.holder[ids[row]])].append(row)
-        for rank, rows in ranks.items():
-            self._from_files(ids, starts, out, self._ask(rank, ids, starts, out, rows, cost), cost)
+        for rank, rows in self._sources.holders(ids, list(copies)).items():
+            self._sources.from_files(ids, starts, out, self._sources.ask(rank, ids, starts, out, rows, cost), cost)
         self._keep(copies, starts, out)
-
-    def _ask(
-        self, rank: int, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
-    ) -> list[int]:
-        """Get rows from another rank; those that it did not have."""
-        assert self.peers is not None
-        outs = [out[starts[row] : starts[row + 1]] for row in rows]
-        started = time.perf_counter()
-        found = self.peers.fetch(rank, [ids[row] for row in rows], outs)
-        seconds = time.perf_counter() - started
-        cost.read_seconds += seconds
-        got = 0
-        missed = []
-        for row, there, content in zip(rows, found, outs, strict=True):
-            if there:
-                got += len(content)
-                self._raw.verify(ids[row], content)
-                cost.spared += int(self._stored[ids[row]])
-            else:
-                missed.append(row)
-        cost.remote += got
-        cost.remote_misses += len(missed)
-        if not missed:
-            self._speeds.saw(REMOTE, got, seconds)
-        return missed
-
-    def _from_files(
-        self, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
-    ) -> None:
-        """Read rows, ascending, from the file system: neighbours in `out` together."""
-        first = 0
-        while first < len(rows):
-            last = first + 1
-            while last < len(rows) and rows[last] == rows[last - 1] + 1:
-                last += 1
-            run = rows[first:last]
-            self._read(np.array([ids[row] for row in run]), out[starts[run[0]] : starts[run[-1] + 1]], cost)
-            first = last
-
-    def _read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
-        before = cost.read_seconds
-        self._raw.read(ids, out, cost)
-        self._speeds.saw(PFS, len(out), cost.read_seconds - before)
-
-    def _from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
-        tier = self._tier[kept]
-        started = time.perf_counter()
-        try:
-            self._shelf.read(tier, self._offset[kept], out)
-        except OSError as error:
-            raise _broken(self._tiers[tier], error) from error
-        seconds = time.perf_counter() - started
-        self._speeds.saw(self._tiers[tier], len(out), seconds)
-        cost.read_seconds += seconds
-        if self._tiers[tier] == RAM:
-            cost.ram += len(out)
-        else:
-            cost.local += len(out)
-        cost.spared += int(self._stored[sample])
-        self._raw.verify(sample, out)
-
-    def _store(self, kept: int, content: memoryview) -> None:
-        tier = self._tier[kept]
-        try:
-            self._shelf.write(tier, self._offset[kept], content)
-        except OSError as error:
-            raise _broken(self._tiers[tier], error) from error
-
-    # ---- for those who fill tiers, and for other ranks
-
-    def fill(self, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
-        """Bring kept samples into their tier: those of `numbers`, neighbours in it, that nobody has brought yet.
-
-        `copies`: they are taken from other nodes. What cannot be read stays absent: whoever needs it will say why.
-        """
-        mine = [number for number in numbers if self._claims.take(number) is State.CLAIMED]
-        try:
-            while mine:
-                run = [mine[0]]
-                while len(run) < len(mine) and mine[len(run)] == run[-1] + 1:
-                    run.append(mine[len(run)])
-                self._bring(run, tally, copies=copies)
-                for number in run:
-                    self._claims.settle(number, present=True)
-                del mine[: len(run)]
-        except BenchError:
-            pass
-        finally:
-            for number in mine:
-                self._claims.settle(number, present=False)
-
-    def _bring(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
-        """Fetch neighbours in a tier, and put them there."""
-        ids = self._layout.ids[run[0] : run[-1] + 1]
-        starts = [0, *np.cumsum(self._layout.size[run[0] : run[-1] + 1]).tolist()]
-        memory = self._memory(starts[-1])
-        cost = tally.of(self._epoch[run[0]])
-        samples, rows = ids.tolist(), list(range(len(run)))
-        if copies and self.peers is not None:
-            ranks: dict[int, list[int]] = defaultdict(list)
-            for row in rows:
-                ranks[int(self._layout.holder[samples[row]])].append(row)
-            rows = list(ranks.pop(NOWHERE, []))
-            own = Cost()
-            for rank, asked in ranks.items():
-                rows += self._ask(rank, samples, starts, memory, asked, own)
-            own.spared = 0  # nobody has got them yet
-            cost.add(own)
-        before = cost.requested
-        self._from_files(samples, starts, memory, sorted(rows), cost)
-        cost.kept += cost.requested - before
-        self._store(run[0], memory)
-
-    def answer(self, sample: int) -> Piece | None:
-        """For another rank: where a sample lies. One that this rank is to bring and nobody has yet is brought now.
-
-        So a look-ahead that is faster than this rank's own costs the file system nothing. (Where the policy leaves it
-        to guesses whether it is there, as published, it is not brought, and the other goes to the file system.)
-        """
-        if sample == PROBE:
-            return (self._shelf.handles[self._probed[0]], 0, self._probe) if self._probed else None
-        number = int(self._layout.number[sample])
-        if number < 0:
-            return None
-        if self._claims.look(number) is not State.PRESENT:
-            if self._layout.keeper[sample] != self._rank:
-                return None
-            if self._claims.look(number) is State.ABSENT and not self._behaviour.guesses:
-                tally = Tally()
-                self.fill([number], tally, copies=self._copy[number])
-                with self._lock:
-                    self._served.add(tally)
-            if not self._claims.wait(number, WAIT_SECONDS):
-                return None
-        return self._shelf.handles[self._tier[number]], self._offset[number], self._size[number]
-
-    def probe(self) -> None:
-        """See how fast other ranks and the first tier are, with bytes that are nobody's, before the clock runs."""
-        memory = memoryview(bytearray(PROBES * self._probe))
-        outs = [memory[at : at + self._probe] for at in range(0, len(memory), self._probe)]
-        if self.peers is not None:
-            for rank in sorted({int(rank) for rank in np.unique(self._layout.holder) if rank >= 0})[:PROBES]:
-                for _ in range(2):  # the first one makes the connection
-                    started = time.perf_counter()
-                    there = self.peers.fetch(rank, [PROBE] * PROBES, outs)
-                    seconds = time.perf_counter() - started
-                if all(there):
-                    self._speeds.saw(REMOTE, len(memory), seconds)
-        for tier in self._probed:
-            for out in outs:
-                started = time.perf_counter()
-                self._shelf.read(tier, 0, out)
-                self._speeds.saw(self._tiers[tier], len(out), time.perf_counter() - started)
-
-    def served(self) -> Tally:
-        """What answering others has cost, when nobody asks any more."""
-        return self._served
-
-    def _memory(self, length: int) -> memoryview:
-        memory: bytearray = getattr(self._scratch, "memory", bytearray())
-        if len(memory) < length:
-            memory = self._scratch.memory = bytearray(length)
-        return memoryview(memory)[:length]
-
-
-def _broken(tier: str, error: OSError) -> EnvironmentFailure:
-    return EnvironmentFailure(
-        f"A node's {tier} tier failed: {error.strerror}. Look at the file system that holds it and its logs, or leave "
-        "the tier out with --tiers; then run again."
-    )

@@ -1,0 +1,138 @@
+"""Where raw samples come from: this node's tiers, other ranks, the parallel file system; each with what it costs."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.batches import Cost, Ids
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.peers import Peers
+from dlio_bench.harness.readers.placed.claims import Claims
+from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.tiers import RAM
+from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.storage.shelf import Shelf
+
+PROBES = 8  # reads of a tier, to see how fast memory is
+
+
+@dataclass(frozen=True)
+class Places:
+    """A node's tiers as one of its ranks has them: where samples lie, their bytes, their states, the tiers' names."""
+
+    layout: Layout
+    shelf: Shelf
+    claims: Claims
+    tiers: Sequence[str]
+    rank: int
+
+
+class Sources:
+    """Gets samples as they are kept into parts of a buffer: row i of a request, sample ids[i], into
+    out[starts[i]:starts[i + 1]]. May be used by several threads.
+    """
+
+    def __init__(self, places: Places, raw: ExtentReader, speeds: Speeds, stored: Ids) -> None:
+        """`raw` reads samples as they are kept, undecoded. `stored` [samples]: bytes of a sample in its file."""
+        self.layout, self.shelf, self.claims, self.rank = places.layout, places.shelf, places.claims, places.rank
+        self.tiers = places.tiers
+        self.peers: Peers | None = None
+        self._raw, self._speeds, self._stored = raw, speeds, stored
+        # plain lists: single numbers are taken out of them much faster than out of arrays
+        self.tier: list[int] = self.layout.tier.tolist()
+        self.offset: list[int] = self.layout.offset.tolist()
+        self.size: list[int] = self.layout.size.tolist()
+        self.copy: list[bool] = self.layout.copy.tolist()
+
+    def from_files(
+        self, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
+    ) -> None:
+        """Read rows, ascending, from the file system: neighbours in `out` together."""
+        first = 0
+        while first < len(rows):
+            last = first + 1
+            while last < len(rows) and rows[last] == rows[last - 1] + 1:
+                last += 1
+            run = rows[first:last]
+            self._read(np.array([ids[row] for row in run]), out[starts[run[0]] : starts[run[-1] + 1]], cost)
+            first = last
+
+    def _read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
+        before = cost.read_seconds
+        self._raw.read(ids, out, cost)
+        self._speeds.saw_file_system(len(out), cost.read_seconds - before)
+
+    def from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
+        """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
+        tier = self.tier[kept]
+        started = time.perf_counter()
+        try:
+            self.shelf.read(tier, self.offset[kept], out)
+        except OSError as error:
+            raise _broken(self.tiers[tier], error) from error
+        cost.read_seconds += time.perf_counter() - started
+        if self.tiers[tier] == RAM:
+            cost.ram += len(out)
+        else:
+            cost.local += len(out)
+        cost.spared += int(self._stored[sample])
+        self._raw.verify(sample, out)
+
+    def ask(
+        self, rank: int, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
+    ) -> list[int]:
+        """Get rows from another rank; those that it did not have."""
+        assert self.peers is not None
+        outs = [out[starts[row] : starts[row + 1]] for row in rows]
+        started = time.perf_counter()
+        found = self.peers.fetch(rank, [ids[row] for row in rows], outs)
+        cost.read_seconds += time.perf_counter() - started
+        got = 0
+        missed = []
+        for row, there, content in zip(rows, found, outs, strict=True):
+            if there:
+                got += len(content)
+                self._raw.verify(ids[row], content)
+                cost.spared += int(self._stored[ids[row]])
+            else:
+                missed.append(row)
+        cost.remote += got
+        cost.remote_misses += len(missed)
+        return missed
+
+    def store(self, kept: int, content: memoryview) -> None:
+        """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
+        tier = self.tier[kept]
+        try:
+            self.shelf.write(tier, self.offset[kept], content)
+        except OSError as error:
+            raise _broken(self.tiers[tier], error) from error
+
+    def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
+        """Rows by the rank of another node that holds their sample; NOWHERE for those that no other node does."""
+        ranks: dict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            ranks[int(self.layout.holder[ids[row]])].append(row)
+        return ranks
+
+    def probe(self, size: int) -> None:
+        """See how fast a tier in memory is, with `size` bytes that are nobody's, before the clock runs."""
+        memory = memoryview(bytearray(size))
+        for tier, kept in enumerate(self.layout.bytes):
+            if kept >= size:
+                for _ in range(PROBES):
+                    started = time.perf_counter()
+                    self.shelf.read(tier, 0, memory)
+                    self._speeds.saw_memory(size, time.perf_counter() - started)
+                return
+
+
+def _broken(tier: str, error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"A node's {tier} tier failed: {error.strerror}. Look at the file system that holds it and its logs, or leave "
+        "the tier out with --tiers; then run again."
+    )

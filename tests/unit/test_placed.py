@@ -1,0 +1,214 @@
+"""Several ranks in one process, a thread each: what they ask of the file system, and of each other."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.batches import Cost, Ids
+from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.peers import Serving
+from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
+from dlio_bench.harness.plan.policies import REDRAWN, find
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed import reader as placed
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
+from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.storage import shelf
+
+BATCH = 4
+IN_ORDER = [name for name in KEPT_ON_FILES if find(name).order != REDRAWN]
+
+
+class Threads(Solo):
+    """One of several ranks that are threads of this process."""
+
+    def __init__(self, rank: int, barrier: threading.Barrier, told: list[Any]) -> None:
+        self.rank, self.size, self.host_rank, self.host_size = rank, len(told), rank, len(told)
+        self._barrier, self._told = barrier, told
+
+    def barrier(self) -> None:
+        self._barrier.wait(30)
+
+    def allgather(self, value: Any) -> list[Any]:
+        self._told[self.rank] = value
+        self._barrier.wait(30)
+        found = list(self._told)
+        self._barrier.wait(30)
+        return found
+
+
+def on_all(ranks: int, work: Callable[[Comm], Any]) -> list[Any]:
+    """What each rank makes of `work`."""
+    barrier, told = threading.Barrier(ranks), [None] * ranks
+    found: list[Any] = [None] * ranks
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            found[rank] = work(Threads(rank, barrier, told))
+        except BaseException as failure:  # noqa: BLE001 - raised below
+            failures.append(failure)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank-{rank}") for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    workload = find_workload("cosmoflow")
+    layout = workload.variants[workload.default_variant](True, RANDOM)
+    return generate(layout, 96, tmp_path_factory.mktemp("data"), seed=3, workers=1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(shelf, "SHARED_MEMORY", memory)
+    threads, handles = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    yield
+    assert threading.active_count() == threads
+    assert len(list(Path("/proc/self/fd").iterdir())) == handles
+    assert list(memory.iterdir()) == []
+
+
+def form_of(dataset: Dataset) -> Form:
+    return Form(dataset, find_workload(dataset.manifest.workload).view)
+
+
+def size_of(dataset: Dataset) -> int:
+    return int(Tiers().sizes_of(form_of(dataset)).sum())
+
+
+def plan_of(dataset: Dataset, comm: Comm, epochs: int, *, known: bool = True) -> list[Planned]:
+    shape, order = Shape(dataset.samples, comm.size, BATCH), find_order("global-shuffle")
+
+    def of(rank: int, epoch: int) -> Ids:
+        return order(shape, rank, epoch, 7).ravel()
+
+    steps = [(epoch, list(order(shape, comm.rank, epoch, 7))) for epoch in range(epochs)]
+    return planned(form_of(dataset), steps, of if known else None)
+
+
+def deliver(
+    policy: str,
+    dataset: Dataset,
+    tiers: Tiers,
+    ranks: int = 4,
+    *,
+    ranks_per_node: int = 1,
+    epochs: int = 3,
+    known: bool = True,
+    place: Path | None = None,
+    at: Callable[[Comm, int], None] | None = None,
+) -> list[list[Cost]]:
+    """The costs of each rank's epochs, all content compared."""
+
+    def rank(comm: Comm) -> list[Cost]:
+        plan, tally = plan_of(dataset, comm, epochs, known=known), Tally()
+        resources = Resources(2, 4 * largest(plan), largest(plan), tiers=tiers)
+        reader = open_reader(find(policy), form_of(dataset), resources, Seat(comm, ranks_per_node, place))
+        with reader.session(plan, tally) as batches:
+            for step, (expected, batch) in enumerate(zip(plan, batches, strict=True)):
+                if at is not None:
+                    at(comm, step)
+                assert batch.ids.tolist() == expected.ids.tolist()
+                assert damaged(batch, reader.form) == []
+        return [tally.of(epoch) for epoch in range(epochs)]
+
+    return on_all(ranks, rank)
+
+
+def total(costs: Sequence[Sequence[Cost]], name: str) -> int:
+    return sum(getattr(cost, name) for own in costs for cost in own)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("ranks_per_node", [1, 2])
+def test_cooperative_asks_the_file_system_for_each_sample_once(
+    dataset: Dataset, ranks_per_node: int, known: bool
+) -> None:
+    tiers = Tiers(ram=size_of(dataset) // 2)  # of the aggregate, and of no node
+    costs = deliver("cooperative", dataset, tiers, ranks_per_node=ranks_per_node, known=known)
+    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert all(cost.requested == 0 for own in costs for cost in own[1:])
+    assert total(costs, "remote") > 0
+    assert total(costs, "ram") > 0
+    assert total(costs, "remote_misses") == 0
+
+
+@pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
+def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
+    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), disk=size_of(dataset)), place=tmp_path)
+    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert (total(costs, "local") > 0) == (policy == "locality-aware")
+
+
+@pytest.mark.parametrize("policy", ["cooperative", "clairvoyant", "deepio-ordered", "locality-aware"])
+@pytest.mark.parametrize("ranks_per_node", [1, 2])
+def test_tiers_that_are_too_small_save_what_they_hold(dataset: Dataset, policy: str, ranks_per_node: int) -> None:
+    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset) // 10), ranks_per_node=ranks_per_node)
+    stored = form_of(dataset).stored(np.arange(dataset.samples))
+    assert stored < total(costs, "requested") < 3 * stored
+    assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
+
+
+@pytest.mark.parametrize("policy", ["cooperative", "lbann-preload", "lbann-dynamic"])
+def test_a_dead_peer_is_done_without_and_counted(
+    dataset: Dataset, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: dict[str, Serving] = {}
+
+    class Mortal(Serving):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            served[threading.current_thread().name] = self
+
+    monkeypatch.setattr(placed, "Serving", Mortal)
+
+    def at(comm: Comm, step: int) -> None:
+        if comm.rank == 1 and step == dataset.samples // (4 * BATCH):  # the second epoch begins
+            served["rank-1"].close()
+
+    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset)), at=at)
+    assert total(costs, "remote_misses") > 0
+    stored = form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
+
+
+@pytest.mark.parametrize("policy", ["cooperative", "clairvoyant"])
+def test_a_file_system_that_is_the_fastest_source_is_read_straight(dataset: Dataset, policy: str) -> None:
+    rates = {"pfs": 9e9, "remote": 1e9, "ram": 5e9}
+    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
+    assert total(costs, "spared") == total(costs, "kept") == 0
+    assert total(costs, "requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+
+
+def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(dataset: Dataset) -> None:
+    resources = Resources(1, 1_000_000_000, 1, tiers=Tiers(ram=1000))
+    with pytest.raises(UsageError, match="Use more nodes or a larger RAM tier"):
+        open_reader(find("lbann-preload"), form_of(dataset), resources)
+    with pytest.raises(UsageError, match="--tiers ram=1GB"):
+        open_reader(find("cooperative"), form_of(dataset), replace(resources, tiers=Tiers()))
+    with pytest.raises(UsageError, match="--local-tier"):
+        open_reader(find("cooperative"), form_of(dataset), replace(resources, tiers=Tiers(disk=1000)))
