@@ -9,13 +9,14 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
 
 PUBLISHED, DERIVED, ESTIMATE = "published", "derived from published figures", "estimate"
+GIVEN = "given"  # by the user
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of compute in one training step of `batch` samples on one device.
+    """Seconds of compute in one training step of `batch` samples (0: whatever the batch is) on one device.
 
-    `kind` is PUBLISHED, DERIVED (a quotient of published figures) or ESTIMATE (ours, from operation counts;
+    `kind` is GIVEN, PUBLISHED, DERIVED (a quotient of published figures) or ESTIMATE (ours, from operation counts;
     every output that shows the number says so). `source` names document and reasoning.
     """
 

@@ -130,7 +130,10 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "epoch (default: published with --reader upstream, else none)",
     )
     how.add_argument(
-        "--compute", default="emulate", metavar="HOW", help="none, emulate or emulate:DEVICE (default emulate:v100)"
+        "--compute",
+        default="emulate",
+        metavar="HOW",
+        help="none, emulate:DEVICE (a published step time; default emulate:v100) or emulate:50ms (a time of your own)",
     )
     how.add_argument(
         "--sync", default="step", metavar="WHEN", help="ranks meet at every step, epoch or none (default step)"

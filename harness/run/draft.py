@@ -255,10 +255,10 @@ def _compute(job: Job, step_time: StepTime | None) -> dict[str, Any]:
         return {"mode": "none", "device": None, "asked_step_seconds": 0.0, "kind": None, "source": None}
     return {
         "mode": "emulate",
-        "device": step_time.device,
+        "device": step_time.device or None,
         "asked_step_seconds": job.step_seconds,
         "kind": step_time.kind,
-        "source": f"{step_time.seconds:g} s for a batch of {step_time.batch}: {step_time.source}",
+        "source": f"{step_time.seconds:g} s for a batch of {step_time.batch or job.batch}: {step_time.source}",
     }
 
 

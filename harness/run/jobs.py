@@ -65,7 +65,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             seed=seed,
             cache=options.cache,
             sync=options.sync,
-            step_seconds=request.sample_seconds * cut.batch,
+            step_seconds=request.step_seconds(cut.batch),
             threads=options.threads
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
             # samples of varying length make batches larger than the mean: room for half as much again
@@ -73,7 +73,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             verify=options.verify,
             tier_folders=(),
             validation=validation,
-            validation_sample_seconds=request.sample_seconds * validation_share(request.workload)
+            validation_sample_seconds=request.step_seconds(cut.batch) / cut.batch * validation_share(request.workload)
             if validation
             else 0.0,
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),

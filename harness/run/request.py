@@ -37,7 +37,7 @@ class Request:
     workload: Workload
     layout: Layout
     step_time: StepTime | None
-    sample_seconds: float  # of compute, scaled down where samples are tiny
+    scale: float  # of samples against the published ones: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
 
     @property
@@ -52,6 +52,13 @@ class Request:
         if any(-1 in field.shape for field in fields):
             return self.layout.sample_bytes
         return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
+
+    def step_seconds(self, batch: int) -> float:
+        """Seconds of emulated compute in a step of `batch` samples."""
+        step = self.step_time
+        if step is None:
+            return 0.0
+        return self.scale * step.seconds * batch / step.batch if step.batch else step.seconds
 
     def files(self) -> dict[str, int]:
         """Files of each split to be made for this run. UsageError when the ranks are too many for them."""
@@ -136,10 +143,10 @@ def look_up(options: Options) -> Request:
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     step = step_time(workload, options.compute)
-    seconds = 0.0 if step is None else step.seconds / step.batch
+    scale = 1.0
     if options.tiny:
-        seconds *= layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    return Request(options, readers, workload, layout, step, seconds, _validation(options, workload, layout, readers))
+        scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
+    return Request(options, readers, workload, layout, step, scale, _validation(options, workload, layout, readers))
 
 
 def _validation(options: Options, workload: Workload, layout: Layout, readers: Sequence[str]) -> int:

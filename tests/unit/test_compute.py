@@ -6,6 +6,8 @@ import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
 from dlio_bench.harness.training.compute import step_time, wait
 
 
@@ -19,11 +21,24 @@ def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"), [("emulate:v9", "Known: "), ("trian", "Use none, emulate"), ("none:v100", "not known")]
+    ("asked", "says"),
+    [
+        ("emulate:v9", "Known: "),
+        ("trian", "Use none, emulate"),
+        ("none:v100", "not known"),
+        ("emulate:5", "is not a time"),
+    ],
 )
 def test_unknown_compute_is_refused(asked: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         step_time(find("cdb"), asked)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("tiny", [False, True])
+def test_a_time_of_ones_own_is_that_of_a_step_whatever_is_in_it(batch: int, *, tiny: bool) -> None:
+    request = look_up(Options("cdb", compute="emulate:50ms", tiny=tiny))
+    assert request.step_seconds(batch) == pytest.approx(0.05)
 
 
 def test_waiting_takes_the_time_and_leaves_the_cpu_free() -> None:
