@@ -12,7 +12,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.speeds import Speeds, queued_seconds
 from dlio_bench.harness.readers.placed.tiers import RAM
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.shelf import Shelf
@@ -62,9 +62,9 @@ class Sources:
             first = last
 
     def _read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
-        before = cost.read_seconds
+        before, queued = cost.read_seconds, queued_seconds()
         self._raw.read(ids, out, cost)
-        self._speeds.saw_file_system(len(out), cost.read_seconds - before)
+        self._speeds.saw_file_system(len(out), cost.read_seconds - before, queued_seconds() - queued)
 
     def from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
         """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""

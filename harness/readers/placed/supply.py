@@ -50,9 +50,9 @@ class Supply:
         """Whether the file system is the fastest of all, so that keeping samples would be a waste."""
         return self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
 
-    def saw_file_system(self, size: int, seconds: float) -> None:
-        """Somebody has read `size` bytes past this supply."""
-        self._speeds.saw_file_system(size, seconds)
+    def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
+        """Somebody has read `size` bytes past this supply (see Speeds)."""
+        self._speeds.saw_file_system(size, seconds, queued)
 
     def get(self, ids: Sequence[int], starts: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool) -> list[int]:
         """Fill out[starts[i]:starts[i + 1]] with sample ids[i]. Returns the rows left out.
