@@ -255,6 +255,7 @@ def test_a_stopped_process_is_given_up(store: Store) -> None:
     with process(store) as (peer, address), asking(address, patience=2) as peers:
         assert peers.fetch(0, [0], buffers(5)) == [True]
         peer.send_signal(signal.SIGSTOP)
+        os.waitpid(peer.pid, os.WUNTRACED)  # it may run on for a moment
         assert peers.fetch(0, [0], buffers(5)) == [False]
         assert peers.dead == {0}
 
