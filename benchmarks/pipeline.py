@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from dlio_bench.batches import Batch, Cost, Ids
+import numpy as np
+
+from dlio_bench.batches import Batch, Bytes, Cost, Ids
 from dlio_bench.datagen.dataset import Dataset
 
 
@@ -15,13 +17,25 @@ class Decode:
 
     fields: of the dataset, in the order `apply` gets them. sample_bytes: what it delivers, alike for every sample.
     apply(id, fields, out): fills `out`, sample_bytes long, from the delivered bytes of each field; DataError when they
-    are damaged. what: one line for people, with the source.
+    are damaged. what: one line for people, with the source. many(ids, fields of each): the same of several samples, one
+    by one, for a library that takes long to begin; None: `apply` is called for each.
     """
 
     fields: tuple[str, ...]
     sample_bytes: int
     apply: Callable[[int, Sequence[memoryview], memoryview], None]
     what: str
+    many: Callable[[Sequence[int], Sequence[Sequence[memoryview]]], Iterator[bytes]] | None = None
+
+    def each(self, ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[Bytes]:
+        """What it makes of several samples, one by one, uint8 [sample_bytes]; valid until the next is asked for."""
+        if self.many is not None:
+            yield from (np.frombuffer(content, dtype=np.uint8) for content in self.many(ids, samples))
+            return
+        out = np.empty(self.sample_bytes, dtype=np.uint8)
+        for sample, parts in zip(ids, samples, strict=True):
+            self.apply(sample, parts, memoryview(out))
+            yield out
 
 
 # (epoch, ids) of each batch; a validation pass stands between epochs under the number of `batches.validation_after`
@@ -65,6 +79,7 @@ class Upstream:
 
     order: its own, by name; orders: all that fit it. exactly_once, order_known: as in the table of policies.
     with_one_file: the order that any other comes to where a rank has a single file; None: it makes no difference.
+    tensorflow: whether it is made with TensorFlow, which must be installed then.
     defects: what shapes its input and is reproduced here, one sentence each; every report tells them.
     """
 
@@ -75,4 +90,5 @@ class Upstream:
     source: str
     defects: tuple[str, ...]
     start: Callable[[], Pipeline]
+    tensorflow: bool = False
     with_one_file: str | None = None

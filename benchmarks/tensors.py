@@ -2,10 +2,12 @@
 
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,19 +17,27 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, EnvironmentFailure
 
+_FIX = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use another reader."
+
+
+def require_tensorflow(reader: str) -> None:
+    """EnvironmentFailure where TensorFlow is not installed, without loading it, which takes seconds."""
+    if find_spec("tensorflow") is None:
+        raise EnvironmentFailure(f"Reader '{reader}' needs TensorFlow, which is not installed. {_FIX}")
+
 
 def tensorflow() -> Any:
     """The module, silent. EnvironmentFailure where it is not installed."""
+    first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells of every library that it does not find
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
-        raise EnvironmentFailure(
-            f"This reader needs TensorFlow, which cannot be imported: {error}. Install it with "
-            "`pip install 'dlio-bench[tensorflow]'`, or use another reader."
-        ) from error
+        raise EnvironmentFailure(f"This reader needs TensorFlow, which cannot be imported: {error}. {_FIX}") from error
+    if first:
+        gc.freeze()  # the objects that its modules are made of are never garbage: to look through them all takes long
     return tensorflow
 
 
@@ -49,6 +59,12 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function for a dataset's map, traced as it is: AutoGraph would look for its source, and log that it failed."""
     wrapped: Callable[..., Any] = tensorflow().autograph.experimental.do_not_convert(function)
     return wrapped
+
+
+def traced(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a graph that is made once, for several maps."""
+    function: Callable[..., Any] = tensorflow().function(stage, autograph=False)
+    return function
 
 
 def array(tensor: Any) -> npt.NDArray[Any]:
@@ -147,6 +163,9 @@ def delivered(
         gc.collect()  # whatever still holds the iterator in a circle: its threads must end now
 
 
-def again(stage: Callable[..., Any], values: Sequence[Any], options: Any) -> Any:
-    """What a map of a dataset makes of one element: the same graph under the same options, so the same bits."""
-    return next(iter(tensorflow().data.Dataset.from_tensors(tuple(values)).map(plain(stage)).with_options(options)))
+def each(stage: Callable[..., Any], elements: Sequence[Sequence[Any]], options: Any) -> Iterator[Any]:
+    """What a map of a dataset makes of some elements, one by one: the same graph under the same options, so the same
+    bits. Setting up a dataset takes far longer than an element does: ask for many at once, of a stage that is `traced`.
+    """
+    columns = tuple(list(column) for column in zip(*elements, strict=True))
+    yield from tensorflow().data.Dataset.from_tensor_slices(columns).map(plain(stage)).with_options(options)

@@ -1,7 +1,7 @@
 """One application: its dataset layouts, the view its readers deliver, its batch and its published step times."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
 from dlio_bench.datagen.dataset import Dataset
@@ -48,8 +48,8 @@ the layer's input, each at the cost of the forward pass (operation counts, as in
 class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
-    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is
-    none.
+    `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.
+    `upstreams`: what was published for a variant, where that is not `upstream`.
     """
 
     name: str
@@ -62,7 +62,12 @@ class Workload:
     step_times: tuple[StepTime, ...]
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
+    upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     validation: Validation | None = None
+
+    def of(self, variant: str | None) -> "Workload":
+        """The workload with the published pipeline of this variant (None: of the default one)."""
+        return replace(self, upstream=self.upstreams.get(variant or self.default_variant, self.upstream))
 
 
 def validation_share(workload: Workload) -> float:

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
-    listing = commands.add_parser("list", help="workloads, their step times and sources; readers")
+    listing = commands.add_parser("list", help="workloads, their step times, pipelines and sources; readers and orders")
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
         "doctor", help="what is installed and what the machine can do; a fix for what is missing"

@@ -102,7 +102,9 @@ def _training() -> list[Finding]:
     name, version = next(((name, found) for name in names if (found := installed(name))), ("TensorFlow", None))
     ask = "pip install 'dlio-bench[tensorflow]'"
     if version is None:
-        tensorflow = Finding("TensorFlow", None, "not installed (only needed for real training and tf.data)", ask)
+        tensorflow = Finding(
+            "TensorFlow", None, "not installed (needed for tfdata, most upstream readers, and real training)", ask
+        )
     elif least <= _release(version) < below:
         tensorflow = Finding("TensorFlow", True, f"{name} {version}")
     else:

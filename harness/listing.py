@@ -1,11 +1,13 @@
-"""`dlio-bench list`: the workloads with their data and step times, and the readers."""
+"""`dlio-bench list`: the workloads with their data and step times, the readers, and the axes they are made of."""
 
 import textwrap
 from typing import Any
 
+from dlio_bench.benchmarks.pipeline import Upstream
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.harness.plan.orders import ORDERS
+from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
 
 WIDTH = 80
@@ -48,9 +50,8 @@ def listing() -> dict[str, Any]:
                     {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
                     for t in workload.step_times
                 ],
-                "upstream": None
-                if (own := workload.upstream) is None
-                else {"order": own.order, "orders": own.orders, "source": own.source, "defects": own.defects},
+                "upstream": _upstream(workload.upstream),
+                "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
             }
         )
     readers = [
@@ -65,7 +66,20 @@ def listing() -> dict[str, Any]:
         }
         for policy in POLICIES.values()
     ]
-    return {"workloads": workloads, "readers": readers}
+    axes = {"order": list(ORDERS), "placement": list(PLACEMENTS), "delivery": [d for d in DELIVERIES if d != OWN]}
+    return {"workloads": workloads, "readers": readers, "axes": axes}
+
+
+def _upstream(own: Upstream | None) -> dict[str, Any] | None:
+    if own is None:
+        return None
+    return {
+        "order": own.order,
+        "orders": own.orders,
+        "tensorflow": own.tensorflow,
+        "source": own.source,
+        "defects": own.defects,
+    }
 
 
 def render(found: dict[str, Any]) -> str:
@@ -84,18 +98,23 @@ def render(found: dict[str, Any]) -> str:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
-        if own := workload["upstream"]:
-            others = [order for order in own["orders"] if order != own["order"]]
-            lines += _wrapped(4, f"upstream: {own['order']} (or {', '.join(others)}; {own['source']})")
-            for defect in own["defects"]:
-                lines += _wrapped(6, f"as published: {defect}")
+        for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
+            if own:
+                others = [order for order in own["orders"] if order != own["order"]]
+                head = f"upstream of {variant}" if variant else "upstream"
+                lines += _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
+                for defect in own["defects"]:
+                    lines += _wrapped(6, f"as published: {defect}")
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
-        later = "" if reader["runnable"] else "  [not in this version]"
+        later = "" if reader["runnable"] else "  [simulate only]"
         lines.append(f"  {names}{later}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _wrapped(4, reader["source"])
+    lines += ["", "Axes that can be set by hand"]
+    for axis, names in found["axes"].items():
+        lines += _wrapped(2, f"--{axis}  {', '.join(names)}")
     return "\n".join(lines)
 
 

@@ -61,6 +61,7 @@ class Facts:
     decode: float | None
     resident: float | None
     device_share: float | None  # bytes that came from the device over bytes requested
+    storage: str = "device"  # or what else delivered them
 
     @property
     def own(self) -> float | None:
@@ -111,6 +112,7 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         decode=_median(trials, "decode_seconds"),
         resident=_least_resident(trials),
         device_share=_ratio(metrics["pfs_bytes"]["value"], metrics["requested_bytes"]["value"]),
+        storage=words.storage([draft]),
     )
 
 
@@ -179,8 +181,8 @@ def _free_cores(facts: Facts) -> tuple[str, str]:
         )
     if facts.device_share is not None and facts.device_share < MOSTLY_CACHED:
         return UNKNOWN, (
-            f"only {format_share(facts.device_share)} of the bytes came from the device: caches served the rest, so "
-            "the storage was hardly asked, and the cores were not used up either"
+            f"only {format_share(facts.device_share)} of the bytes came from the {facts.storage}: caches served "
+            "the rest, so the storage was hardly asked, and the cores were not used up either"
         )
     if facts.read is not None and facts.read < READING_EXPLAINS * facts.stalled:
         return UNKNOWN, (

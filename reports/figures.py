@@ -11,20 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.reports import statistics, tables, words
+from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
+from dlio_bench.reports.drawing import axis as _axis
+from dlio_bench.reports.drawing import layout as _layout
+from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.statistics import SHARES, Steps
 
 Result = Mapping[str, Any]
-Figure = dict[str, Any]
 
 MAX_POINTS = 20_000
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
 COLOURS = ("#3f6c9b", "#d08a3c", "#5b9279", "#a65a7a", "#7a74a8", "#8a8f45", "#4fa3a5", "#9a6b4f")
 PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#7d9b76", "#d9d9d6"), strict=True))
 BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
-         "bytes_device": ("device", "#d08a3c")}  # fmt: skip
-STALL_SCALE = [[0, "#f7f5f0"], [0.35, "#f0cf9f"], [0.7, "#d9793f"], [1, "#7f2a1d"]]
-GAP = {"ticks": "outside", "ticklen": 8, "tickcolor": "rgba(0,0,0,0)"}  # between a name and its bar
-GRID, INK = "#e4e2dc", "#33373d"
+         "bytes_device": ("", "#d08a3c")}  # fmt: skip
 
 
 def times(results: Sequence[Result]) -> Figure:
@@ -175,13 +175,14 @@ def scaling(results: Sequence[Result]) -> Figure:
 
 
 def bytes_by_epoch(results: Sequence[Result]) -> Figure:
-    """Bytes of each epoch, median over the trials: useful (the view), requested (reads), and from the device."""
+    """Bytes of each epoch, median over the trials: useful (the view), requested (reads), and what the storage gave."""
     table = tables.epochs(results)
     data: list[Figure] = []
     for column, (name, colour) in BYTES.items():
         values = [None if math.isnan(value) else value / 1e9 for value in table[column]]
         places = [table["result"].tolist(), [f"epoch {epoch + 1}" for epoch in table["epoch"]]]
-        data.append({"type": "bar", "x": places, "y": values, "name": name, "marker": {"color": colour},
+        data.append({"type": "bar", "x": places, "y": values, "name": name or words.storage(results),
+                     "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
     layout = _layout(320) | {
         "barmode": "group",
@@ -190,15 +191,6 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
         "yaxis": _axis("GB (10⁹ bytes) in an epoch", rangemode="tozero"),
     }
     return _figure(data, layout, results)
-
-
-def compact(value: Any) -> Any:
-    """The same structure with floats cut to 6 significant digits."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: compact(entry) for key, entry in value.items()}
-    return [compact(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _shrink(grid: statistics.Floats) -> tuple[statistics.Floats, int, int]:
@@ -252,23 +244,6 @@ def _tint(colour: str) -> str:
     """The colour mixed with white, so that points of the full colour stand out on their bar."""
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(0.45 * part + 0.55 * 255):02x}" for part in parts)
-
-
-def _text(title: str) -> Figure:
-    return {"text": title, "font": {"size": 13}}
-
-
-def _axis(title: str, **options: Any) -> Figure:
-    plain = {"title": _text(title) | {"standoff": 8}, "gridcolor": GRID, "zerolinecolor": GRID, "automargin": True}
-    return plain | options
-
-
-def _layout(height: int) -> Figure:
-    return {
-        "height": height, "margin": {"l": 60, "r": 20, "t": 36, "b": 48}, "paper_bgcolor": "#ffffff",
-        "plot_bgcolor": "#ffffff", "font": {"family": "system-ui, 'DejaVu Sans', sans-serif", "size": 13, "color": INK},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, "hovermode": "closest",
-    }  # fmt: skip
 
 
 def _figure(data: list[Figure], layout: Figure, results: Sequence[Result]) -> Figure:

@@ -1,27 +1,24 @@
 """Results as one self-contained HTML page: nothing is fetched, plotly.js and the data are inside."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from plotly.offline import get_plotlyjs
 
 from dlio_bench.reports import facts, figures, judge, predictions, tables, transfers, words
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
-from dlio_bench.reports.figures import Figure
+from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.page import embedded, template
 from dlio_bench.reports.statistics import UNITS, Steps, median_trial
 
 Result = Mapping[str, Any]
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
-VALIDATION = ("validation_",)  # of metrics that only some runs have
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
 
 TITLES: dict[str, str] = {
@@ -43,7 +40,7 @@ TITLES: dict[str, str] = {
     "read_seconds": "reading, a rank, summed over its threads",
     "decode_seconds": "decoding, a rank, summed over its threads",
     "requested_bytes": "bytes requested of the file system in a trial",
-    "pfs_bytes": "bytes that came from the device, or the emulated PFS",
+    "pfs_bytes": "bytes that the device delivered in a trial",
     "compute_overrun": "compute beyond what was asked",
     "validation_seconds": "time of a validation pass",
     "validation_stall_share": "stall, share of the validation passes",
@@ -63,20 +60,20 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     pairs = sorted(pairs, key=lambda pair: int(pair[0]["plan"]["nodes"]))
     results = [result for result, _ in pairs]
     drawn = _figures(pairs)
-    return _template().render(
+    return template("report.html.j2").render(
         title=_title(results),
         subject=_subject(results, len(facts.environment(results).owners)),
         shared_evidence=_shared_evidence(results),
         failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),
         plotly=get_plotlyjs(),
-        drawn=_embedded(drawn),
+        drawn=embedded(drawn),
         heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
         marks=list(dict.fromkeys(mark for result in results for mark in result["marks"])),
         cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(tables.labels(results), pairs, strict=True)],
         metric_groups=_metric_groups(results),
-        metric_titles=TITLES,
+        metric_titles=TITLES | {"pfs_bytes": f"bytes that the {words.storage(results)} delivered in a trial"},
         comparisons=comparisons(results),
         refusals=refusals(results),
         maps=[name for name in drawn if name.startswith("map")],
@@ -90,7 +87,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         predictions=predictions.lines(results),
         prediction_notes=predictions.notes(results),
         transfers=transfers.rows(results),
-        storage=transfers.storage_name(results),
+        storage=words.storage(results),
         pfs=next((pfs["says"] for result in results if (pfs := result["environment"].get("emulated_pfs"))), None),
         environment=facts.environment(results),
         plans=facts.plans(results),
@@ -117,14 +114,6 @@ def _figures(pairs: Sequence[tuple[Result, Steps]]) -> dict[str, Figure]:
         drawn["scaling"] = figures.scaling(results)
     drawn["bytes"] = figures.bytes_by_epoch(results)
     return drawn
-
-
-def _embedded(drawn: Mapping[str, Figure]) -> str:
-    """JSON that cannot end its script element: <, > and & only occur inside strings, where \\u003c means the same."""
-    text = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _title(results: Sequence[Result]) -> str:
@@ -195,8 +184,7 @@ def _shared_evidence(results: Sequence[Result]) -> list[str]:
 
 def _metric_groups(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Every metric but the shares (they are a figure), a row each, in tables of one node count and a few results."""
-    labels, hidden = tables.labels(results), () if any(map(words.validation, results)) else VALIDATION
-    names = [name for name in UNITS if not name.startswith(("share_", *hidden))]
+    labels, names = tables.labels(results), [name for name in UNITS if not name.startswith("share_")]
     groups = []
     for _, same in groupby(range(len(results)), key=lambda position: results[position]["plan"]["nodes"]):
         positions = list(same)
@@ -225,22 +213,3 @@ def _advice(pairs: Sequence[tuple[Result, Steps]]) -> list[str]:
     results = [result for result, _ in pairs]
     said = [advice(result, steps) for result, steps in pairs]
     return words.shared(tables.labels(results), said)
-
-
-def _capitalize_first(sentence: str) -> str:
-    """'the first letter alone' -> 'The first letter alone'; str.capitalize would lower the rest."""
-    return sentence[:1].upper() + sentence[1:]
-
-
-@cache
-def _template() -> jinja2.Template:
-    folder = Path(__file__).with_name("templates")
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["capitalize_first"] = _capitalize_first
-    return templates.get_template("report.html.j2")

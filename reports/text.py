@@ -133,7 +133,7 @@ def _numbers(result: Result) -> Iterator[str]:
     )
     if ceiling := words.ceiling(result):
         yield from _entry("of the ceiling", ceiling)
-    storage = transfers.storage_name([result])
+    storage = words.storage([result])
     device = f"what the {storage} delivered is not known"
     if metrics["pfs_bytes"]["value"] is not None:
         device = f"the {storage} delivered {number(metrics['pfs_bytes'])}"
@@ -167,11 +167,11 @@ def _held(result: Result) -> str:
 
 def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
-    emulated = _marked(results, transfers.EMULATED)
+    emulated = _marked(results, words.EMULATED_PFS)
     found = transfers.rows(results)
     if len(found) == len(results) and not emulated and not any(row.ram + row.local + row.remote for _, _, row in found):
         return
-    storage, spoken = transfers.storage_name(results).split()[-1], None
+    storage, spoken = words.storage(results).split()[-1], None
     yield ""
     heads = f"{'requested':>10}{storage:>8}{'caches':>8}{'RAM tier':>9}{'local tier':>11}{'remote':>8}"
     yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{heads}"

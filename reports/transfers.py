@@ -9,8 +9,6 @@ from dlio_bench.reports import tables, words
 
 Result = Mapping[str, Any]
 
-EMULATED = "EMULATED PFS"
-
 
 @dataclass(frozen=True)
 class Transfer:
@@ -59,11 +57,6 @@ def _median(epochs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [epoch.get(name) for epoch in epochs]
     known = [float(value) for value in values if value is not None]
     return median(known) if len(known) == len(values) else None
-
-
-def storage_name(results: Sequence[Result]) -> str:
-    """What delivered the bytes that no cache did."""
-    return "emulated PFS" if any(EMULATED in result["marks"] for result in results) else "device"
 
 
 def rows(results: Sequence[Result]) -> list[tuple[str, str, Transfer]]:

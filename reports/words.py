@@ -7,6 +7,7 @@ from dlio_bench.reports.statistics import SHARES
 from dlio_bench.units import format_bytes, format_seconds
 
 NOTHING = "-"
+EMULATED_PFS = "EMULATED PFS"  # the mark
 
 
 def format_share(value: float) -> str:
@@ -147,6 +148,11 @@ def delivers(result: Mapping[str, Any]) -> str | None:
     if policy.get("check_crc"):
         said.append("CRC32C of every field compared inside the loop")
     return "; ".join(said) or None
+
+
+def storage(results: Sequence[Mapping[str, Any]]) -> str:
+    """What delivered the bytes that no cache did."""
+    return "emulated PFS" if any(EMULATED_PFS in result["marks"] for result in results) else "device"
 
 
 def step_time(result: Mapping[str, Any]) -> str:

@@ -1,10 +1,25 @@
-"""Where tests keep their files: on a disk. Data in memory can never be cold, and many tests ask for cold data."""
+"""What holds for all tests: their files are on a disk, as data in memory can never be cold and many tests ask for cold
+data; and no example fails because the machine is busy.
+"""
 
 import os
 import tempfile
 from pathlib import Path
 
+import pytest
+from hypothesis import HealthCheck, settings
+
 from dlio_bench.harness.storage.mounts import memory_backed
 
 if memory_backed(Path(tempfile.gettempdir())):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # pytest's own variable for the root of tmp_path
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ranks that run one suite together must not tidy up each other's folders: each has one of its own."""
+    shared = os.environ.get("DLIO_TEST_TEMP")
+    if shared and config.option.basetemp is None:
+        config.option.basetemp = Path(shared) / str(os.getpid())

@@ -172,4 +172,5 @@ UPSTREAM = Upstream(
         DEFECT,
     ),
     start=Processes,
+    tensorflow=True,
 )

@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cosmoflow import decode as ours
@@ -45,19 +43,21 @@ class Records:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = self._stage(dataset)
+        stage = tensors.traced(self._stage(dataset))
         whole = ours.decode(dataset)
 
-        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
-            del sample
+        def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
+            del ids
             try:
-                voxels, targets, _ = tensors.again(stage, [bytes(parts[0])], self._limits())
+                for voxels, targets, _ in tensors.each(stage, [[bytes(parts[0])] for parts in samples], self._limits()):
+                    yield tensors.array(voxels).tobytes() + tensors.array(targets).tobytes()
             except self._tf.errors.OpError as error:
                 raise DataError(f"TensorFlow cannot parse the record: {error.message} {ANEW}") from error
-            values = np.concatenate([tensors.array(voxels).reshape(-1), tensors.array(targets)])
-            out[:] = memoryview(values).cast("B")
 
-        return Decode(ours.FIELDS, whole.sample_bytes, apply, f"{whole.what}, by TensorFlow")
+        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+            out[:] = b"".join(many([sample], [parts]))
+
+        return Decode(ours.FIELDS, whole.sample_bytes, apply, f"{whole.what}, by TensorFlow", many)
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks."""
@@ -125,4 +125,5 @@ UPSTREAM = Upstream(
         "in an epoch some files are read several times and others never.",
     ),
     start=Records,
+    tensorflow=True,
 )

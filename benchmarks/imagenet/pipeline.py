@@ -17,6 +17,7 @@ batch is delivered; what TensorFlow reads ahead is not known to the program, and
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,17 +51,20 @@ class Images:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = self._stage(dataset)
+        stage = tensors.traced(self._stage(dataset))
 
-        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+        def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
+            elements = [(np.int64(sample), bytes(parts[0])) for sample, parts in zip(ids, samples, strict=True)]
             try:
-                image, label, _, _ = tensors.again(stage, [np.int64(sample), bytes(parts[0])], self._limits(dataset))
+                for image, label, _, _ in tensors.each(stage, elements, self._limits(dataset)):
+                    yield tensors.array(image).tobytes() + tensors.array(label).tobytes()
             except self._tf.errors.OpError as error:
                 raise DataError(f"TensorFlow cannot decode the image: {error.message} {ANEW}") from error
-            content = tensors.array(image).tobytes() + tensors.array(label).tobytes()
-            out[:] = content
 
-        return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT)
+        def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+            out[:] = b"".join(many([sample], [parts]))
+
+        return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT, many)
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks."""
@@ -147,10 +151,19 @@ def _is_bare(dataset: Dataset) -> bool:
 
 UPSTREAM = Upstream(
     order="buffered-shuffle(10000)",
-    orders=("buffered-shuffle(10000)", "buffered-shuffle(10)", "buffered-shuffle", "sequential"),
+    orders=("buffered-shuffle(10000)", "buffered-shuffle", "sequential"),
     exactly_once=True,
     order_known=False,
-    source="tensorflow/models, official ResNet imagenet_preprocessing.py; raw files: Chowdhury et al., ICPP'19",
+    source="tensorflow/models, official ResNet imagenet_preprocessing.py",
     defects=("A record can only leave the buffer that its shard is in: samples are shuffled near their place alone.",),
     start=Images,
+    tensorflow=True,
+)
+UPSTREAM_RAW = replace(
+    UPSTREAM,
+    order="buffered-shuffle(10)",
+    orders=("buffered-shuffle(10)", "buffered-shuffle", "sequential"),
+    order_known=True,
+    source="Chowdhury et al., I/O Characterization and Performance Evaluation of BeeGFS for Deep Learning, ICPP'19",
+    defects=("The list of images goes through a buffer of 10 names: an image stays near its place in the list.",),
 )

@@ -2,7 +2,7 @@
 
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
-from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM
+from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM, UPSTREAM_RAW
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
 
 _SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
@@ -22,6 +22,7 @@ IMAGENET = Workload(
     ),
     decode=decode,
     upstream=UPSTREAM,
+    upstreams={"raw": UPSTREAM_RAW},
     validation=Validation(
         every=1,
         forwards=1,

@@ -1,11 +1,10 @@
-"""What every rank of a comparison is told: one JSON file in its work folder."""
+"""What every rank of a comparison is told."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-JOB_FILE, MEASURED = "job.json", "measured.json"
+from dlio_bench.harness.cluster.job import SavedJob
+
+MEASURED = "measured.json"
 
 # The contenders, by the names that results carry.
 PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffled", "naive"
@@ -14,7 +13,7 @@ TFDATA, TFDATA_INTERLEAVED = "tf.data", "tf.data interleave"
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(SavedJob):
     """One dataset, and who reads it: every contender once a trial, one after the other, by `ranks` ranks."""
 
     workload: str
@@ -27,13 +26,3 @@ class Job:
     batch: int
     trials: int
     seed: int
-
-    def save(self, folder: Path) -> None:
-        """Write the job where its ranks look for it."""
-        (folder / JOB_FILE).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def load(cls, folder: Path) -> "Job":
-        """Read the job of a work folder."""
-        values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
-        return cls(**(values | {"contenders": tuple(values["contenders"])}))

@@ -34,7 +34,7 @@ from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.rank import SWITCH_SECONDS
@@ -120,7 +120,7 @@ def _prepare(
     resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC)
     if name in OURS:
         policy = find(OURS[name])
-        reader = open_reader(policy, form, resources)
+        reader = open_reader(policy, form, resources, Seat(comm))
         plan = plans[policy.order]
         return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context

@@ -97,7 +97,7 @@ def _is_flat(key: str, table: Mapping[str, Any]) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key) else _value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
 
 
 def _value(value: Any) -> str:

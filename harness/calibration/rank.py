@@ -1,10 +1,12 @@
 """What one rank of a calibration does: rank 0 measures its node's own tiers, then all nodes read together."""
 
 import json
+import os
+import secrets
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,17 @@ from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.ceiling import metadata
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Comm, Outgoing, Solo, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.links import Address
+from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.training.compute import fine_timers
 
 Tell = Callable[[dict[str, Any]], None]
 
 BARRIERS = 50
-MESSAGE_BYTES, MESSAGES = 4 << 20, 32  # what a rank sends another to measure the network
+MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
@@ -99,24 +103,44 @@ def _barrier(comm: Comm) -> float:
 
 
 def _network(comm: Comm) -> float | None:
-    """Bytes a second from the first node to the second; None where there is one."""
+    """Bytes a second that one thread of the first node gets from the second, as samples are served; None alone."""
     if comm.size == 1:
         return None
-    message = memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))
-    inbox = memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))
+    memory = os.memfd_create("dlio-bench-calibrate")
+    token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
+    serving: Serving | None = None
+    seconds = 0.0
+    try:
+        if comm.rank == 1:
+            os.pwrite(memory, bytes(MESSAGE_BYTES), 0)
+            serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token)
+        addresses = comm.allgather(None if serving is None else serving.address)
+        if comm.rank == 0:
+            seconds = _fetched(addresses, token)
+        comm.barrier()  # the one that serves stays until all is fetched
+    finally:
+        if serving is not None:
+            serving.close()
+        os.close(memory)
+    seconds = comm.allgather(seconds)[0]
+    return MESSAGES * MESSAGE_BYTES / seconds if seconds else None
 
-    def outgoing() -> Iterator[Outgoing]:
-        for _ in range(MESSAGES if comm.rank == 0 else 0):
-            yield message, [1]
 
+def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
+    """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
+    nowhere = Address((), 0, "", b"")  # of ranks that do not serve
+    peers = Peers([address or nowhere for address in addresses], token)
+    outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
     found = []
-    for _ in range(3):
-        comm.barrier()
-        started = time.perf_counter()
-        comm.exchange(outgoing(), inbox, MESSAGES if comm.rank == 1 else 0, lambda source, content: None)  # noqa: ARG005
-        found.append(time.perf_counter() - started)
-    seconds: float = comm.allgather(statistics.median(found))[0]
-    return MESSAGES * MESSAGE_BYTES / seconds
+    try:
+        for _ in range(4):
+            started = time.perf_counter()
+            if not all(peers.fetch(1, range(MESSAGES), outs)):
+                return 0.0
+            found.append(time.perf_counter() - started)
+    finally:
+        peers.close()
+    return statistics.median(found[1:])  # the first one makes the connection
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.ceiling import sizing
 from dlio_bench.harness.ceiling.attestation import attestation
 from dlio_bench.harness.ceiling.folder import EMPTY, WORK, claimed, free_bytes, write_files
-from dlio_bench.harness.ceiling.job import CACHE_MODES, MEASURED_FILE, Job
+from dlio_bench.harness.ceiling.job import CACHE_MODES, MEASURED_FILE, Job, save
 from dlio_bench.harness.ceiling.plan import Files, samples_in
 from dlio_bench.harness.ceiling.rank import measure
 from dlio_bench.harness.ceiling.reading import REQUEST
@@ -177,7 +177,7 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
     if not start.argv:
         return measure(job, files, Solo(), heard)
     work.mkdir(exist_ok=True)
-    job.save(files, work)
+    save(job, files, work)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # of another number of ranks
     launch(start.argv, {**os.environ, **start.env}, work, heard)
     try:

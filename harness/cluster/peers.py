@@ -3,10 +3,11 @@
 A rank serves with threads that sleep in the kernel until somebody asks; bytes go from the file to the network by
 sendfile(2) and from the network into the asker's buffer, without the interpreter's lock and without a copy in Python.
 
-One-sided MPI was measured against it (`tests/perf/two-hosts 1gbit python tests/perf/serve_samples.py`, Open MPI
-5.0.11): an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, seconds later, and the
-asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) 6 MB samples came with 54 MB/s and those of 115
-KB, 16 at once, with 51, at 4 CPU seconds a GB for the asker; from here with 115 and 111 MB/s, at 0.4 to 0.6.
+One-sided MPI was measured against it (tests/perf/two-hosts 1gbit python tests/perf/serve_samples.py, Open MPI 5.0.11):
+over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the 2 s of
+the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB came with
+54 MB/s and those of 115 KB, 16 at once, with 51, at 4 CPU seconds a GB; from here with 115 and 111 MB/s, at half a
+second.
 
 What goes over a connection, integers little-endian. Asked: the number of samples (uint32), their ids (int64 each).
 Answered, in the order asked: the length of each (int64), -1 where the sample is not there, followed by its bytes.

@@ -1,21 +1,19 @@
-"""What every rank of a generation is told: one JSON file in its work folder."""
+"""What every rank of a generation is told."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.layout import FILLS, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.job import SavedJob
 
-JOB_FILE, TIMING_FILE = "job.json", "timing.json"
+TIMING_FILE = "timing.json"
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(SavedJob):
     """The dataset to be made and the files of it, by number, that are not there yet."""
 
     workload: str
@@ -40,16 +38,6 @@ class Job:
     def spec_here(self) -> str:
         """The dataset's digest as this rank's code would make it."""
         return spec_digest(self.layout(), self.counts, self.seed)
-
-    def save(self, folder: Path) -> None:
-        """Write the job where its ranks look for it."""
-        (folder / JOB_FILE).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def load(cls, folder: Path) -> "Job":
-        """Read the job of a work folder."""
-        values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
-        return cls(**(values | {"todo": tuple(values["todo"])}))
 
 
 def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str) -> Layout:

@@ -22,19 +22,37 @@ WAKE_AT = 1 / 4
 # While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
 # threads sleep: handing so little from thread to thread costs more than reading it.
 QUICK_SECONDS = 200e-6
+# The same where nothing can be gained: the processor is busy all the while that is read, so that the bytes come from
+# memory; there is no core for threads beside the trainer's; and the trainer computes for less than this part of the
+# time that reading takes, so that there is nothing to read behind. (It may wait for other ranks, but these read, too.)
+HIDDEN = 0.25
+# Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
+# processor and the interpreter; from a disk or a file system below a tenth.
+FROM_MEMORY = 0.25
 
 
 class Ahead:
     """A staging buffer of slots, one batch each. Threads fill them in plan order; the trainer empties them so."""
 
     def __init__(
-        self, form: Form, open_extents: OpenSource, *, threads: int, staging_bytes: int, batch_bytes: int
+        self,
+        form: Form,
+        open_extents: OpenSource,
+        *,
+        threads: int,
+        staging_bytes: int,
+        batch_bytes: int,
+        step_seconds: float = 0.0,
+        spare_cores: bool = True,
     ) -> None:
-        """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two."""
+        """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two.
+
+        step_seconds: how long the trainer computes in a step. spare_cores: whether threads can compute beside trainers.
+        """
         self.form = form
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
-        self._threads = threads
+        self._threads, self._step_seconds, self._spare_cores = threads, step_seconds, spare_cores
         slots = min(MOST_SLOTS, staging_bytes // max(batch_bytes, 1))
         if slots < FEWEST_SLOTS:
             raise UsageError(
@@ -57,7 +75,7 @@ class Ahead:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         extents = self._open_extents()
-        work = _Work(plan, self._slots, extents)
+        work = _Work(plan, self._slots, extents, self._step_seconds, spare_cores=self._spare_cores)
         tallies = [Tally() for _ in range(self._threads)]
         workers = [
             threading.Thread(target=work.run, args=(own,), name=f"reader-{i}", daemon=True)
@@ -82,8 +100,17 @@ class _Work:
     storage is the slower side, the same few slots go round, and they stay in the processor's cache.
     """
 
-    def __init__(self, plan: Sequence[Planned], slots: Sequence[npt.NDArray[np.uint8]], extents: Source) -> None:
+    def __init__(
+        self,
+        plan: Sequence[Planned],
+        slots: Sequence[npt.NDArray[np.uint8]],
+        extents: Source,
+        step_seconds: float,
+        *,
+        spare_cores: bool,
+    ) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
+        self._step_seconds, self._spare_cores = step_seconds, spare_cores
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
         self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
@@ -95,8 +122,11 @@ class _Work:
         self._free = list(reversed(range(len(slots))))
         self._wake_at = max(1, int(WAKE_AT * len(slots)))
         self._awaited = -1  # the step that the trainer waits for
-        self._quick = False  # threads sleep
+        # threads wait, and the trainer reads for itself: until its first chunk has told where the bytes come from
+        self._asleep = not spare_cores
+        self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
         self._stopped = False
+        self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # threads wait for a free slot
         self._ready = threading.Condition(self._lock)  # the trainer waits for its batch
@@ -104,8 +134,10 @@ class _Work:
     def batches(self, workers: Sequence[threading.Thread], tally: Tally) -> Iterator[Batch]:
         """The trainer's side. An error of a thread is raised in the step whose bytes it spoiled."""
         began = time.perf_counter()
-        for worker in workers:
-            worker.start()
+        self._workers = workers
+        with self._lock:
+            if not self._asleep:
+                self._rouse()
         for step, batch in enumerate(self._plan):
             slot = self._await(step, tally)
             data = self._slots[0][:0] if slot is None else self._slots[slot][: batch.bytes]
@@ -114,9 +146,28 @@ class _Work:
             with self._lock:
                 if slot is not None:
                     self._free.append(slot)
-                self._quick = began - last < QUICK_SECONDS
-                if len(self._free) >= self._wake_at and not self._quick:
-                    self._room.notify_all()
+                self._asleep = began - last < QUICK_SECONDS or self._in_vain()
+                if len(self._free) >= self._wake_at and not self._asleep:
+                    self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the threads read on; those that were not needed yet begin."""
+        for worker in self._workers:
+            if worker.ident is None:
+                worker.start()
+        self._room.notify_all()
+
+    def _in_vain(self) -> bool:
+        """Whether threads would gain nothing, by what was read since the last step; no change where nothing was."""
+        if not self._busy:
+            return self._asleep
+        vain = not self._spare_cores and self._from_memory() and self._step_seconds < HIDDEN * self._busy
+        self._busy = self._computed = 0.0
+        return vain
+
+    def _from_memory(self) -> bool:
+        """Whether what was read since the last step came from memory."""
+        return self._computed > FROM_MEMORY * self._busy
 
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
@@ -133,9 +184,12 @@ class _Work:
                         raise error
                     return self._taken.pop(step, None)
                 chunk = self._pick()
-            self._fetch(chunk, tally)
+            spent = self._fetch(chunk, tally)
             with self._lock:
-                self._finish(step)
+                self._finish(step, spent)
+                if self._asleep and step == 0 and not self._from_memory():
+                    self._asleep = False
+                    self._rouse()
 
     def _mine(self, step: int) -> bool:
         """Whether the next chunk belongs to this step."""
@@ -146,15 +200,19 @@ class _Work:
         chunk = self._take()
         while chunk >= 0:
             error: BaseException | None = None
+            spent = (0.0, 0.0)
             try:
-                self._fetch(chunk, tally)
+                spent = self._fetch(chunk, tally)
             except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
                 error = failure
-            chunk = self._take(self._steps[chunk], error)
+            chunk = self._take(self._steps[chunk], spent, error)
 
-    def _fetch(self, chunk: int, tally: Tally) -> None:
+    def _fetch(self, chunk: int, tally: Tally) -> tuple[float, float]:
+        """Read a chunk into its slot; the seconds it took, and those of them that this thread computed."""
         step = self._steps[chunk]
+        started, computing = time.perf_counter(), time.thread_time()
         self._extents.fetch(self._chunks, chunk, self._views[self._taken[step]], tally.of(self._plan[step].epoch))
+        return time.perf_counter() - started, time.thread_time() - computing
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
@@ -162,13 +220,13 @@ class _Work:
             self._stopped = True
             self._room.notify_all()
 
-    def _take(self, done: int = -1, error: BaseException | None = None) -> int:
+    def _take(self, done: int = -1, spent: tuple[float, float] = (0.0, 0.0), error: BaseException | None = None) -> int:
         """Give account of a chunk of step `done`, and get the next chunk to be read, or -1 to end."""
         with self._lock:
             if error is not None:
                 self._errors.setdefault(done, error)
             if done >= 0:
-                self._finish(done)
+                self._finish(done, spent)
             while not self._stopped and self._next < len(self._steps):
                 if self._may_take(self._steps[self._next]):
                     return self._pick()
@@ -179,10 +237,11 @@ class _Work:
         """Whether a thread may begin with the next chunk, which belongs to `step`."""
         first = self._steps[0]
         there = step in self._taken or (self._free and (step == first or not self._missing[first]))
-        return bool(there) and not self._quick
+        return bool(there) and not self._asleep
 
-    def _finish(self, step: int) -> None:
+    def _finish(self, step: int, spent: tuple[float, float]) -> None:
         """One chunk of a step is in memory, or failed."""
+        self._busy, self._computed = self._busy + spent[0], self._computed + spent[1]
         self._missing[step] -= 1
         if not self._missing[step]:
             if step == self._awaited:

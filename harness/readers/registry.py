@@ -9,6 +9,7 @@ from pathlib import Path
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
@@ -33,6 +34,7 @@ class Resources:
     threads: int
     staging_bytes: int
     batch_bytes: int
+    step_seconds: float = 0.0  # that the trainer computes between two batches
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
@@ -79,13 +81,15 @@ def _on_demand(form: Form, policy: Policy, resources: Resources, seat: Seat, pip
 
 
 def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
-    del policy, seat, pipeline
+    del policy, pipeline
     return Ahead(
         form,
         _source(form, resources),
         threads=resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
+        step_seconds=resources.step_seconds,
+        spare_cores=usable_cores() >= 2 * seat.comm.host_size,
     )
 
 

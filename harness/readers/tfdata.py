@@ -10,18 +10,19 @@ records are counted when a batch is delivered, with their frames, or as whole fi
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from dlio_bench.batches import Batch, Block, Ids, is_validation
+from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.benchmarks import records, tensors
-from dlio_bench.benchmarks.failures import ANEW, named
+from dlio_bench.benchmarks.failures import named, read_failure
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
@@ -97,6 +98,7 @@ class TfData:
     def _records(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
         tf, form = self._tf, self.form
         auto = tf.data.AUTOTUNE
+        failures: list[BenchError] = []
 
         def build(stretch: tensors.Stretch) -> Any:
             found: Any = None
@@ -107,7 +109,7 @@ class TfData:
             size = stretch.size
             parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
             if form.decode is not None:
-                found = found.map(tensors.plain(self._decoded(call)), **parallel).batch(size)
+                found = found.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
                 found = found.map(tensors.plain(_alone(tf)), **parallel)
             else:
@@ -122,11 +124,15 @@ class TfData:
             if form.decode is not None:
                 return Batch(found, (Block.even(content),))
             batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
-            if self._check and self._container == "raw":  # TFRecord and GZIP have checked theirs
-                self._compare(batch)
+            bare = self._check and self._container == "raw"  # TFRecord and GZIP have checked theirs
+            if bare and (failure := self._altered(found, map(batch.sample, range(len(found))))):
+                raise failure
             return batch
 
-        with tensors.delivered(plan, build, take, self._explain) as found:
+        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+            return failures[0] if failures else self._explain(stretch, said)
+
+        with tensors.delivered(plan, build, take, explain) as found:
             yield found
 
     def _epoch(self, epoch: int, ids: Ids) -> Any:
@@ -159,14 +165,26 @@ class TfData:
 
         return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
 
-    def _decoded(self, call: Call) -> Any:
-        """(id, record) -> (id, what the application makes of it, bytes of the record)."""
+    def _decoded(self, call: Call, failures: list[BenchError]) -> Any:
+        """(id, record) -> (id, what the application makes of it, bytes of the record).
+
+        failures: what failed, added to, as TensorFlow keeps no more than the text of it.
+        """
         tf, decode = self._tf, self.form.decode
         assert decode is not None
+        bare = self._check and self._container == "raw"  # a picture may decode although a byte of it is wrong
 
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)
-            call(decode.apply, int(sample), [memoryview(content)], memoryview(out))
+            failure = self._altered(np.array([sample]), [content]) if bare else None
+            try:
+                if failure is None:
+                    call(decode.apply, int(sample), [memoryview(content)], memoryview(out))
+            except DataError as error:
+                failure = read_failure(self._path(int(sample)), error)
+            if failure is not None:
+                failures.append(failure)
+                raise failure
             return out
 
         def stage(number: Any, record: Any) -> tuple[Any, Any, Any]:
@@ -247,12 +265,16 @@ class TfData:
         dataset = self.form.dataset
         return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
 
-    def _compare(self, batch: Batch) -> None:
-        expected = self.form.dataset.checksums(batch.ids, self.form.view)[:, 0].tolist()
-        for number, wanted in enumerate(expected):
-            if crc32c(batch.sample(number)) != wanted:
-                file = int(self.form.dataset.locate(batch.ids[number : number + 1], ())[0][0])
-                raise DataError(f"{self.form.dataset.path(file)} has another CRC32C than was generated. {ANEW}")
+    def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
+        """The failure of the first file of one sample whose content has not its CRC32C of generation."""
+        expected = self.form.dataset.checksums(ids, self.form.fields)[:, 0].tolist()
+        for sample, content, wanted in zip(ids.tolist(), contents, expected, strict=True):
+            if crc32c(content) != wanted:
+                return read_failure(self._path(sample), DataError("It has another CRC32C than was generated."))
+        return None
+
+    def _path(self, sample: int) -> Path:
+        return self.form.dataset.path(int(self.form.dataset.locate(np.array([sample]), ())[0][0]))
 
 
 @contextmanager

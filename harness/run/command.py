@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from dlio_bench.datagen.dataset import Dataset
@@ -13,7 +12,7 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
-from dlio_bench.harness.run.folders import local_tiers, output_folder
+from dlio_bench.harness.run.folders import EMULATION, local_tiers, output_folder
 from dlio_bench.harness.run.forecast import forecast, require_possible
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
@@ -22,6 +21,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.storage.held import held_folder
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.reports import html, judge, result, storage, text
 
@@ -77,8 +77,8 @@ def _mounted(options: Options, dataset: Dataset, nodes: int) -> Iterator[tuple[t
         yield (), ""
         return
     with (
-        TemporaryDirectory(prefix="dlio-bench-pfs-") as work,
-        emulated(options.emulate_pfs, dataset.folder, nodes, Path(work)) as emulation,
+        held_folder(EMULATION) as work,
+        emulated(options.emulate_pfs, dataset.folder, nodes, work) as emulation,
     ):
         yield tuple(map(str, emulation.mounts)), str(emulation.board)
 

@@ -59,13 +59,15 @@ def _damaged_decoded(batch: Batch, form: Form) -> list[str]:
         extents.close()
     lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), form.dataset, form.fields)
     files, _, _, sizes = form.dataset.locate(batch.ids, form.fields)
-    expected = np.empty(form.decode.sample_bytes, dtype=np.uint8)
-    for i, sample in enumerate(batch.ids.tolist()):
-        ends = raw.starts[i] + np.cumsum(sizes[i])
-        parts = [memoryview(buffer[end - size : end]) for end, size in zip(ends, sizes[i], strict=True)]
-        form.decode.apply(sample, parts, memoryview(expected))
+    ends = raw.starts[:-1, None] + np.cumsum(sizes, axis=1)
+    parts = [
+        [memoryview(buffer[end - size : end]) for end, size in zip(*row, strict=True)]
+        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    ids = batch.ids.tolist()
+    for i, expected in enumerate(form.decode.each(ids, parts)):
         if not np.array_equal(batch.sample(i), expected):
-            lines.append(f"{form.dataset.path(int(files[i]))}: sample {sample}: what was delivered is not its decoding")
+            lines.append(f"{form.dataset.path(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
     return lines
 
 

@@ -1,5 +1,6 @@
 """The dataset of a run: the one that was given, or a small one of the true layout, made once and kept."""
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,7 +12,10 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import Request
+from dlio_bench.harness.storage.pfs.cache import PAGE
+from dlio_bench.units import format_bytes
 
 SEED = 1  # of the bytes; the order has a seed of its own
 NAMED = 3  # bad files in a message
@@ -54,8 +58,10 @@ def source(request: Request) -> Source:
         stored = sum(file.bytes for file in dataset.training_files)
         part = dataset.part(VALIDATION)
         held_out = 0 if part is None else len(part.samples)
+        _require_room(options, stored, len(dataset.training_files))
         return Source(dataset.folder.resolve(), dataset.training_samples, stored, None, held_out)
     files = request.files()
+    _require_room(options, files[TRAIN] * layout.file_bytes, files[TRAIN])
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if layout.tiny else ""
     folder = (
@@ -80,6 +86,17 @@ def ready(source: Source, layout: Layout, progress: Callable[[int, int], None]) 
             if not missing_or_resized(dataset):
                 return dataset
     return generate(layout, source.files, source.folder, SEED, progress=progress)
+
+
+def _require_room(options: Options, stored: int, files: int) -> None:
+    """An emulated client cache holds whole pages; what does not fit into it is never warm."""
+    pfs, needed = options.emulate_pfs, stored + PAGE * files
+    if pfs is not None and options.cache == "warm" and pfs.cache_bytes < needed:
+        raise UsageError(
+            f"--cache warm fills the emulated client cache, but its {format_bytes(pfs.cache_bytes)} do not hold the "
+            f"{format_bytes(stored)} of the dataset. Give --emulate-pfs cache={math.ceil(needed / 1e6)}MB or more, "
+            f"{'' if options.data else 'make less data (--max-data), '}or use --cache cold."
+        )
 
 
 def _given(folder: Path, layout: Layout) -> Dataset:

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import __version__
-from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload, validation_share
+from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.plan.policies import OWN, Policy
-from dlio_bench.harness.plan.validation import epochs_of
+from dlio_bench.harness.run import passes
 from dlio_bench.harness.run.checks import Count, checks
 from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
@@ -51,7 +50,7 @@ def draft(
             [facts[number] for facts in own["ranks"]],
             measured,
             _epoch_seconds(steps, number),
-            _pass_seconds(steps, number),
+            passes.pass_seconds(steps, number),
             own,
         )
         for number in range(job.warmup_trials + job.trials)
@@ -74,8 +73,8 @@ def draft(
             "samples": setting.dataset.training_samples,
             "stored_bytes": sum(file.bytes for file in setting.dataset.training_files),
             "view": list(job.view),
-            "view_bytes": _sample_bytes(trials[0]),
-            "validation": _validation_split(job, setting.dataset),
+            "view_bytes": passes.sample_bytes(trials[0]),
+            "validation": passes.split(job, setting.dataset),
             "owner": "given" if setting.request.options.data else "made",
         },
         "policy": {
@@ -109,8 +108,8 @@ def draft(
             "trials": job.trials,
             "warmup_trials": job.warmup_trials,
             "cache": job.cache,
-            "validation": _validation(job, own, setting.request.workload),
-            "view_bytes_per_epoch": _training(trials[0]["epochs"][0], "bytes_useful"),
+            "validation": passes.planned(job, own, setting.request.workload),
+            "view_bytes_per_epoch": passes.in_training(trials[0]["epochs"][0], "bytes_useful"),
             "node_memory_bytes": setting.node_memory_bytes,
             "comparable": count.steps * job.epochs >= STEPS,
             "notes": [*setting.notes, *_defects(row, setting.request.workload)],
@@ -127,7 +126,7 @@ def draft(
             "emulated_pfs": None if job.pfs is None else {**job.pfs, "says": describe(from_dict(job.pfs))},
             "launcher": measured["launcher"],
             "mpi": measured["mpi"],
-            "ceiling": _ceiling(setting.storage, _sample_bytes(trials[0])),
+            "ceiling": _ceiling(setting.storage, passes.sample_bytes(trials[0])),
             "startup_seconds": measured["startup_seconds"],
             "code_digest": job.code_digest,
         },
@@ -144,70 +143,13 @@ def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
     ]
 
 
-def _pass_seconds(steps: Steps, trial: int) -> dict[int, float]:
-    """Epoch -> seconds of the validation pass behind it: its first batch to everybody's last, on the slowest rank."""
-    if "validation" not in steps:
-        return {}
-    seconds = steps["validation"][trial].max(axis=0)  # [ranks, passes]
-    return dict(zip(steps["validation_epoch"].tolist(), seconds.tolist(), strict=True))
-
-
-def _pass(ranks: Sequence[Mapping[str, Any]], epoch: int, seconds: float) -> dict[str, Any]:
-    """The part of an epoch's bytes and seconds that its validation pass has."""
-    parts = {
-        "bytes_useful": "useful",
-        "bytes_requested": "requested",
-        "bytes_local": "local",
-        "bytes_remote": "remote",
-        "bytes_ram": "ram",
-        "bytes_spared": "spared",
-        "remote_misses": "remote_misses",
-        "read_seconds": "read_seconds",
-        "decode_seconds": "decode_seconds",
-    }
-    totals = {name: sum(rank["validation"][own][epoch] for rank in ranks) for name, own in parts.items()}
-    return {"seconds": seconds, **totals}
-
-
-def _training(part: Mapping[str, Any], name: str) -> Any:
-    """What an epoch has of this without its validation pass."""
-    return part[name] - (part["validation"][name] if part["validation"] else 0)
-
-
-def _sample_bytes(trial: Mapping[str, Any]) -> float:
-    """Delivered bytes of a training sample, the mean."""
-    return float(sum(_training(epoch, "bytes_useful") for epoch in trial["epochs"]) / trial["samples"])
-
-
-def _validation_split(job: Job, dataset: Dataset) -> dict[str, Any] | None:
-    part = dataset.part(VALIDATION) if job.validation else None
-    if part is None:
-        return None
-    stored = sum(dataset.manifest.files[number].bytes for number in part.files)
-    return {"files": len(part.files), "samples": len(part.samples), "stored_bytes": stored}
-
-
-def _validation(job: Job, own: Mapping[str, Any], workload: Workload) -> dict[str, Any] | None:
-    """The validation passes of a trial, for the plan."""
-    if not job.validation:
-        return None
-    published = workload.validation
-    return {
-        "every_epochs": job.validation,
-        "passes": len(epochs_of(job.epochs, job.validation)),
-        **own["validation"],
-        "compute_share": validation_share(workload),
-        "source": None if published is None else published.source,
-    }
-
-
 def _trial(
     job: Job,
     count: Count,
     ranks: Sequence[Mapping[str, Any]],
     measured: Mapping[str, Any],
     seconds: Sequence[float],
-    passes: Mapping[int, float],
+    validated: Mapping[int, float],
     own: Mapping[str, Any],
 ) -> dict[str, Any]:
     """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments.
@@ -231,13 +173,13 @@ def _trial(
             "remote_misses": sum(rank["remote_misses"][epoch] for rank in ranks),
             "read_seconds": sum(rank["read_seconds"][epoch] for rank in ranks),
             "decode_seconds": sum(rank["decode_seconds"][epoch] for rank in ranks),
-            "validation": _pass(ranks, epoch, passes[epoch]) if epoch in passes else None,
+            "validation": passes.one_pass(ranks, epoch, validated[epoch]) if epoch in validated else None,
         }
         for epoch in range(job.epochs)
     ]
-    validated = own["validation"]["samples"] * len(passes) if passes else 0
+    held_out = own["validation"]["samples"] * len(validated) if validated else 0
     # over all ranks, each of which waits as long as the others
-    asked = job.step_seconds * count.steps * job.epochs * job.ranks + job.validation_sample_seconds * validated
+    asked = job.step_seconds * count.steps * job.epochs * job.ranks + job.validation_sample_seconds * held_out
     busy = [rank["host_cpu"] for rank in ranks if rank["host_cpu"] is not None]
     return {
         "trial": ranks[0]["trial"],
@@ -246,7 +188,7 @@ def _trial(
         "elapsed_seconds": elapsed,
         "steps": count.steps * job.epochs,
         "samples": count.samples * job.epochs,
-        "validation_samples": validated,
+        "validation_samples": held_out,
         "cache": {"asked": job.cache, "hosts": _residency(ranks, measured["rank_hosts"])},
         "epochs": epochs,
         "bytes_useful": sum(epoch["bytes_useful"] for epoch in epochs),

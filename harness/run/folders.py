@@ -1,22 +1,19 @@
 """Where a run's results go, and the folders that live only as long as it does."""
 
-import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.storage.held import held_folder
 
-TIERS = "dlio-bench-tiers-"
-JUST_MADE = 60.0  # seconds
+TIERS, EMULATION = "dlio-bench-tiers-", "dlio-bench-pfs-"  # how temporary folders begin
 DEFAULT = Path("dlio-results")
 WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
 
@@ -67,37 +64,11 @@ def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, .
     """
     if below is not None and not below.is_dir():
         raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
-    _sweep(below or Path(gettempdir()))
-    with TemporaryDirectory(prefix=TIERS, dir=below) as base, _locked(Path(base)):
-        folders = [Path(base) / f"node{number:03d}" for number in range(nodes)]
+    with held_folder(TIERS, below) as base:
+        folders = [base / f"node{number:03d}" for number in range(nodes)]
         for folder in folders:
             folder.mkdir()
         yield tuple(map(str, folders))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for as long as this process lives."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sweep(below: Path) -> None:
-    """Remove what killed runs left: folders that nobody holds any more."""
-    for folder in below.glob(f"{TIERS}*"):
-        with suppress(OSError):  # in use, somebody else's, or gone meanwhile
-            if time.time() - folder.stat().st_mtime < JUST_MADE:
-                continue  # its run may be about to hold it
-            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(handle)
 
 
 @contextmanager

@@ -1,19 +1,16 @@
-"""What every rank of a run is told: one JSON file in the run's work folder."""
+"""What every rank of a run is told."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from dlio_bench.reports.files import write_whole
+from dlio_bench.harness.cluster.job import SavedJob
 
-JOB_FILE = "job.json"
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(SavedJob):
     """The measurement that was asked for. Sizes in bytes, times in seconds; all readers share one plan and dataset."""
 
     workload: str
@@ -55,14 +52,3 @@ class Job:
     def ranks(self) -> int:
         """Ranks in the whole job."""
         return self.nodes * self.ranks_per_node
-
-    def save(self, folder: Path) -> None:
-        """Write the job where its ranks look for it. EnvironmentFailure when it cannot be."""
-        write_whole(folder / JOB_FILE, json.dumps(asdict(self), indent=1).encode())
-
-    @classmethod
-    def load(cls, folder: Path) -> "Job":
-        """Read the job of a work folder."""
-        values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
-        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**values)

@@ -1,7 +1,6 @@
 """Before a run: how long its epochs will take, from a description of the machine and the run's own plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,42 +8,25 @@ import numpy as np
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import STAGING, System, Tier
-from dlio_bench.harness.plan.orders import Ids, find_order
-from dlio_bench.harness.plan.policies import Policy, order_of
-from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
+from dlio_bench.harness.cluster.system import System
+from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
+from dlio_bench.harness.plan.policies import REDRAWN, Policy, order_of
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.readers.shares import SHARES, Share
+from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.run.choice import executed, policy
-from dlio_bench.harness.run.chunks import Cut, chunks, handles_kept, is_readable
+from dlio_bench.harness.run.chunks import is_readable
+from dlio_bench.harness.run.execution import Plans, Setting, execute
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import shape_of
-from dlio_bench.harness.simulator import runtime
-from dlio_bench.harness.simulator.devices import FileSystem, Memory, moved
-from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
-from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # that are simulated for a reader; beyond it, the first steps of the first epochs stand for all
 LEAST_EPOCHS = 3  # the first, and two that are alike
-DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linux, admin-guide/sysctl/vm.rst)
 DELIVERIES = ("on demand", "ahead")
-
-
-@dataclass(frozen=True)
-class Plans:
-    """What every rank reads: [rank][epoch] int64 [steps, batch]; `steps`, `epochs`: those of the run, all of them."""
-
-    ids: list[list[Ids]]
-    steps: int
-    epochs: int
-
-    @property
-    def simulated_steps(self) -> int:
-        """Steps of an epoch that are simulated."""
-        return len(self.ids[0][0])
 
 
 def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> list[dict[str, Any]]:
@@ -62,12 +44,19 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
     found = []
     for name, row in rows.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}
+        figures: dict[str, Any] = dict.fromkeys(_FIGURES)
         reason = _cannot(row, job, dataset)
-        figures = (
-            dict.fromkeys(_FIGURES)
-            if reason
-            else _figures(job, dataset, system, row, _plans(job, dataset, row.order, steps), node_memory)
-        )
+        try:
+            if reason is None:
+                plans = _plans(job, dataset, row, steps)
+                if row.placement in KEPT_ON_FILES and not plans.whole:
+                    reason = (
+                        f"what it keeps depends on the whole run, which is too large to be simulated ({steps} steps)"
+                    )
+                else:
+                    figures = _figures(Setting(job, dataset, system, row, plans, node_memory))
+        except DoesNotApplyError as error:
+            reason = str(error)
         found.append(known | figures | {"reason": reason})
     return found
 
@@ -123,8 +112,8 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     """Why a reader cannot be predicted."""
     if row.delivery not in DELIVERIES:
         return f"its delivery ({row.delivery}) is not modelled"
-    if row.placement != "none" and row.placement not in SHARES:
-        return f"its placement ({row.placement}) is not modelled for real files"
+    if row.placement not in ("none", *SHARES, *KEPT_ON_FILES):
+        return f"its placement ({row.placement}) is not modelled"
     if not is_readable(dataset):
         return "its files are read through their container's library, which is not modelled"
     if job.cache == "cold-epochs":
@@ -132,67 +121,35 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     return None
 
 
-def _plans(job: Job, dataset: Dataset, order_name: str, steps: int) -> Plans:
-    """The plan of the first measured trial, cut to what is worth simulating."""
-    shape, order, seed = shape_of(job, dataset), find_order(order_name), job.seed + job.warmup_trials
+def _cannot_keep(setting: Setting) -> str | None:
+    """Why a reader that keeps samples cannot be predicted."""
+    if not setting.plans.whole:
+        return f"what it keeps depends on the whole run, whose {setting.plans.steps} steps an epoch are too many here"
+    if setting.job.nodes > 1 and not setting.system.network:
+        return f"it reads from other nodes, and system {setting.system.name} has no rate of the network"
+    return None
+
+
+def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
+    """The plan of the first measured trial, cut to what is worth simulating. DoesNotApplyError for tiers too small."""
+    shape, order, seed = shape_of(job, dataset), order_of(row), job.seed + job.warmup_trials
     a_step = job.ranks * job.batch * max(1, len(job.view))
     epochs = job.epochs if steps * a_step * job.epochs <= MOST_READS else min(job.epochs, LEAST_EPOCHS)
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
+    if row.order == REDRAWN:
+        form = Form(dataset, job.view)
+        tiers = Tiers(job.ram_bytes, job.disk_bytes)
+        draw = drawn(ROWS[row.placement], tiers.sizes_of(form), tiers.capacities, shape, job.epochs)
+        ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
+        return Plans(ids, steps, job.epochs)
     ids = [[order(shape, rank, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for rank in range(job.ranks)]
     return Plans(ids, steps, job.epochs)
 
 
-def _figures(job: Job, dataset: Dataset, system: System, row: Policy, plans: Plans, node_memory: int) -> dict[str, Any]:
+def _figures(setting: Setting) -> dict[str, Any]:
     """Simulate a reader."""
-    decode = find(job.workload).decode
-    form = Form(dataset, job.view, decode(dataset) if job.decode and decode is not None else None)
-    clock = Clock()
-    pfs = FileSystem(clock, system, job.nodes)
-    memory, threads = _tier(system, STAGING), max(job.threads, 1)
-    cached = Memory(clock, memory.read, threads, job.nodes, shared=job.virtual)
-    shares = _shares(job, dataset, form, row, plans)
-    read_from, write_to = _local(system, shares, dataset, job, node_memory)
-    tier_read = Memory(clock, read_from.read, threads, job.nodes, shared=job.virtual)
-    tier_write = Memory(clock, write_to.write, threads, job.nodes, shared=job.virtual)
-    sources = runtime.Sources(pfs if not shares else tier_read, cached)
-    cut = Cut(form, job.check_crc, system.preprocess)
-    cachable = [0.0] * job.epochs if shares else _cached_shares(job, dataset, form, plans, node_memory)
-    ranks = [
-        runtime.Rank(rank // job.ranks_per_node, chunks(cut, own, cachable), len(own) * plans.simulated_steps)
-        for rank, own in enumerate(plans.ids)
-    ]
-    pace = runtime.Pace(
-        job.step_seconds, job.sync, frozenset(range(0, ranks[0].steps, plans.simulated_steps)),
-    )  # fmt: skip
-    meeting = Meeting(clock, job.ranks, system.barrier)
-    staged = [0.0] * job.ranks
-    slots = _slots(job, form, plans)
-
-    def run(number: int) -> Process:
-        rank = ranks[number]
-        if shares:
-            entries = dataset.manifest.files
-            pieces = [[length for _, length in tier.pieces(entries[file].bytes)] for file in shares[number].reads]
-            yield from runtime.staging(clock, rank.node, pieces, pfs, tier_write, job.threads)
-            yield from meeting.meet()
-            yield from moved(clock, system, [_handed(share, dataset) for share in shares])
-            staged[number] = clock.now
-        handles = runtime.Handles(handles_kept(dataset), sources.stored.open_seconds)
-        if row.delivery == "on demand":
-            yield from runtime.on_demand(clock, rank, sources, handles, meeting, pace)
-        else:
-            ahead = runtime.Ahead(clock, rank, sources, handles, job.threads, slots)
-            yield from ahead.trainer(meeting, pace)
-
-    for number in range(job.ranks):
-        clock.start(run(number))
-    clock.run()
-    return _summary(job, plans, ranks, max(staged), {"pfs": pfs.bytes, "local": tier_read.bytes if shares else 0})
-
-
-def _summary(
-    job: Job, plans: Plans, ranks: Sequence[runtime.Rank], staged: float, read: Mapping[str, int]
-) -> dict[str, Any]:
+    job, plans, found = setting.job, setting.plans, execute(setting)
+    ranks, staged = found.ranks, found.staged
     factor = plans.steps / plans.simulated_steps
     seconds = []
     for epoch in range(len(plans.ids[0])):
@@ -213,69 +170,6 @@ def _summary(
         "later_epochs_seconds": float(np.mean(seconds[1:])) if len(seconds) > 1 else None,
         "elapsed_seconds": max(elapsed, compute),
         "stall_share": stall / whole if whole else 0.0,
-        "bytes": {name: round(size / share) for name, size in read.items()},
+        "bytes": {name: round(size / share) for name, size in found.bytes.items()},
         "simulated_share": share,
     }
-
-
-def _tier(system: System, name: str) -> Tier:
-    return next((one for one in system.tiers if one.name == name), system.tiers[1])
-
-
-def _shares(job: Job, dataset: Dataset, form: Form, row: Policy, plans: Plans) -> list[Share]:
-    """What each rank stages; nothing where nothing is staged."""
-    if row.placement == "none":
-        return []
-    files = len(dataset.training_files)
-    wants = [np.unique(dataset.locate(np.concatenate([e.ravel() for e in own]), form.fields)[0]) for own in plans.ids]
-    return [SHARES[row.placement](wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]
-
-
-def _local(system: System, shares: Sequence[Share], dataset: Dataset, job: Job, node_memory: int) -> tuple[Tier, Tier]:
-    """What copies are read from and written to: the node's disk, or memory, where there is room for them.
-
-    The kernel keeps what is written as long as it is less than the share DIRTY of memory, and then has it written.
-    """
-    disk, ram = system.tiers[-1], system.tiers[1]
-    entries = dataset.manifest.files
-    kept = [sum(entries[file].bytes for file in share.kept.tolist()) for share in shares[:: job.ranks_per_node]]
-    most = max(kept, default=0)
-    return ram if most < node_memory / 2 else disk, ram if most < DIRTY * node_memory else disk
-
-
-def _handed(share: Share, dataset: Dataset) -> int:
-    """Bytes that a rank sends to and receives from others."""
-    entries = dataset.manifest.files
-    sent = sum(entries[file].bytes * len(receivers) for file, receivers in share.sends)
-    return sent + sum(entries[file].bytes for file, _ in share.receives)
-
-
-def _slots(job: Job, form: Form, plans: Plans) -> int:
-    most = max(largest(planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans.ids)
-    return max(FEWEST_SLOTS, min(MOST_SLOTS, job.staging_bytes // max(most, 1)))
-
-
-def _cached_shares(job: Job, dataset: Dataset, form: Form, plans: Plans, node_memory: int) -> list[float]:
-    """For each epoch the share of a node's samples that a cache on the way has from before: the page cache of its
-    machine, or the emulated client cache of its node.
-    """
-    del form
-    stored = sum(file.bytes for file in dataset.training_files)
-    if job.cache == "warm":
-        return [1.0] * job.epochs
-    if job.pfs is None:
-        machine = node_memory * (job.nodes if job.virtual else 1)
-        fits = 1.0 if stored < machine / 2 else 0.0
-    else:
-        fits = min(1.0, from_dict(job.pfs).cache_bytes / stored)
-    if fits == 0.0:
-        return [0.0] * job.epochs
-    # virtual nodes share the page cache of their machine
-    sharers = job.ranks if job.pfs is None and job.virtual else job.ranks_per_node
-    seen = np.zeros(dataset.samples, bool)
-    shares = []
-    for epoch in range(len(plans.ids[0])):
-        now = np.concatenate([plans.ids[rank][epoch].ravel() for rank in range(sharers)])
-        shares.append(fits * float(seen[now].mean()))
-        seen[now] = True
-    return shares + [shares[-1]] * (job.epochs - len(shares))

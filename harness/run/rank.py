@@ -61,7 +61,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
-    rows = {name: policy(name, find(job.workload)) for name in job.readers}
+    workload = find(job.workload).of(dataset.manifest.variant)
+    rows = {name: policy(name, workload) for name in job.readers}
     passes = _passes(job, rows, validation_shape(job, dataset))
     tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
@@ -72,7 +73,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     }
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, find(job.workload), shape), number, passes.get(name), draws.get(name))
+            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
             for number in range(job.warmup_trials + job.trials)
         ]
         for name, row in rows.items()
@@ -160,7 +161,7 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
     tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
-    return Resources(job.threads, job.staging_bytes, most, job.check_crc, tiers=tiers)
+    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc, tiers=tiers)
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:

@@ -9,12 +9,13 @@ from itertools import product
 import numpy as np
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import StepTime, Workload
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.policies import OWN, order_of
+from dlio_bench.harness.plan.policies import OWN, Policy, order_of
 from dlio_bench.harness.plan.shape import LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
@@ -121,7 +122,7 @@ class Request:
 
 def look_up(options: Options) -> Request:
     """UsageError for what does not exist, is out of range or does not fit together."""
-    workload = registry.find(options.workload)
+    workload = registry.find(options.workload).of(options.variant)
     readers = _readers(options, workload)
     choices = (
         ("--cache", options.cache, CACHE_MODES),
@@ -201,9 +202,18 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
             "--cache warm fills the emulated client cache, but --emulate-pfs gives it no size. Add cache=SIZE, larger "
             "than the dataset, or use --cache cold."
         )
+    if in_need := [row.name for row in rows if _tensorflow(row, workload)]:
+        require_tensorflow(in_need[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
     return readers
+
+
+def _tensorflow(row: Policy, workload: Workload) -> bool:
+    """Whether a reader is made with TensorFlow."""
+    return row.delivery == "tf.data" or (
+        row.delivery == OWN and workload.upstream is not None and workload.upstream.tensorflow
+    )
 
 
 def _require_counts(options: Options) -> None:

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.simulator import axes
 from dlio_bench.units import parse_bytes
+
+# harness.cluster.system.SHIPPED, which imports NumPy
+SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -15,6 +19,7 @@ examples:
   dlio-bench simulate --scenario S2 --pfs-clients published
   dlio-bench simulate imagenet --nodes 64 --system mine.toml --policy clairvoyant,cooperative
   dlio-bench simulate imagenet --nodes 16 --system sc21 --tiers staging=4GB,ram=10GB,disk=40GB
+  dlio-bench simulate --scenario S4 --vary ram=0GB,25GB,50GB --vary disk=0GB,100GB,200GB --out what-if
 """
 
 
@@ -34,7 +39,9 @@ def add_simulate(commands: Commands) -> None:
     job.add_argument("--epochs", type=int, metavar="E", help="epochs (default: the scenario's; 3 for a workload)")
     job.add_argument("--seed", type=int, default=1, metavar="S", help="seed of orders and sizes (default 1)")
     machine = own.add_argument_group("the machine")
-    machine.add_argument("--system", metavar="FILE", help="TOML description, or deck or sc21 (default: the scenario's)")
+    machine.add_argument(
+        "--system", metavar="FILE", help=f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)"
+    )
     machine.add_argument(
         "--tiers",
         type=tier_sizes,
@@ -50,6 +57,16 @@ def add_simulate(commands: Commands) -> None:
         "counted them",
     )
     own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
+    own.add_argument(
+        "--vary",
+        type=axes.parse,
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="a what-if grid over the nodes or a tier's size, as nodes=4,8,16 or ram=0GB,10GB: once is a table of the "
+        "policies, twice a heat map for each (the first across, the second down), three times one for each third value",
+    )
+    own.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html there")
     own.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -61,7 +78,7 @@ def run_simulate(asked: argparse.Namespace) -> int:
     return simulate(
         Options(
             asked.workload, asked.scenario, asked.nodes, asked.epochs, asked.seed, system, asked.tiers,
-            asked.pfs_clients, asked.policy, asked.json,
+            asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out,
         )
     )  # fmt: skip
 

@@ -1,9 +1,11 @@
-"""`dlio-bench simulate`: the case that is asked for, its predictions, a table or JSON."""
+"""`dlio-bench simulate`: the case that is asked for, or a grid of them; its predictions, a table, JSON or a page."""
 
 import difflib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,20 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import SHIPPED, System, named
 from dlio_bench.harness.plan.placement.keeps import Sizes
 from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
-from dlio_bench.harness.simulator import scale
+from dlio_bench.harness.run.folders import output_folder
+from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.simulator import axes, grid
+from dlio_bench.harness.simulator.answers import answer
+from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
-from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
+from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.harness.simulator.text import render
+from dlio_bench.reports import simulation, simulation_text
+from dlio_bench.units import format_seconds
 
-ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
-SCHEMA = "dlio-bench/simulation/1"
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -39,40 +45,60 @@ class Options:
     pfs_clients: str
     policy: str
     json: bool
+    vary: tuple[Axis, ...] = ()
+    out: Path | None = None
 
 
 def simulate(asked: Options) -> int:
-    """Predict and print. UsageError."""
-    case = make_case(asked)
+    """Predict, print, and write where that is asked for. UsageError."""
+    varied = next((axis.values[0] for axis in asked.vary if axis.name == NODES), None)
+    case = make_case(asked if varied is None or asked.nodes is not None else replace(asked, nodes=varied))
+    tiers = [tier.name for tier in case.system.tiers]
+    axes.require(asked.vary, tiers, case.system.name, asked.nodes, asked.tiers)
     names = policies(asked.policy, asked.pfs_clients)
-    document = answer(case, names, asked.pfs_clients)
-    print(json.dumps(document, indent=1) if asked.json else render(document))
+    with _out(asked.out) as folder:
+        document = (
+            _grid(case, asked.vary, names, asked.pfs_clients) if asked.vary else answer(case, names, asked.pfs_clients)
+        )
+        if folder is not None:
+            _write(document, folder)
+    print(json.dumps(document, indent=1) if asked.json else simulation_text.render(document))
+    if folder is not None and not asked.json:
+        print(f"\n  results  {folder / simulation.NAME}\n  report   {folder / REPORT}")
     return 0
 
 
-def answer(case: Case, names: tuple[str, ...], pfs_clients: str) -> dict[str, Any]:
-    """The predictions of a case as the JSON document."""
-    sampled = scale.SAMPLED if case.accesses > ALL_NODES and case.nodes > scale.SAMPLED else None
-    rows: list[Prediction]
-    if sampled and pfs_clients == PUBLISHED:
-        raise UsageError(
-            f"--pfs-clients published simulates every node one after another, and this job has {case.accesses:.2g} "
-            "accesses. Use --pfs-clients worst, or fewer epochs."
+@contextmanager
+def _out(asked: Path | None) -> Iterator[Path | None]:
+    """The folder of --out, empty, or None where none was asked for. UsageError."""
+    if asked is None:
+        yield None
+        return
+    with output_folder(asked, "simulate") as folder:
+        yield folder
+
+
+def _write(document: Mapping[str, Any], folder: Path) -> None:
+    from dlio_bench.reports import simulation_html  # plotly takes a second
+
+    simulation.save(document, folder / simulation.NAME)
+    simulation_html.write(document, folder / REPORT)
+
+
+def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> dict[str, Any]:
+    seconds = grid.expected_seconds(case, asked, names)
+    if seconds > grid.LONG:
+        count = len(list(grid.cells(asked)))
+        print(
+            f"dlio-bench: {count} cells of {len(names)} policies will take about {format_seconds(seconds)}. Fewer "
+            "values, epochs or policies (--policy) take less.",
+            file=sys.stderr,
         )
-    rows = list(scale.predict(case, names)) if sampled else predict(case, names, pfs_clients)
-    return {
-        "schema": SCHEMA,
-        "kind": "simulation",
-        "case": {
-            "title": case.title, "samples": len(case.sizes), "bytes": int(case.sizes.sum()), "nodes": case.nodes,
-            "batch": case.batch, "epochs": case.epochs, "steps": case.steps * case.epochs, "seed": case.seed,
-            "simulated_nodes": sampled or case.nodes,
-        },
-        "system": {"name": case.system.name, "tiers": {tier.name: tier.capacity for tier in case.system.tiers},
-            "estimated": list(case.system.estimated)},
-        "pfs_clients": pfs_clients,
-        "rows": [asdict(row) for row in rows],
-    }  # fmt: skip
+    progress = Progress()
+    try:
+        return grid.answer(case, asked, names, pfs_clients, progress.show)
+    finally:
+        progress.done()
 
 
 def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ class Clock:
         for process in waiting:
             self._push(self.now, process)
 
-    def run(self) -> None:
-        """Until nobody has anything to do; who still waits for a signal then waits for ever."""
-        while self._due:
+    def run(self, until: float = float("inf")) -> None:
+        """Until nobody has anything to do before `until`; who still waits for a signal then waits for ever."""
+        while self._due and self._due[0][0] <= until:
             self.now, _, process = heapq.heappop(self._due)
             asked = next(process, None)
             if isinstance(asked, Signal):

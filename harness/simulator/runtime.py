@@ -6,7 +6,7 @@ are needed and kept open while they are, whole files staged before the first ste
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,13 +21,14 @@ from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 class Chunk:
     """What a thread takes at a time: the step it belongs to, and reads as (key of the open file, bytes).
 
-    cached: whether a cache on the way has its bytes.
+    cached: whether a cache on the way has its bytes. samples: the ids it consists of, where it matters who has them.
     """
 
     step: int
     reads: tuple[tuple[int, int], ...]
     decode_seconds: float = 0.0
     cached: bool = False
+    samples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Sources:
 
     stored: Source
     cached: Source
+
+
+Fetch = Callable[[Chunk], Process]  # brings one chunk in, by one thread
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Pace:
     epoch_starts: frozenset[int]
 
 
-def fetch(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: Chunk) -> Process:
+def fetch_reads(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: Chunk) -> Process:
     """Read one chunk by one thread."""
     last, source = -1, sources.cached if chunk.cached else sources.stored
     for key, size in chunk.reads:
@@ -93,13 +97,13 @@ def fetch(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: C
         yield clock.now + chunk.decode_seconds
 
 
-def on_demand(clock: Clock, rank: Rank, sources: Sources, handles: Handles, meeting: Meeting, pace: Pace) -> Process:
+def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pace) -> Process:
     """readers/on_demand.py: the trainer reads each batch when it asks for it."""
     at = 0
     for step in range(rank.steps):
         yield from _begin(clock, rank, step, meeting, pace)
         while at < len(rank.chunks) and rank.chunks[at].step == step:
-            yield from fetch(clock, rank, sources, handles, rank.chunks[at])
+            yield from fetch(rank.chunks[at])
             at += 1
         yield from _finish(clock, rank, step, meeting, pace)
 
@@ -107,16 +111,16 @@ def on_demand(clock: Clock, rank: Rank, sources: Sources, handles: Handles, meet
 class Ahead:
     """readers/ahead.py: threads fill slots in plan order; the trainer reads what no thread has taken yet."""
 
-    def __init__(self, clock: Clock, rank: Rank, sources: Sources, handles: Handles, threads: int, slots: int) -> None:
-        self._clock, self._rank, self._sources, self._handles = clock, rank, sources, handles
+    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, threads: int, slots: int) -> None:
+        self._clock, self._rank, self._fetch = clock, rank, fetch
         self._threads, self._free, self._slots = threads, slots, slots
         self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
         self._next = 0
         self._taken: set[int] = set()
         self._room, self._ready = Signal(), Signal()
 
-    def trainer(self, meeting: Meeting, pace: Pace) -> Process:
-        """The trainer's side; starts the threads with its first batch."""
+    def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
+        """The trainer's side; starts the threads with its first batch. `complete(step)` gets what threads left out."""
         clock, rank = self._clock, self._rank
         for step in range(rank.steps):
             yield from _begin(clock, rank, step, meeting, pace)
@@ -130,10 +134,12 @@ class Ahead:
             while self._missing[step]:
                 if self._next < len(rank.chunks) and rank.chunks[self._next].step == step:
                     chunk = self._pick()
-                    yield from fetch(clock, rank, self._sources, self._handles, chunk)
+                    yield from self._fetch(chunk)
                     self._finish(chunk)
                 else:
                     yield self._ready
+            if complete is not None:
+                yield from complete(step)
             yield from _finish(clock, rank, step, meeting, pace)
 
     def _thread(self) -> Process:
@@ -142,7 +148,7 @@ class Ahead:
             step, first = chunks[self._next].step, chunks[0].step
             if step in self._taken or (self._free and (step == first or not self._missing[first])):
                 chunk = self._pick()
-                yield from fetch(self._clock, self._rank, self._sources, self._handles, chunk)
+                yield from self._fetch(chunk)
                 self._finish(chunk)
             else:
                 yield self._room
@@ -167,8 +173,7 @@ def staging(
     clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Source, target: Source, threads: int
 ) -> Process:
     """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
-    waiting, done = iter(pieces), Signal()
-    left = [threads]
+    waiting = iter(pieces)
 
     def worker() -> Process:
         for file in waiting:
@@ -176,13 +181,24 @@ def staging(
             for size in file:
                 yield from source.read(node, size)
                 yield from target.read(node, size)
+
+    yield from together(clock, [worker() for _ in range(threads)])
+
+
+def together(clock: Clock, work: Sequence[Process]) -> Process:
+    """Start these processes at once, and wait for all of them."""
+    left, done = [len(work)], Signal()
+
+    def one(process: Process) -> Process:
+        yield from process
         left[0] -= 1
         if not left[0]:
             clock.wake(done)
 
-    for _ in range(threads):
-        clock.start(worker())
-    yield done
+    for process in work:
+        clock.start(one(process))
+    if work:
+        yield done
 
 
 def _begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:

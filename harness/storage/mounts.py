@@ -75,6 +75,12 @@ def mount_of(path: Path) -> Mount | None:
     return covering(parse_mountinfo(text), str(path.resolve()))
 
 
+def below(folder: Path) -> list[Mount]:
+    """What is mounted inside of `folder` (links followed by the caller). OSError where the kernel does not say."""
+    found = parse_mountinfo(Path("/proc/self/mountinfo").read_text())
+    return [mount for mount in found if mount.point.startswith(f"{folder}/")]
+
+
 def existing(path: Path) -> Path:
     """`path`, or the nearest folder above it that exists."""
     path = path.absolute()

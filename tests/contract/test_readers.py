@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Batch, Ids
+from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -26,6 +26,7 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageEr
 from dlio_bench.harness.cluster.comm import Comm, connect
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
+from dlio_bench.harness.readers import registry
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
@@ -128,12 +129,13 @@ class ReaderContract:
         *,
         staging: int = 64_000_000,
         batch_bytes: int | None = None,
+        step_seconds: float = 0.0,
         check_crc: bool = False,
     ) -> Reader:
         if batch_bytes is None:  # the largest batch of any plan below
             plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
             batch_bytes = max(world.allgather(max(map(largest, plans))))
-        resources = Resources(threads=3, staging_bytes=staging, batch_bytes=batch_bytes, check_crc=check_crc)
+        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc)
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
@@ -209,6 +211,24 @@ class ReaderContract:
         assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
         if self.tells_seconds:
             assert all(tally.of(epoch).read_seconds > 0 for epoch in asked if asked[epoch])
+
+    def test_validation_passes_between_epochs_are_delivered_and_counted_apart(
+        self, dataset: Dataset, world: Comm
+    ) -> None:
+        """A pass has a smaller last batch; here the samples of a rank's first epoch play the validation split."""
+        epochs = self.epochs(dataset, world.size, world.rank)
+        held_out = np.sort(np.concatenate([batch.ids for batch in epochs if batch.epoch == 0]))[:-1]
+        steps = [held_out[at : at + BATCH] for at in range(0, len(held_out), BATCH)]
+        form, plan = self.form(dataset), list[Planned]()
+        for epoch in (0, 1):
+            plan += [batch for batch in epochs if batch.epoch == epoch]
+            plan += planned(form, [(validation_after(epoch), steps)])
+        most = max(world.allgather(largest(plan)))
+        reader, tally = self.make(dataset, world, batch_bytes=most), Tally()
+        asked = reader.asks(plan)
+        self.deliver(reader, plan, tally)
+        assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
+        assert {batch.epoch for batch in plan} >= {epoch for epoch in asked if asked[epoch]}
 
     def test_a_session_may_be_opened_again(self, dataset: Dataset, world: Comm) -> None:
         reader = self.make(dataset, world)
@@ -332,6 +352,11 @@ class TestShuffled(ReaderContract):
 
 class TestPrefetch(ReaderContract):
     policy = "prefetch"
+    cores = 64
+
+    @pytest.fixture(autouse=True)
+    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores)
 
     def test_the_buffer_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset, world: Comm) -> None:
         most = largest(self.epochs(dataset, 1, 0))
@@ -380,3 +405,45 @@ class TestPrefetch(ReaderContract):
             assert len(list(batches)) == len(plan)
         release.join()
         assert early == []
+
+
+class TestPrefetchWithoutSpareCores(ReaderContract):
+    policy = "prefetch"
+
+    @pytest.fixture(autouse=True)
+    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registry, "usable_cores", lambda: 1)
+
+    def who_reads(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch, *, from_memory: bool, step: float
+    ) -> list[bool]:
+        """For each read of a plan, whether the trainer did it. Reads take 1 ms, in computing or in waiting."""
+        real, found = os.preadv, []
+
+        def read(handle: int, buffers: Any, offset: int) -> int:
+            found.append(threading.current_thread() is threading.main_thread())
+            time.sleep(1e-3)
+            return real(handle, buffers, offset)
+
+        monkeypatch.setattr(os, "preadv", read)
+        monkeypatch.setattr(time, "thread_time", time.perf_counter if from_memory else lambda: 0.0)
+        plan = self.epochs(dataset, 1, 0, epochs=3)
+        with self.make(dataset, world, step_seconds=step).session(plan, Tally()) as batches:
+            for _ in batches:
+                time.sleep(step)
+        return found
+
+    def test_the_trainer_reads_for_itself_what_lies_in_memory(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert all(self.who_reads(dataset, world, monkeypatch, from_memory=True, step=0))
+
+    def test_threads_read_behind_what_the_trainer_computes(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert not all(self.who_reads(dataset, world, monkeypatch, from_memory=True, step=0.02))
+
+    def test_threads_read_what_comes_slowly(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert not all(self.who_reads(dataset, world, monkeypatch, from_memory=False, step=0))

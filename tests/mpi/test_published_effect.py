@@ -1,31 +1,38 @@
 """HEPCNNB's finding, measured: shuffling files over all nodes turns cache hits into reads of the parallel file system.
 
 NERSC's study (facts of Project_Progress_20180727 s4-s9): over 5 epochs global shuffling reads for 2.44 to 2.97 times as
-long as local shuffling, and as long (1.04) where each rank has one file. Here 8 virtual nodes read shrunken files
-through an emulated file system whose rates have the published ratio, 187 MB/s cold to 805 MB/s cached, a hundredfold
-slower, so that this machine keeps up, and whose client caches hold 1.2 times a node's share.
+long as local shuffling, and as long (1.04) where each rank has one file. The passes over the validation files, one
+behind each epoch, are in these figures: from the read times of single files, cold and cached, one expects 2.6. Here 8
+virtual nodes read shrunken files through an emulated file system whose rates have the published ratio, 187 MB/s cold to
+805 MB/s cached, two hundred times slower, so that this machine keeps up, and whose client caches hold 1.2 times a
+node's share.
 """
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
 
 NODES = 8
-COLD, CACHED = 1_870_000, 8_050_000  # B/s of a node
+COLD, CACHED = 935_000, 4_025_000  # B/s of a node
 CACHE_SHARE = 1.2
 ORDERS = ("file-shuffle", "global-file-shuffle")
 DLIO = [sys.executable, "-m", "dlio_bench"]
 
 
-def read_seconds(folder: Path, files: int) -> dict[str, list[float]]:
-    """Order -> seconds of reading a rank, by epoch, of `upstream` over `files` files for training."""
-    both = str(2 * files)  # as many for validation
+Epochs = dict[str, list[dict[str, Any]]]
+
+
+def measured(folder: Path, files: int) -> Epochs:
+    """Order -> the epochs of `upstream` over `files` files for training, and as many for validation."""
+    both = str(2 * files)
     made = [*DLIO, "generate", "hepcnnb", "--tiny", "--files", both, "--out", str(folder / "data")]
     subprocess.run(made, check=True, capture_output=True)
-    stored = sum(file.stat().st_size for file in (folder / "data").glob("**/hep_train*.h5"))
+    stored = sum(file.stat().st_size for file in (folder / "data").glob("**/*.h5"))
     cache = int(CACHE_SHARE * stored / NODES)
     pfs = f"bandwidth={NODES * COLD}B/s,per-node={COLD}B/s,cache={cache}B,cache-bandwidth={CACHED}B/s"
     scale = ["--nodes", str(NODES), "--epochs", "5", "--batch", "32", "--seed", "3", "--warmup-trials", "0"]
@@ -38,22 +45,41 @@ def read_seconds(folder: Path, files: int) -> dict[str, list[float]]:
     assert all("EMULATED PFS" in result["marks"] for result in results)
     executed = [result["policy"]["order"] for result in results]
     assert executed == (list(ORDERS) if files > NODES else ["file-shuffle"] * 2)  # a rank's only file stays with it
-    return {
-        order: [epoch["read_seconds"] / NODES for epoch in result["trials"][0]["epochs"]]
-        for order, result in zip(ORDERS, results, strict=True)
-    }
+    assert all(result["plan"]["validation"]["passes"] == 5 for result in results)
+    found = {order: result["trials"][0]["epochs"] for order, result in zip(ORDERS, results, strict=True)}
+    for epochs in found.values():
+        # F files a rank of each split: F in each epoch, F in each pass and one more; a single one is read once
+        passes = [epoch["validation"]["bytes_requested"] for epoch in epochs]
+        pass_bytes = epochs[0]["validation"]["bytes_useful"]
+        each = files // NODES
+        assert passes == (
+            [pass_bytes * (each + 1) // each, *[pass_bytes] * 4] if each > 1 else [pass_bytes, 0, 0, 0, 0]
+        )
+        training = [epoch["bytes_requested"] - own for epoch, own in zip(epochs, passes, strict=True)]
+        assert training == [training[0]] * 5 if each > 1 else training[1:] == [0] * 4
+    return found
+
+
+def seconds(epochs: list[dict[str, Any]]) -> list[float]:
+    """Seconds of reading a rank, by epoch, its validation pass included."""
+    return [epoch["read_seconds"] / NODES for epoch in epochs]
+
+
+def floor(epochs: list[dict[str, Any]]) -> float:
+    """Seconds that a rank's bytes take at the emulated rates, whatever else this machine has to do."""
+    return float(sum(e["bytes_device"] / COLD + e["bytes_client_cache"] / CACHED for e in epochs) / NODES)
 
 
 def test_global_shuffling_of_files_reads_for_longer_than_local(tmp_path: Path) -> None:
-    read = read_seconds(tmp_path, 4 * NODES)
-    local, over_all = read["file-shuffle"], read["global-file-shuffle"]
-    assert 1.8 < sum(over_all) / sum(local) < 4.0
-    assert local[0] > 2.5 * max(local[1:])  # the first epoch is cold, the later ones come from the cache
-    assert min(over_all) > 0.6 * over_all[0]  # every epoch is cold
+    found = measured(tmp_path, 4 * NODES)
+    local, over_all = map(seconds, found.values())
+    assert 2.3 < floor(found[ORDERS[1]]) / floor(found[ORDERS[0]]) < 3.0
+    assert 1.5 < sum(over_all) / sum(local) < 4.0  # what a busy machine adds, it adds to both
+    assert local[0] > 2 * median(local[1:])  # the first epoch is cold, the later ones come from the cache
+    assert median(over_all[1:]) > 0.6 * over_all[0]  # every epoch is cold
 
 
 def test_it_makes_no_difference_where_each_rank_has_one_file(tmp_path: Path) -> None:
-    read = read_seconds(tmp_path, NODES)
-    local, over_all = read["file-shuffle"], read["global-file-shuffle"]
+    local, over_all = map(seconds, measured(tmp_path, NODES).values())
     assert sum(over_all) / sum(local) == pytest.approx(1.0, abs=0.2)
     assert sum(local[1:]) < 0.2 * local[0]  # it is read once

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -32,6 +33,11 @@ def test_upstream_and_tfdata_are_measured_and_verified(workload: str, cache: Pat
     assert upstream["policy"]["decode"]
     assert upstream["plan"]["notes"]  # its defects
     assert tfdata["policy"]["delivery"] == "tf.data"
+    # the published pipeline validates as it did, and what is compared with it does alike
+    assert upstream["plan"]["validation"]["passes"] == tfdata["plan"]["validation"]["passes"] == 2
+    for result in (upstream, tfdata):
+        checks = {check["name"]: check["found"] for check in result["checks"]}
+        assert "planned samples once in 4 passes" in checks["validation"]  # of a warm-up trial too
     assert {"content", "delivered bytes"} <= {check["name"] for check in upstream["checks"]}
 
 
@@ -54,6 +60,23 @@ def test_decoding_is_a_stage_with_its_own_time(workload: str, cache: Path, tmp_p
         assert result["trials"][-1]["decode_seconds"] > 0
 
 
+def test_real_ranks_validate_through_every_delivery_and_placement(cache: Path, tmp_path: Path) -> None:
+    readers = ["naive", "prefetch", "staged", "staged-replicated", "staged-subset"]
+    found = results(
+        cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--epochs", "3", "--validation", "2", "--batch", "3",
+        "--reader", ",".join(readers),
+    )  # fmt: skip
+    for reader, result in zip(readers, found, strict=True):
+        plan, (_, trial) = result["plan"]["validation"], result["trials"]
+        assert (plan["passes"], plan["order"], plan["every_epochs"]) == (1, "sequential", 2)
+        assert trial["validation_samples"] == plan["samples"] > 0
+        passes = [epoch["validation"] for epoch in trial["epochs"]]
+        assert [one is None for one in passes] == [True, False, True]
+        staged = reader.startswith("staged")
+        assert passes[1]["bytes_local" if staged else "bytes_requested"] == passes[1]["bytes_useful"]
+        assert (passes[1]["bytes_requested"] == 0) == staged
+
+
 def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: Path) -> None:
     naive, staged = results(
         cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--epochs", "2",
@@ -70,6 +93,17 @@ def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: 
     assert second["bytes_requested"] == second["bytes_device"] == 0
     assert second["bytes_local"] == second["bytes_useful"]
     assert str(cache) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_client_cache_too_small_to_be_warm_is_refused_with_the_size_that_is_enough(
+    cache: Path, tmp_path: Path
+) -> None:
+    asked = ["imagenet", "--tiny", "--reader", "shuffled", "--compute", "none", "--cache", "warm", "--emulate-pfs"]
+    refused = dlio(cache, tmp_path, "run", *asked, "bandwidth=400MB/s,cache=1MB", "--out", "out", status=2)
+    assert not (tmp_path / "out").exists()
+    [enough] = re.findall("--emulate-pfs (cache=[0-9]+MB) or more", complaint(refused))
+    [warm] = results(cache, tmp_path, *asked, f"bandwidth=400MB/s,{enough}")
+    assert all(epoch["bytes_device"] == 0 for epoch in warm["trials"][-1]["epochs"])
 
 
 def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_the_shared_suites_pass_on_every_rank(ranks: int) -> None:
+def test_the_shared_suites_pass_on_every_rank(ranks: int, tmp_path: Path) -> None:
     site = launchers.detect_site(os.environ)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES)
-    job = launchers.Job(ranks, 1, command, virtual=True, env={"DLIO_TEST_WORLD": str(ranks)})
+    job = launchers.Job(
+        ranks, 1, command, virtual=True, env={"DLIO_TEST_WORLD": str(ranks), "DLIO_TEST_TEMP": str(tmp_path)}
+    )
     env = launchers.launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
     done = subprocess.run(argv, env=os.environ | env, cwd=ROOT, capture_output=True, text=True, timeout=900)

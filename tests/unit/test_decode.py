@@ -21,8 +21,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.storage.extents import ExtentReader
-
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
+from tests.variants import VARIANTS
 
 
 def make(tmp_path: Path, workload: str, variant: str, fill: str = RANDOM, files: int = 2) -> tuple[Dataset, Decode]:
@@ -50,7 +49,7 @@ def delivered(dataset: Dataset, decode: Decode, sample: int) -> memoryview:
     return out
 
 
-@pytest.mark.parametrize(("workload", "variant"), VARIANTS)
+@pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
 def test_every_sample_of_every_variant_is_decoded_alike_twice(tmp_path: Path, workload: str, variant: str) -> None:
     dataset, decode = make(tmp_path, workload, variant)
     ids = {0, 1, dataset.training_samples, dataset.samples - 1} - {dataset.samples}

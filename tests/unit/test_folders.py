@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.run.folders import JUST_MADE, TIERS, tier_folders
+from dlio_bench.harness.run.folders import TIERS, tier_folders
+from dlio_bench.harness.storage.held import JUST_MADE
 
 
 def test_each_node_has_a_folder_that_goes_with_the_run(tmp_path: Path) -> None:
@@ -15,11 +16,12 @@ def test_each_node_has_a_folder_that_goes_with_the_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_run_left_is_removed_and_what_is_held_stays(tmp_path: Path) -> None:
-    def aged(folder: Path) -> Path:
-        os.utime(folder, (folder.stat().st_mtime - 2 * JUST_MADE,) * 2)
-        return folder
+def aged(folder: Path) -> Path:
+    os.utime(folder, (folder.stat().st_mtime - 2 * JUST_MADE,) * 2)
+    return folder
 
+
+def test_what_a_killed_run_left_is_removed_and_what_is_held_stays(tmp_path: Path) -> None:
     left = tmp_path / f"{TIERS}left"
     (left / "node000").mkdir(parents=True)
     (left / "node000" / "0").write_bytes(b"copy")
@@ -30,6 +32,14 @@ def test_what_a_killed_run_left_is_removed_and_what_is_held_stays(tmp_path: Path
         with tier_folders(1, tmp_path):
             assert held.exists()
             assert not left.exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / f"{TIERS}link").symlink_to(aged(tmp_path / "mine"))
+    with tier_folders(1, tmp_path):
+        pass
+    assert (tmp_path / "mine").is_dir()
 
 
 def test_a_tier_that_is_no_folder_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.storage.held import JUST_MADE, held_folder
 from dlio_bench.harness.storage.mounts import parse_mountinfo
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
 from dlio_bench.harness.storage.pfs.emulation import Emulation, available, emulated
@@ -322,6 +323,54 @@ def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: 
     parent.communicate(timeout=PATIENCE)
     until(lambda: not mounts_below(work) and not any(map(alive, pids)))
     assert work.exists() == (number is signal.SIGKILL)
+
+
+HOLDER = """
+import json, pathlib, sys, time
+from dlio_bench.harness.storage.held import held_folder
+from dlio_bench.harness.storage.pfs.board import READY, Board
+from dlio_bench.harness.storage.pfs.emulation import emulated
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+with held_folder("left-", pathlib.Path(sys.argv[2])) as work:
+    with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, work) as emulation:
+        with Board.open(emulation.board) as board:
+            print(json.dumps([str(work), *(board.row(node)[READY] for node in range(2))]), flush=True)
+            time.sleep(60)
+"""
+
+
+def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", HOLDER, str(source), str(tmp_path)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    work, *daemons = json.loads(parent.stdout.readline())
+    os.utime(work, (time.time() - 2 * JUST_MADE,) * 2)
+    with held_folder("left-", tmp_path):
+        assert len(mounts_below(Path(work))) == 2  # held
+    helpers = [int(place.name) for place in Path("/proc").glob("[0-9]*") if serves(place, work)]
+    for pid in [*helpers, *daemons, parent.pid]:  # who would unmount first
+        os.kill(pid, signal.SIGKILL)
+    parent.communicate(timeout=PATIENCE)
+    until(lambda: not any(map(alive, daemons)))
+    left = mounts_below(Path(work))
+    try:
+        assert len(left) == 2
+        with held_folder("left-", tmp_path):
+            assert not mounts_below(tmp_path)
+            assert not Path(work).exists()
+        assert list(source.iterdir())
+    finally:
+        for point in mounts_below(tmp_path):
+            subprocess.run(["fusermount3", "-u", "-z", point], check=True)
+
+
+def serves(process: Path, work: str) -> bool:
+    """Whether a process is a fusermount3 that would unmount for a killed daemon."""
+    try:
+        command = (process / "cmdline").read_text()
+    except OSError:
+        return False
+    return "fusermount3" in command and work in command
 
 
 def test_a_daemon_that_cannot_start_is_told_with_its_words(

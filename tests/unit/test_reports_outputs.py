@@ -39,6 +39,35 @@ def tiny(draft: dict[str, Any]) -> None:
     draft["marks"] = ["TINY", "VIRTUAL NODES"]
 
 
+def emulated(draft: dict[str, Any]) -> None:
+    draft["marks"] = ["EMULATED PFS"]
+    draft["environment"]["emulated_pfs"] = {"says": "400 MB/s shared by all nodes"}
+    for trial in draft["trials"]:
+        trial["bytes_device"] //= 4  # caches served the most
+
+
+def validating(draft: dict[str, Any]) -> None:
+    draft["plan"]["validation"] = {"every_epochs": 2, "passes": 1, "order": "sequential", "samples": 8}
+    for one in draft["trials"]:
+        one["epochs"][0]["validation"] = None
+        one["epochs"][1]["validation"] = {
+            "seconds": 1.5, "bytes_useful": 40_000_000, "bytes_requested": 50_000_000, "read_seconds": 0.5
+        }  # fmt: skip
+
+
+def with_passes(draft_and_steps: Callable[..., Made], reader: str = "prefetch") -> Made:
+    """One pass of 1.5 s, 0.6 of them in get, behind the second epoch."""
+    draft, steps = draft_and_steps(reader)
+    validating(draft)
+    shape = (*steps["loop"].shape, 1)
+    steps |= {name: np.full(shape, seconds) for name, seconds in PASS_SECONDS.items()}
+    steps |= {"loop": steps["loop"] + 1.5, "validation_epoch": np.array([1])}
+    for one in draft["trials"]:
+        one["elapsed_seconds"] += 1.5
+    return result.complete(draft, steps), steps
+
+
+PASS_SECONDS = {"validation": 1.5, "validation_stall": 0.6, "validation_busy": 0.3}
 CASES: dict[str, Callable[[Complete], list[dict[str, Any]]]] = {
     "one": lambda made: [made()[0]],
     "five-trials": lambda made: [made(trials=5)[0]],
@@ -55,6 +84,20 @@ def test_text_is_the_golden_one(made: Complete, case: str) -> None:
     found = text.render(CASES[case](made))
     assert found == (GOLDEN / f"report-{case}.txt").read_text("utf-8")
     assert max(map(len, found.splitlines())) <= text.WIDTH
+
+
+@pytest.mark.parametrize(
+    ("change", "storage", "other"), [(emulated, "emulated PFS", "device"), (None, "device", "PFS")]
+)
+def test_what_delivered_the_bytes_is_called_by_its_name(made: Complete, change: Any, storage: str, other: str) -> None:
+    pair = made(change=change)
+    page = html.page([pair])
+    page = re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<meta[^>]*>", "", page)
+    assert f"from the {storage}" in page
+    assert f"bytes that the {storage} delivered" in page
+    assert not re.search(rf"\b{other}\b", page)
+    assert [bar["name"] for bar in figures.bytes_by_epoch([pair[0]])["data"]] == ["useful", "requested", storage]
+    assert not re.search(rf"\b{other}\b", text.render([pair[0]]))
 
 
 def test_long_names_still_fit(made: Complete) -> None:
@@ -275,3 +318,39 @@ def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
     found = facts.environment([made(change=second_host)[0]])
     assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
     assert found.common["mount type"] == "ext4"
+
+
+def test_a_validation_pass_is_told_once_in_every_output(
+    draft_and_steps: Callable[..., Made], made: Complete, tmp_path: Path
+) -> None:
+    found, steps = with_passes(draft_and_steps)
+    told = text.render([found])
+    assert len(re.findall("a pass behind every 2 epochs", re.sub(r"\s+", " ", told))) == 1
+    assert "1.5 s a pass" in told
+    assert "50 MB requested" in re.sub(r"\s+", " ", told)
+    assert "stall 40 % of it" in re.sub(r"\s+", " ", told)
+    assert "validation 1" in re.sub(r"\s+", " ", told)  # of where the time goes
+    assert max(map(len, told.splitlines())) <= 80
+    said = Page(html.page([(found, steps)])).text
+    assert "1.5 s a pass behind every 2 epochs" in said
+    tables.write_csv([found], tmp_path / tables.CSV_NAME)
+    with (tmp_path / tables.CSV_NAME).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["validation_seconds"] for row in rows[:2]] == ["", "1.5"]
+    assert rows[1]["validation_bytes_requested"] == "50000000.0"
+    # without one nothing is said of it
+    assert "validation" not in text.render([made()[0]])
+
+
+def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Made], made: Complete) -> None:
+    one, other = with_passes(draft_and_steps)[0], made("naive")[0]
+    assert "differ in validation passes (1 over 8 samples and none)" in str(comparison.refusal([one, other]))
+    both = [with_passes(draft_and_steps, reader)[0] for reader in ("naive", "prefetch")]
+    assert comparison.refusal(both) is None
+    assert max(map(len, text.render(both).splitlines())) <= 80
+
+
+def test_waiting_in_a_pass_counts_when_the_bound_is_asked_for(draft_and_steps: Callable[..., Made]) -> None:
+    found, _ = with_passes(draft_and_steps)
+    whole = found["metrics"]["share_stall"]["value"] + 0.4 * found["metrics"]["share_validation"]["value"]
+    assert f"waited for data {words.format_share(whole)} of the time" in found["bound"]["evidence"][0]

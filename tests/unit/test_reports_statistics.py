@@ -87,11 +87,49 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
         ("share_check", 0.1),
         ("share_compute", 0.4),
         ("share_exchange", 0.15),
+        ("share_validation", 0.0),
         ("share_other", 0.2),
     ],
 )
 def test_metric_is_what_the_hand_gives(name: str, expected: float) -> None:
     assert value(by_hand(), name) == pytest.approx(expected)
+
+
+def validated() -> dict[str, Any]:
+    """The second rank waits for data in both passes; the first waits for it at their ends."""
+    steps = steps_of(2) | {
+        "validation": np.array([[[1.0, 1.0], [1.0, 1.0]]] * 2),
+        "validation_stall": np.array([[[0.0, 0.0], [0.5, 0.75]]] * 2),
+        "validation_busy": np.array([[[0.25, 0.25], [0.5, 0.25]]] * 2),
+        "validation_epoch": np.array([0, 1]),
+    }
+    trials = [trial(1e6, warmup=True), trial(10.0, epochs=(5.0, 3.0), actual=8.4)]
+    draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
+    return statistics.metrics(draft, steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("validation_seconds", 1.0),
+        ("validation_stall_share", (0 + 1.25 / 2) / 2),
+        ("share_validation", 0.2),
+        # training: as without passes, but of what they leave
+        ("stall_share", (1 / 8 + 2 / 8) / 2),
+        ("share_stall", 0.15),
+        ("share_other", 0.0),
+        ("au", (4 / 5 + 4 / 6) / 2),
+        ("epoch_seconds", 4.0),
+        ("samples_per_second", 120 / 8),
+        ("step_p50", 4.25),
+        # the whole: with them
+        ("no_io_seconds", 5.5 + 0.5 + 0.25),
+        ("read_bandwidth", 240.0),
+        ("elapsed_seconds", 10.0),
+    ],
+)
+def test_what_validation_passes_are_in_and_what_they_are_not_in(name: str, expected: float) -> None:
+    assert value(validated(), name) == pytest.approx(expected)
 
 
 def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
@@ -106,19 +144,23 @@ def test_without_compute_its_metrics_are_null() -> None:
         "read_seconds",  # not in these drafts
         "decode_seconds",
         "compute_overrun",
+        "validation_seconds",
+        "validation_stall_share",
     ]
 
 
 @settings(max_examples=50, deadline=None)
 @given(
     times=arrays(np.float64, (4, 3, 2, 5), elements=st.floats(0, 1e3)),
+    passes=arrays(np.float64, (3, 2, 2), elements=st.floats(1e-3, 1e3)),
     rest=arrays(np.float64, (3, 2), elements=st.floats(1e-3, 1e3)),
 )
-def test_shares_of_time_sum_to_one(times: Any, rest: Any) -> None:
+def test_shares_of_time_sum_to_one(times: Any, passes: Any, rest: Any) -> None:
     steps = dict(zip(statistics.PHASES, times, strict=True))
-    steps["loop"] = times.sum(axis=(0, 3)) + rest
+    steps |= {"validation": passes, "validation_stall": passes / 2, "validation_busy": passes / 4}
+    steps["loop"] = times.sum(axis=(0, 3)) + passes.sum(axis=2) + rest
     metrics = statistics.metrics(
-        {"plan": {"sync": "step"}, "trials": [trial(1.0)] * 3, "compute": {"mode": "none"}}, steps
+        {"plan": {"sync": "step"}, "trials": [trial(1e5)] * 3, "compute": {"mode": "none"}}, steps
     )
     shares = [value(metrics, name) for name in statistics.SHARES]
     assert sum(shares) == pytest.approx(1.0)

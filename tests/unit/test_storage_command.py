@@ -162,7 +162,7 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
             raise EnvironmentFailure(told.format(place))
 
     with pytest.raises(EnvironmentFailure):
-        fail(f"the whole is in {{}}/{'work'}/launcher.log")
+        fail("the whole is in {}/work/launcher.log")
     assert [path.name for path in files_in(tmp_path / NAME)] == ["work"]
     with pytest.raises(EnvironmentFailure):
         fail("no space")

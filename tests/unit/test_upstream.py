@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Batch, Block, Cost, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
@@ -22,16 +22,11 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.run.choice import executed, policy
 from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.storage.extents import ExtentReader
+from tests.variants import VARIANTS
 
-VARIANTS = [
-    ("hepcnnb", "224", 3),
-    ("cdb", "cori", 9),
-    ("cosmoflow", "mlperf-v1", 9),
-    ("cosmoflow", "mlperf-v0.7", 9),
-    ("cosmoflow", "sc18", 2),
-    ("imagenet", "tfrecord", 3),
-    ("imagenet", "raw", 9),
-]
 Plan = Sequence[tuple[int, Ids]]
 
 
@@ -84,7 +79,7 @@ def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
 
 def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]:
     ids, wrong, costs = deliver(pipeline, dataset, plan)
-    upstream = WORKLOADS[dataset.manifest.workload].upstream
+    upstream = WORKLOADS[dataset.manifest.workload].of(dataset.manifest.variant).upstream
     assert upstream is not None
     assert wrong == []
     assert [len(batch) for batch in ids] == [len(batch) for _, batch in plan]
@@ -106,11 +101,60 @@ def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[st
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
 
 
+def test_what_is_compared_with_does_not_depend_on_its_neighbours(
+    dataset: Dataset, started: dict[str, Pipeline]
+) -> None:
+    decode = pipeline_of(dataset, started).decode(dataset)
+    ids = np.array([dataset.samples - 1, 0, 3])
+    sizes = dataset.locate(ids, decode.fields)[3]
+    content = memoryview(bytearray(int(sizes.sum())))
+    extents = ExtentReader(dataset, decode.fields)
+    extents.read(ids, content, Cost())
+    extents.close()
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    parts = [
+        [content[end - size : end] for end, size in zip(*row, strict=True)]
+        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    together = [one.tobytes() for one in decode.each(ids.tolist(), parts)]
+    for sample, own, found in zip(ids.tolist(), parts, together, strict=True):
+        alone = bytearray(decode.sample_bytes)
+        decode.apply(sample, own, memoryview(alone))
+        assert bytes(alone) == found
+    assert len(set(together)) == len(ids)
+
+
+def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+    pipeline, plan = pipeline_of(dataset, started), tail(dataset, epochs=1)[:1]
+    form = Form(dataset, (), pipeline.decode(dataset))
+    with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
+        batch = next(batches)
+        last = batch.blocks[-1].data.copy()
+        last[-1] ^= 1
+        altered = Batch(batch.ids, (*batch.blocks[:-1], Block(last, batch.blocks[-1].starts)))
+        [line] = damaged(altered, form)
+    assert f"sample {batch.ids[-1]}:" in line
+
+
 def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, started: dict[str, Pipeline]) -> None:
     pipeline = pipeline_of(dataset, started)
     last = min(dataset.samples, 66 if dataset.manifest.workload == "hepcnnb" else 16)
     plan = [(0, np.arange(at, min(at + 7, last))) for at in range(0, last, 7)]
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+
+
+def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
+    dataset: Dataset, started: dict[str, Pipeline]
+) -> None:
+    pipeline = pipeline_of(dataset, started)
+    first = dataset.manifest.files[0].samples
+    ids = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
+    plan = [(0, ids[:4]), (validation_after(0), ids[:5]), (validation_after(0), ids[5:]), (1, ids[:4])]
+    found, wrong, costs = deliver(pipeline, dataset, plan)
+    assert wrong == []
+    assert found[1] + found[2] == ids.tolist()
+    assert sorted(found[0]) == sorted(found[3]) == ids[:4].tolist()
+    assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
 def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipeline]) -> None:
@@ -227,13 +271,24 @@ class TestOrders:
             drawn = {frozenset((order(shape, 1, epoch, 5) // 64).ravel().tolist()) for epoch in range(8)}
             assert len(drawn) > 1
 
-    def test_every_order_that_a_workload_names_is_there(self) -> None:
-        for workload in WORKLOADS.values():
-            assert workload.upstream is not None
-            assert workload.upstream.order in workload.upstream.orders
-            for name in workload.upstream.orders:
-                assert find_order(name)
-            assert find_order(workload.upstream.order).exactly_once == workload.upstream.exactly_once
+    @pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+    def test_every_order_that_a_workload_names_is_there(self, workload: str, variant: str) -> None:
+        upstream = WORKLOADS[workload].of(variant).upstream
+        assert upstream is not None
+        assert upstream.order in upstream.orders
+        for name in upstream.orders:
+            assert find_order(name)
+        assert find_order(upstream.order).exactly_once == upstream.exactly_once
+
+    @pytest.mark.parametrize(
+        ("variant", "order", "known"),
+        [(None, "buffered-shuffle(10000)", False), ("raw", "buffered-shuffle(10)", True)],
+    )
+    def test_imagenet_has_the_buffer_that_was_published_for_its_variant(
+        self, variant: str | None, order: str, known: bool
+    ) -> None:
+        row = policy("upstream", look_up(Options("imagenet", variant=variant, readers=("upstream",))).workload)
+        assert (row.name, row.order, row.order_known) == ("upstream", order, known)
 
 
 class TestCdb:

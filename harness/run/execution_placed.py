@@ -1,0 +1,104 @@
+"""A reader that keeps samples in the tiers of all nodes, on the virtual clock."""
+
+import numpy as np
+
+from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.layout import lay_out, sequences
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
+from dlio_bench.harness.run.chunks import Cut, chunks
+from dlio_bench.harness.run.execution import Executed, Setting
+from dlio_bench.harness.simulator import runtime
+from dlio_bench.harness.simulator.devices import FileSystem
+from dlio_bench.harness.simulator.keeping import Costs, Keeping, Shelf
+from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
+from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
+from dlio_bench.harness.storage.extents import CHUNK_BYTES
+
+MB = 1e6
+
+
+def bypassed(setting: Setting) -> bool:
+    """Whether the file system is the fastest source, so that the reader leaves its tiers empty (placed/supply.py)."""
+    behaviour, system, nodes = ROWS[setting.row.placement].behaviour, setting.system, setting.job.nodes
+    if behaviour.waits or not behaviour.ahead_pfs:
+        return False
+    own = setting.tier(RAM)
+    here = own.read.at(own.threads) / own.threads
+    other = min(system.network, here) if nodes > 1 and system.network else here
+    # of a thread, while all threads of all nodes read
+    return min(system.pfs.at(nodes) / nodes, system.pfs_link) / setting.threads > other
+
+
+def execute_placed(setting: Setting) -> Executed:
+    """See execution.execute."""
+    job, system, plans, one = setting.job, setting.system, setting.plans, ROWS[setting.row.placement]
+    clock, form = Clock(), setting.form
+    tiers = Tiers(job.ram_bytes, job.disk_bytes)
+    sizes = tiers.sizes_of(form)
+    epochs = range(len(plans.ids[0]))
+    read = sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
+    shelves = [
+        Shelf(lay_out(one, read, sizes, len(sizes), tiers.capacities, node, job.ranks_per_node))
+        for node in range(job.nodes)
+    ]
+    pfs = FileSystem(clock, system, job.nodes)
+    rates = [setting.tier(name) for name in tiers.names]
+    kept = [setting.memory(clock, tier) for tier in rates]
+    costs = Costs(
+        _reads(setting, form).__getitem__,
+        sizes.tolist(),
+        pfs,
+        kept,
+        [setting.memory(clock, tier, write=True) for tier in rates],
+        system.network * MB or float("inf"),
+        pfs.open_seconds if setting.dataset.samples == len(setting.dataset.manifest.files) else 0.0,
+    )
+    keeping = Keeping(clock, shelves, job.ranks_per_node, one.behaviour, costs)
+    ranks = [setting.rank(number, _groups(setting, form, number)) for number in range(job.ranks)]
+    meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
+    threads, staged = max(1, job.threads // 2), [0.0]
+
+    def run(number: int) -> Process:
+        for copies in (False, True) if one.first else ():
+            yield from runtime.together(clock, list(keeping.fill(number, threads, copies=copies)))
+            yield from meeting.meet()
+            staged[0] = clock.now
+        if not one.first:
+            for filler in keeping.fill(number, threads, copies=False):
+                clock.start(filler)
+        ahead = runtime.Ahead(clock, ranks[number], lambda chunk: keeping.fetch(number, chunk), job.threads, slots)
+        yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
+
+    for number in range(job.ranks):
+        clock.start(run(number))
+    clock.run()
+    by_tier = {name: source.bytes for name, source in zip(tiers.names, kept, strict=True)}
+    found = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
+    return Executed(ranks, staged[0], found)
+
+
+def _reads(setting: Setting, form: Form) -> list[list[int]]:
+    """For each training sample the bytes of the reads that bring it, undecoded."""
+    samples = setting.dataset.training_samples
+    raw = Cut(Form(form.dataset, form.fields), setting.job.check_crc, float("inf"))
+    found: list[list[int]] = [[] for _ in range(samples)]
+    for chunk in chunks(raw, [np.arange(samples, dtype=np.int64)[:, None]], [0.0]):
+        found[chunk.step] += [size for _, size in chunk.reads]
+    return found
+
+
+def _groups(setting: Setting, form: Form, number: int) -> list[runtime.Chunk]:
+    """The groups of samples that a rank's threads take at a time, as of readers/placed/source.py."""
+    plan = [step for epoch in setting.plans.ids[number] for step in epoch]
+    ids, batches = joined_ids(plan)
+    delivered = form.sizes(ids)
+    starts = np.cumsum(delivered) - delivered
+    counts = np.array([len(one) for one in plan], dtype=np.int64)
+    rows, of_group = chunk_of(batches, starts - starts[(counts.cumsum() - counts)[batches]], CHUNK_BYTES)
+    decoded = 0.0 if form.decode is None else 1 / (setting.system.preprocess * MB)
+    found = []
+    for step, part in zip(of_group.tolist(), np.split(ids, rows[1:-1]), strict=True):
+        seconds = form.stored(part) * decoded if decoded else 0.0
+        found.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
+    return found

@@ -1,0 +1,74 @@
+"""The JSON document of one case: what was simulated, and a row for each policy."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dlio_bench import __version__
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.simulator import scale
+from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
+from dlio_bench.reports import simulation
+
+ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each
+
+
+def answer(case: Case, names: Sequence[str], pfs_clients: str) -> dict[str, Any]:
+    """The predictions of a case as the JSON document. UsageError."""
+    rows = predictions(case, names, pfs_clients)
+    return simulation.complete(
+        heading(case, pfs_clients)
+        | {"kind": simulation.SINGLE, "case": about(case) | extent(case), "rows": [asdict(row) for row in rows]}
+    )
+
+
+def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Prediction]:
+    """A row for each policy, on all nodes or on a sample of them. UsageError where the published mode cannot."""
+    require(case, pfs_clients)
+    if sampled_nodes(case) == case.nodes:
+        return predict(case, names, pfs_clients)
+    return list(scale.predict(case, names))
+
+
+def require(case: Case, pfs_clients: str) -> None:
+    """UsageError for a job that the published mode cannot simulate."""
+    if pfs_clients == PUBLISHED and sampled_nodes(case) < case.nodes:
+        raise UsageError(
+            f"--pfs-clients published simulates every node one after another, and this job has {case.accesses:.2g} "
+            "accesses. Use --pfs-clients worst, or fewer epochs."
+        )
+
+
+def sampled_nodes(case: Case) -> int:
+    """How many nodes are simulated: all, or a sample of a large job's."""
+    return scale.SAMPLED if case.accesses > ALL_NODES and case.nodes > scale.SAMPLED else case.nodes
+
+
+def heading(case: Case, pfs_clients: str) -> dict[str, Any]:
+    """What every document of this machine says."""
+    return {
+        "schema": simulation.SCHEMA,
+        "version": __version__,
+        "command": ["dlio-bench", *sys.argv[1:]],
+        "system": {
+            "name": case.system.name,
+            "tiers": {tier.name: tier.capacity for tier in case.system.tiers},
+            "estimated": list(case.system.estimated),
+        },
+        "pfs_clients": pfs_clients,
+    }
+
+
+def about(case: Case) -> dict[str, Any]:
+    """The job, but for what follows from the number of its nodes."""
+    return {
+        "title": case.title, "samples": len(case.sizes), "bytes": int(case.sizes.sum()), "batch": case.batch,
+        "epochs": case.epochs, "seed": case.seed,
+    }  # fmt: skip
+
+
+def extent(case: Case) -> dict[str, int]:
+    """What follows from the number of nodes: steps of all epochs, and how many of the nodes are simulated."""
+    return {"nodes": case.nodes, "steps": case.steps * case.epochs, "simulated_nodes": sampled_nodes(case)}

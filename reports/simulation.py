@@ -1,0 +1,264 @@
+"""What `dlio-bench simulate` predicted, one case or a grid of them: the document, and what all of its outputs say."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.words import plural
+from dlio_bench.units import format_bytes
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+SCHEMA = "dlio-bench/simulation/1"
+SINGLE, GRID = "simulation", "simulation-grid"
+LOWER_BOUND = "lower-bound"
+NODES = "nodes"
+NAME = "simulation.json"
+
+
+@dataclass(frozen=True)
+class Map:
+    """One heat map: `cells[y][x]`. Across it the first axis; down it the second, or the policies where there is one."""
+
+    title: str
+    across: str  # what the axis is, with its unit
+    x: tuple[str, ...]
+    down: str
+    y: tuple[str, ...]
+    cells: tuple[tuple[Row, ...], ...]
+    named: bool = False  # each cell is of another policy, and says of which
+
+
+def complete(draft: Document) -> dict[str, Any]:
+    """The document of a draft that holds to the schema. ValueError when it does not."""
+    document: dict[str, Any] = json.loads(json.dumps(draft, allow_nan=False))
+    if fault := _fault(document):
+        raise ValueError(f"the document does not follow {SCHEMA}: {fault}")
+    return document
+
+
+def validate(document: Any, name: str = "the simulation document") -> dict[str, Any]:
+    """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
+    named = document.get("schema") if isinstance(document, dict) else None
+    if named != SCHEMA:
+        raise DataError(
+            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
+            "simulate --out, or use the version of dlio-bench that wrote this one."
+        )
+    if fault := _fault(document):
+        raise DataError(f"'{name}' does not follow {SCHEMA}: {fault}. Simulate again.")
+    return dict(document)
+
+
+def save(document: Document, path: Path) -> None:
+    """Write the document as JSON, whole or not at all. EnvironmentFailure."""
+    write_whole(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench simulate ... --out FOLDER.") from error
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"'{path}' could not be read: {error.strerror}. Name a {NAME} written by --out."
+        ) from error
+    except ValueError as error:
+        raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench simulate --out.") from error
+    return validate(document, str(path))
+
+
+def said_value(axis: str, value: int) -> str:
+    """'8' for nodes, '10 GB' for a tier."""
+    return str(value) if axis == NODES else format_bytes(value)
+
+
+def said_cell(at: Mapping[str, int]) -> str:
+    """'nodes 8, ram 10 GB'."""
+    return ", ".join(f"{axis} {said_value(axis, value)}" for axis, value in at.items())
+
+
+def said_axis(axis: str) -> str:
+    """What an axis is, for its title: 'nodes', 'ram of a node'."""
+    return NODES if axis == NODES else f"{axis} of a node"
+
+
+def said_source(name: str) -> str:
+    """A tier's name, and the two sources beyond a node in words."""
+    return {"remote": "other nodes", "pfs": "PFS", "ram": "RAM"}.get(name, name)
+
+
+def ratio(row: Row) -> float | None:
+    """Time over the lower bound: 1 means no stall. None where the policy does not apply."""
+    return None if row["over_bound"] is None else 1 + float(row["over_bound"])
+
+
+def said_ratio(value: float) -> str:
+    """'1.003×' near the bound, '4.24×' and '12.1×' away from it."""
+    return f"{value:.{3 if value < 1.0995 else 2 if value < 9.995 else 1}f}×"
+
+
+def mark(row: Row) -> str:
+    """'*' where the time depends on how the readers of the PFS are counted."""
+    return "*" if row["pfs_in_steps"] else ""
+
+
+def said_seconds(seconds: float) -> str:
+    """'3,837 s', '38.40 s', '0.07000 s': to four digits, always in seconds, so that cells compare."""
+    return f"{seconds:,.0f} s" if seconds >= 999.95 else f"{seconds:#.4g} s"
+
+
+def policies(document: Document) -> list[str]:
+    """The policies in the order of the rows, each once."""
+    return list(dict.fromkeys(row["policy"] for row in document["rows"]))
+
+
+def maps(document: Document) -> list[Map]:
+    """The heat maps of a grid. With one axis it is a single one, policies down; else one of the fastest policy in each
+    cell, and one for each policy; with three axes these for each value of the third. The lower bound has no map: it is
+    1 everywhere.
+    """
+    first, *others = document["axes"]
+    table = {(row["policy"], tuple(row["at"].values())): row for row in document["rows"]}
+    names = [name for name in policies(document) if name != LOWER_BOUND] or [LOWER_BOUND]
+    across, x = said_axis(first["name"]), tuple(said_value(first["name"], value) for value in first["values"])
+    if not others:
+        cells = tuple(tuple(table[name, (value,)] for value in first["values"]) for name in names)
+        return [Map("All policies", across, x, "", tuple(names), cells)]
+    second, *rest = others
+    down, y = said_axis(second["name"]), tuple(said_value(second["name"], value) for value in second["values"])
+    chosen = [("Fastest policy", names), *((name, [name]) for name in names)]
+    return [
+        Map(
+            title=title + said,
+            across=across,
+            x=x,
+            down=down,
+            y=y,
+            cells=tuple(
+                tuple(_fastest([table[name, (value, below, *place)] for name in own]) for value in first["values"])
+                for below in second["values"]
+            ),
+            named=len(own) > 1,
+        )
+        for title, own in (chosen if len(names) > 1 else chosen[1:])
+        for place, said in _third(rest)
+    ]
+
+
+def bounds(document: Document) -> str:
+    """'Lower bound, compute alone: 3,829 s.'; of a grid over nodes, for each number of them."""
+    nodes = {tuple(cell["at"].values()): cell["nodes"] for cell in document.get("cells", [])}
+    found: dict[int, float] = {}
+    for row in document["rows"]:
+        over = ratio(row)
+        if over is not None:
+            count = nodes[tuple(row["at"].values())] if nodes else document["case"]["nodes"]
+            found.setdefault(count, row["seconds"] / over)
+    said = [
+        said_seconds(seconds) + (f" on {plural(n, 'node')}" if len(found) > 1 else "") for n, seconds in found.items()
+    ]
+    return f"Lower bound, compute alone: {', '.join(said) or 'not asked for'}."
+
+
+def inapplicable(document: Document) -> list[str]:
+    """A sentence for each policy that does not apply somewhere: where, and why it does not at the first such place."""
+    said = []
+    for name in policies(document):
+        rows = [row for row in document["rows"] if row["policy"] == name]
+        none = [row for row in rows if row["seconds"] is None]
+        if not none:
+            continue
+        where = ""
+        if document["kind"] == GRID:
+            cells = "any cell" if len(none) == len(rows) else f"{len(none)} of {len(rows)} cells"
+            where = f" in {cells}; at {said_cell(none[0]['at'])}"
+        said.append(f"{name} does not apply{where}: {none[0]['reason']}")
+    return said
+
+
+def subject(document: Document) -> str:
+    """The job in a sentence: '150000 samples, 150 GB; 4 nodes of 25 samples a step, 10 epochs, seed 1'."""
+    case = document["case"]
+    nodes = plural(case["nodes"], "node") if "nodes" in case else "nodes"
+    return (
+        f"{case['samples']} samples, {format_bytes(case['bytes'])}; {nodes} of {plural(case['batch'], 'sample')} a "
+        f"step, {plural(case['epochs'], 'epoch')}, seed {case['seed']}"
+    )
+
+
+def machine(document: Document) -> str:
+    """'System deck: staging 1.02 GB, ram 51.2 GB'; of a grid, without what it varies."""
+    system = document["system"]
+    tiers = ", ".join(f"{name} {format_bytes(size)}" for name, size in system["tiers"].items())
+    return f"System {system['name']}" + (f": {tiers}" if tiers else "")
+
+
+def assumed(document: Document) -> str | None:
+    """The sentence on numbers of the system that no source gives, or None."""
+    found = document["system"].get("estimated", ())
+    return f"Estimated, no source gives it of this system: {', '.join(found)}." if found else None
+
+
+def estimated(document: Document) -> str | None:
+    """The sentence on jobs of which some nodes alone were simulated, or None."""
+    cases = document["cells"] if document["kind"] == GRID else [document["case"]]
+    some = [case for case in cases if case["simulated_nodes"] < case["nodes"]]
+    if not some:
+        return None
+    said = f"{some[0]['simulated_nodes']} of {some[0]['nodes']} nodes are simulated"
+    if len(some) > 1 or document["kind"] == GRID:
+        said = f"In {len(some)} of {len(cases)} cells not all nodes are simulated"
+    return f"{said}: the lower bound is exact, the other rows are estimates, and bytes are scaled up."
+
+
+def starred(document: Document) -> list[str]:
+    """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
+    found = {row["policy"] for row in document["rows"] if row["seconds"] is not None and row["pfs_in_steps"]}
+    return [name for name in policies(document) if name in found]
+
+
+def counted(document: Document) -> str:
+    """How many nodes are taken to read the PFS at once: 'all 4 nodes, always (--pfs-clients worst)'."""
+    case, clients = document["case"], document["pfs_clients"]
+    everyone = f"all {case['nodes']} nodes, always" if "nodes" in case else "all nodes, always"
+    said = "as the published simulator counted them" if clients == "published" else everyone
+    return f"{said} (--pfs-clients {clients})"
+
+
+def _fastest(rows: Sequence[Row]) -> Row:
+    """The row of the least time; the first one where no policy applies."""
+    return min(rows, key=lambda row: math.inf if row["seconds"] is None else float(row["seconds"]))
+
+
+def _third(rest: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, ...], str]]:
+    if not rest:
+        yield (), ""
+        return
+    axis = rest[0]["name"]
+    for value in rest[0]["values"]:
+        yield (value,), f" · {axis} {said_value(axis, value)}"
+
+
+@cache
+def _validator() -> Any:
+    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/simulation-1.json").read_text("utf-8"))
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _fault(document: Document) -> str | None:
+    """Where and how a document breaks the schema, or None."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
+    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

@@ -1,0 +1,78 @@
+"""What `dlio-bench simulate` predicted as text: a table of policies, or the tables of a grid."""
+
+import textwrap
+from collections.abc import Iterator
+
+from dlio_bench.reports import simulation
+from dlio_bench.reports.simulation import Document, Map, Row
+from dlio_bench.units import format_bytes
+
+WIDTH = 80
+
+
+def render(document: Document) -> str:
+    """The document as text; no line is longer than 80 columns, long policy names excepted."""
+    lines = _wrapped(f"{document['case']['title']}: {simulation.subject(document)}")
+    lines += _wrapped(simulation.machine(document))
+    for said in (simulation.assumed(document), simulation.estimated(document)):
+        if said:
+            lines += _wrapped(said)
+    lines += ["", *(_grid(document) if document["kind"] == simulation.GRID else _table(document))]
+    if simulation.starred(document):
+        what = "it depends" if document["kind"] == simulation.SINGLE else "its time depends"
+        lines += ["", *_wrapped(
+            f"* reads the PFS during steps, so {what} on how many nodes are taken to read it at once: "
+            f"{simulation.counted(document)}."
+        )]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _table(document: Document) -> Iterator[str]:
+    """Fastest first; what does not apply comes last, with its reason."""
+    yield f"{'policy':<21}{'seconds':>12}{'over bound':>12}{'stall':>12}{'from the PFS':>14}"
+    done = [row for row in document["rows"] if row["seconds"] is not None]
+    for row in sorted(done, key=lambda row: float(row["seconds"])):
+        name, pfs = f"{row['policy']} {simulation.mark(row)}", format_bytes(row["bytes"].get("pfs", 0))
+        yield f"{name:<21}{row['seconds']:>12.2f}{row['over_bound']:>12.2%}{row['stall_seconds']:>12.2f}{pfs:>14}"
+    for row in document["rows"]:
+        if row["seconds"] is None:
+            yield from _wrapped(f"{row['policy']:<21}does not apply: {row['reason']}", indent=21)
+
+
+def _grid(document: Document) -> Iterator[str]:
+    """A table for each heat map; cells are seconds, and times the lower bound."""
+    yield from _wrapped("Cells: seconds, and how many times the lower bound that is (1 means no stall).")
+    yield from _wrapped(simulation.bounds(document))
+    for one in simulation.maps(document):
+        yield ""
+        yield from _map(one)
+    for said in simulation.inapplicable(document):
+        yield ""
+        yield from _wrapped(said)
+
+
+def _map(one: Map) -> Iterator[str]:
+    """A heat map's numbers, in blocks of as many columns as a line has room for."""
+    said = [[_cell(cell, named=one.named) for cell in row] for row in one.cells]
+    margin = max(map(len, one.y)) + 1
+    width = 2 + max(map(len, [*one.x, *(cell for row in said for cell in row)]))
+    columns = max(1, (WIDTH - margin) // width)
+    yield f"{one.title}  (across: {one.across}{f'; down: {one.down}' if one.down else ''})"
+    for start in range(0, len(one.x), columns):
+        chosen = slice(start, start + columns)
+        yield " " * margin + "".join(f"{value:>{width - 1}} " for value in one.x[chosen]).rstrip()
+        for value, row in zip(one.y, said, strict=True):
+            yield f"{value:<{margin}}" + "".join(f"{cell:>{width}}" for cell in row[chosen]).rstrip()
+
+
+def _cell(row: Row, *, named: bool) -> str:
+    """'15,131 s 4.24x*'; the last column is the star's, so that numbers stand below each other."""
+    over = simulation.ratio(row)
+    if over is None:
+        return "n/a "
+    what = row["policy"] if named else simulation.said_seconds(row["seconds"])
+    return f"{what} {simulation.said_ratio(over)}{simulation.mark(row) or ' '}"
+
+
+def _wrapped(words: str, indent: int = 2) -> list[str]:
+    return textwrap.wrap(words, WIDTH, subsequent_indent=" " * indent)

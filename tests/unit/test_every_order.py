@@ -1,0 +1,139 @@
+"""What holds of every order: each sample as often as declared, whole steps, alike twice, other in other epochs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_sample_once, find_order
+
+# every order there is, and those with a number also with a small one
+NAMES = [*ORDERS, "buffered-shuffle(3)", "subset-shuffle(2)"]
+ONCE = [name for name in NAMES if find_order(name).exactly_once]
+SHUFFLES = [name for name in NAMES if name != "sequential"]
+
+
+@st.composite
+def shapes(draw: st.DrawFn, last: str = "drop") -> Shape:
+    per_node, nodes = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    ranks = per_node * nodes
+    sizes = draw(st.one_of(st.none(), st.lists(st.integers(1, 9), min_size=ranks, max_size=ranks + 12)))
+    bounds = None if sizes is None else np.cumsum([0, *sizes], dtype=np.int64)
+    return Shape(
+        samples=draw(st.integers(ranks, 200)) if bounds is None else int(bounds[-1]),
+        ranks=ranks,
+        batch=draw(st.integers(1, 4)),
+        bounds=bounds,
+        ranks_per_node=per_node,
+        shard=draw(st.sampled_from(["rank", "node"])),
+        last=last,
+        first=draw(st.sampled_from([0, 1000])),
+    )
+
+
+def fitted(name: str, shape: Shape) -> tuple[Order, Shape]:
+    order = find_order(name)
+    try:
+        return order, order.fit(shape)
+    except UsageError:
+        assume(False)  # a share of files that does not fill a step: has a test of its own
+        raise
+
+
+def plans(order: Order, shape: Shape, epoch: int, seed: int) -> list[Ids]:
+    return [order(shape, rank, epoch, seed) for rank in range(shape.ranks)]
+
+
+epochs, seeds = st.integers(0, 4), st.integers(0, 2**32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(shape=shapes(), epoch=epochs, seed=seeds)
+def test_every_rank_gets_equal_whole_steps_of_ids_of_the_split(name: str, shape: Shape, epoch: int, seed: int) -> None:
+    order, fit = fitted(name, shape)
+    parts = plans(order, shape, epoch, seed)
+    assert {(part.shape, part.dtype) for part in parts} == {((fit.steps, shape.batch), np.dtype(np.int64))}
+    for part in parts:
+        assert len(np.unique(part)) == part.size  # no rank gets a sample twice
+        assert ((part >= shape.first) & (part < shape.first + shape.samples)).all()
+
+
+@pytest.mark.parametrize("name", ONCE)
+@given(shape=shapes(), epoch=epochs, seed=seeds)
+def test_no_sample_comes_twice_and_what_is_left_out_is_counted(name: str, shape: Shape, epoch: int, seed: int) -> None:
+    order, fit = fitted(name, shape)
+    ids = np.concatenate(plans(order, shape, epoch, seed), axis=None)
+    assert len(np.unique(ids)) == len(ids) == fit.delivered == shape.samples - fit.dropped
+    assert fit.padded == 0
+
+
+@pytest.mark.parametrize("name", ONCE)
+@given(shape=shapes(last="pad"), epoch=epochs, seed=seeds)
+def test_padding_brings_every_sample_and_counts_the_second_times(
+    name: str, shape: Shape, epoch: int, seed: int
+) -> None:
+    order, fit = fitted(name, shape)
+    ids = np.concatenate(plans(order, shape, epoch, seed), axis=None)
+    assert len(np.unique(ids)) == shape.samples - fit.dropped
+    assert len(ids) == fit.delivered == shape.samples - fit.dropped + fit.padded
+    if name != "node-shuffle":
+        assert fit.dropped == 0
+    else:  # what stage-partition leaves on no node
+        left = np.arange(shape.files - shape.files % shape.nodes, shape.files, dtype=np.int64)
+        assert fit.dropped == len(shape.samples_of(left)[0])
+
+
+@pytest.mark.parametrize("name", ["sequential", "global-shuffle"])
+@given(samples=st.integers(0, 300), ranks=st.integers(1, 9), batch=st.integers(1, 7))
+def test_orders_of_samples_drop_or_pad_less_than_a_step(name: str, samples: int, ranks: int, batch: int) -> None:
+    drop = Shape(samples, ranks, batch)
+    pad = replace(drop, last="pad")
+    assert drop.dropped < ranks * batch
+    assert pad.padded < ranks * batch
+    order = ORDERS[name]
+    for shape in (drop, pad):
+        ids = np.concatenate(plans(order, shape, 1, 2), axis=None)
+        assert len(ids) == shape.delivered
+        assert len(np.unique(ids)) == samples - shape.dropped
+
+
+@given(shape=shapes(last="pad"))
+def test_an_epoch_is_filled_up_from_its_own_start(shape: Shape) -> None:
+    for order in (ORDERS["sequential"], ORDERS["global-shuffle"]):
+        shape = replace(shape, shard="rank")
+        parts = [part - shape.first for part in plans(order, shape, 1, 2)]
+        # the global stream, step by step or share after share
+        stream = np.concatenate(parts, axis=None if order.name == "sequential" else 1).ravel()
+        assert (stream[shape.samples :] == stream[: shape.padded]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(shape=shapes(), epoch=epochs, seed=seeds)
+def test_a_plan_is_made_alike_twice_and_moves_with_the_first_id(name: str, shape: Shape, epoch: int, seed: int) -> None:
+    order, _ = fitted(name, shape)
+    for part, again, at_zero in zip(
+        plans(order, shape, epoch, seed),
+        plans(find_order(name), replace(shape), epoch, seed),
+        plans(order, replace(shape, first=0), epoch, seed),
+        strict=True,
+    ):
+        assert (part == again).all()
+        assert (part == at_zero + shape.first).all()
+
+
+@pytest.mark.parametrize("shard", ["rank", "node"])
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_other_epochs_and_seeds_give_other_plans(name: str, shard: str) -> None:
+    shape = Shape(600, 4, 2, bounds=np.arange(0, 601, 5), ranks_per_node=2, shard=shard)
+    found = {tuple(find_order(name)(shape, 1, epoch, seed).ravel()) for epoch in range(3) for seed in range(3)}
+    assert len(found) == 9
+
+
+@given(samples=st.integers(0, 200), ranks=st.integers(1, 9), batch=st.integers(1, 7))
+def test_the_verification_pass_covers_everything_once(samples: int, ranks: int, batch: int) -> None:
+    batches = [ids for rank in range(ranks) for ids in every_sample_once(samples, ranks, rank, batch)]
+    assert np.concatenate([*batches, np.zeros(0, np.int64)]).tolist() == list(range(samples))
+    assert all(0 < len(ids) <= batch for ids in batches)

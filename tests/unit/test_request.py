@@ -1,0 +1,42 @@
+"""What a run needs is looked for before anything is launched."""
+
+import sys
+
+import pytest
+
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
+
+
+@pytest.fixture
+def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("reader", ["tfdata", "upstream", "prefetch"])
+def test_a_missing_tensorflow_is_told_to_those_alone_who_need_it(workload: str, reader: str) -> None:
+    upstream = WORKLOADS[workload].upstream
+    assert upstream is not None
+    options = Options(workload, readers=("naive", reader))
+    if reader == "tfdata" or (reader == "upstream" and upstream.tensorflow):
+        with pytest.raises(EnvironmentFailure, match=f"'{reader}' needs TensorFlow.*pip install") as told:
+            look_up(options)
+        assert told.value.status == 4
+    else:
+        assert look_up(options).readers == ("naive", reader)
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_published_pipeline_says_truly_whether_it_needs_tensorflow(workload: str) -> None:
+    upstream = WORKLOADS[workload].upstream
+    assert upstream is not None
+    if upstream.tensorflow:
+        with pytest.raises(EnvironmentFailure, match="needs TensorFlow"):
+            upstream.start()
+    else:
+        upstream.start().close()

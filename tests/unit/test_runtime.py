@@ -1,0 +1,141 @@
+"""Our readers on the virtual clock, held against what can be worked out by hand."""
+
+from functools import partial
+
+import pytest
+
+from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
+from dlio_bench.harness.simulator import runtime
+from dlio_bench.harness.simulator.devices import FileSystem, Memory
+from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
+
+LATENCY, OPEN = 0.001, 0.002
+SIZE = 1_000_000
+
+
+def machine(rate: float = 100, link: float = 100) -> System:
+    """One MB takes 10 ms on the file system and 1 ms of latency."""
+    memory = Rates(((1, 1000.0), (4, 1000.0)))
+    tiers = tuple(Tier(name, 1 << 30, 4, memory, memory) for name in ("staging", "ram"))
+    alone = SIZE / (SIZE / (min(rate, link) * MB) + LATENCY) / MB
+    return System(
+        "test", 100, None, 1, float("inf"), 1000, link, Rates(((1, rate),)), tiers, OPEN, Stream(((SIZE, alone),))
+    )
+
+
+def chunks(steps: int, of_a_step: int = 1) -> list[runtime.Chunk]:
+    return [runtime.Chunk(step, ((0, SIZE),)) for step in range(steps) for _ in range(of_a_step)]
+
+
+def run(
+    ranks: list[runtime.Rank], *, ahead: tuple[int, int] | None, step_seconds: float = 0.0, system: System | None = None
+) -> float:
+    """Seconds of the whole; ahead: (threads, slots)."""
+    clock, system = Clock(), system or machine()
+    pfs = FileSystem(clock, system, len(ranks))
+    meeting = Meeting(clock, len(ranks), 0.0)
+    pace = runtime.Pace(step_seconds, "step", frozenset({0}))
+    for rank in ranks:
+        handles = runtime.Handles(4, pfs.open_seconds)
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), handles)
+        if ahead is None:
+            clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
+        else:
+            clock.start(runtime.Ahead(clock, rank, fetch, *ahead).trainer(meeting, pace))
+    clock.run()
+    assert pfs.bytes == sum(size for rank in ranks for chunk in rank.chunks for _, size in chunk.reads)
+    return clock.now
+
+
+def test_on_demand_every_read_and_step_adds_up() -> None:
+    rank = runtime.Rank(0, chunks(5), 5)
+    assert run([rank], ahead=None, step_seconds=0.02) == pytest.approx(OPEN + 5 * (0.010 + LATENCY + 0.02))
+    assert rank.stall == pytest.approx(OPEN + 5 * (0.010 + LATENCY))
+    assert (rank.ends - rank.begins).tolist() == pytest.approx([OPEN + 0.031, *[0.031] * 4])
+
+
+def test_nodes_share_the_file_system() -> None:
+    ranks = [runtime.Rank(node, chunks(10), 10) for node in range(4)]
+    # in each step the last node's read has waited for those of the three others
+    assert run(ranks, ahead=None) == pytest.approx(OPEN + 10 * (4 * 0.010 + LATENCY))
+
+
+def test_a_node_s_own_link_limits_it() -> None:
+    ranks = [runtime.Rank(0, chunks(10, 2), 10), runtime.Rank(1, chunks(10, 2), 10)]
+    slow = run(ranks, ahead=(2, 4), system=machine(1000, 50))
+    # two reads of a step at 50 MB/s, the latency of all but the first hidden behind the next read
+    assert 0.4 <= slow < 0.45
+
+
+def test_reading_ahead_hides_reads_behind_compute() -> None:
+    rank = runtime.Rank(0, chunks(20), 20)
+    # 30 ms of compute a step cover the 11 ms of the next read
+    assert run([rank], ahead=(1, 2), step_seconds=0.03) == pytest.approx(OPEN + 0.011 + 20 * 0.03)
+    rank = runtime.Rank(0, chunks(20), 20)
+    # 5 ms of compute do not: the file system is busy all the time
+    assert run([rank], ahead=(4, 8), step_seconds=0.005) == pytest.approx(OPEN + 20 * 0.010 + LATENCY + 0.005, abs=0.02)
+
+
+def test_the_buffer_bounds_what_is_read_ahead() -> None:
+    # the first step computes for long; with two slots one batch more is there at its end, with eight all are
+    def read(slots: int) -> int:
+        clock, system = Clock(), machine()
+        pfs = FileSystem(clock, system, 1)
+        rank = runtime.Rank(0, chunks(6), 6)
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), runtime.Handles(4, 0.0))
+        ahead = runtime.Ahead(clock, rank, fetch, 2, slots)
+        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
+        clock.run(until=0.055)
+        return pfs.bytes
+
+    assert read(2) == 2 * SIZE
+    assert read(8) == 6 * SIZE
+
+
+def test_files_are_opened_once_while_they_are_kept() -> None:
+    handles = runtime.Handles(2, OPEN)
+    assert handles.ready(1, 0.0) == OPEN
+    assert handles.ready(1, 0.001) == OPEN  # another thread waits for the same open
+    assert handles.ready(1, 1.0) == 1.0
+    handles.ready(2, 1.0)
+    handles.ready(3, 1.0)
+    assert handles.ready(1, 2.0) == 2.0 + OPEN  # forgotten
+
+
+def test_staging_copies_files_with_all_threads() -> None:
+    clock, system = Clock(), machine()
+    pfs = FileSystem(clock, system, 1)
+    target = Memory(clock, Rates(((1, 1000.0),)), 4, 1, shared=False)
+    ended: list[float] = []
+
+    def stage() -> Process:
+        yield from runtime.staging(clock, 0, [[SIZE, SIZE]] * 4, pfs, target, 2)
+        ended.append(clock.now)
+
+    clock.start(stage())
+    clock.run()
+    assert pfs.bytes == target.bytes == 8 * SIZE
+    assert 8 * 0.010 < ended[0] < 8 * 0.010 + 2 * OPEN + 8 * (LATENCY + 0.001)
+
+
+def test_a_meeting_ends_when_the_last_one_comes() -> None:
+    clock, ends = Clock(), []
+    meeting = Meeting(clock, 3, 0.5)
+
+    def one(seconds: float) -> Process:
+        for _ in range(2):
+            yield clock.now + seconds
+            yield from meeting.meet()
+            ends.append(clock.now)
+
+    for seconds in (1.0, 2.0, 4.0):
+        clock.start(one(seconds))
+    clock.run()
+    assert ends == [4.5] * 3 + [9.0] * 3
+
+
+def test_a_link_is_first_come_first_served() -> None:
+    link = Link(100.0)
+    assert link.reserve(0.0, 100) == (0.0, 1.0)
+    assert link.reserve(0.5, 50) == (1.0, 1.5)
+    assert link.reserve(9.0, 100) == (9.0, 10.0)

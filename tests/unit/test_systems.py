@@ -1,0 +1,115 @@
+"""Descriptions of machines: those that come with the package, and what a calibration writes into one."""
+
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.calibration import description
+from dlio_bench.harness.cluster.system import SHIPPED, Stream, load, named, shipped
+from dlio_bench.harness.simulator.arguments import SYSTEMS
+from dlio_bench.harness.simulator.model import costs
+
+FOLDER = files("dlio_bench.harness.cluster") / "systems"
+FOUND = {
+    "pfs": {"1": 200e6, "2": 390e6},
+    "stream": {"4096": 10e6, "1048576": 180e6},
+    "open": 0.0011,
+    "barrier": 0.0002,
+    "network": 1.25e9,
+    "preprocess": None,
+    "ram": {"read": {"1": 6e9, "4": 12e9}, "write": {"1": 2e9, "4": 3e9}},
+    "disk": None,
+}
+DECLARED = """# what we know
+[declared]
+name = "mine"   # kept to the letter
+compute = 100
+
+[declared.tiers.staging]
+capacity = "1GB"
+threads = 4
+[declared.tiers.ram]
+capacity = "10GB"
+threads = 4
+"""
+
+
+def test_the_names_are_the_files() -> None:
+    assert sorted(SHIPPED) == sorted(path.name.removesuffix(".toml") for path in FOLDER.iterdir())
+    assert SYSTEMS == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_system_parses_and_gives_costs(name: str) -> None:
+    assert named(name) == shipped(name)
+    assert costs(shipped(name), 4, compute=100).worst_pfs > 0
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ("deck", "sc21")])
+def test_every_number_has_its_source_or_is_called_an_estimate(name: str) -> None:
+    text = (FOLDER / f"{name}.toml").read_text()
+    sources = set(re.findall(r"\[([A-Z])\]", "".join(line for line in text.splitlines() if line.startswith("#"))))
+    estimates = 0
+    for line in text.splitlines():
+        if re.match(r"\w+ = .*\d", line) and not line.startswith(("name", "estimated")):
+            said = line.partition("#")[2]
+            assert "estimate" in said or set(re.findall(r"\[([A-Z])\]", said)) & sources, line
+            estimates += "estimate" in said
+    assert bool(shipped(name).estimated) == bool(estimates)
+
+
+def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(description.text(DECLARED, description.measured(FOUND, {"data": "test files"})))
+    assert description.declared_of(file).rstrip() == DECLARED.rstrip()
+    once = file.read_text()
+    file.write_text(
+        description.text(description.declared_of(file), description.measured(FOUND, {"data": "test files"}))
+    )
+    assert file.read_text() == once
+    system = load(file)
+    assert (system.name, system.network, system.preprocess) == ("mine", 1250, float("inf"))
+    assert system.pfs_open == pytest.approx(0.0011)
+    assert system.pfs.points == ((1, 200), (2, 390))
+    assert [tier.read.at(4) for tier in system.tiers] == [12000, 12000]
+    assert system.by["data"] == "test files"
+
+
+def test_what_is_measured_stands_above_what_is_declared(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(description.text(DECLARED + "[declared.pfs]\n1 = 5\n8 = 9\n", description.measured(FOUND, {})))
+    assert load(file).pfs.points == ((1, 200), (2, 390))
+
+
+@pytest.mark.parametrize("content", ["[declared\n", "\x00"])
+def test_a_file_that_is_no_description_is_not_overwritten(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "notes.toml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match="exists and is no system description"):
+        description.declared_of(file)
+    assert file.read_text() == content
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False), max_size=5))
+def test_what_is_written_is_read_back(table: dict[str, str | int | float]) -> None:
+    assert tomllib.loads(description.dump({"measured": table})).get("measured", {}) == table
+
+
+def test_one_thread_takes_the_measured_times() -> None:
+    stream = Stream(((4096, 4.0), (1_048_576, 100.0)))
+    assert stream.seconds(4096) == pytest.approx(4096 / 4e6)
+    assert stream.seconds(1_048_576) == pytest.approx(0.01048576)
+    assert stream.seconds(2 * 1_048_576) == pytest.approx(2 * 0.01048576)
+    assert 1e-9 < stream.seconds(1) < stream.seconds(4096) < stream.seconds(500_000) < stream.seconds(1_048_576)
+
+
+def test_without_a_network_nothing_is_read_from_other_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(description.text(DECLARED, description.measured(FOUND | {"network": None}, {})))
+    assert costs(load(file), 2).remote == (float("inf"),)
