@@ -68,7 +68,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--reader"),
         default=("prefetch",),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
+        "default prefetch)",
     )
     how.add_argument(
         "--order",
