@@ -42,11 +42,10 @@ class Sources:
         self.tiers = places.tiers
         self.peers: Peers | None = None
         self._raw, self._speeds, self._stored = raw, speeds, stored
-        # plain lists: single numbers are taken out of them much faster than out of arrays
-        self.tier: list[int] = self.layout.tier.tolist()
-        self.offset: list[int] = self.layout.offset.tolist()
-        self.size: list[int] = self.layout.size.tolist()
-        self.copy: list[bool] = self.layout.copy.tolist()
+
+    def place(self, kept: int) -> tuple[int, int]:
+        """Where the node keeps its sample number `kept`: tier and offset."""
+        return int(self.layout.tier[kept]), int(self.layout.offset[kept])
 
     def from_files(
         self, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
@@ -68,10 +67,10 @@ class Sources:
 
     def from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
         """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
-        tier = self.tier[kept]
+        tier, offset = self.place(kept)
         started = time.perf_counter()
         try:
-            self.shelf.read(tier, self.offset[kept], out)
+            self.shelf.read(tier, offset, out)
         except OSError as error:
             raise _broken(self.tiers[tier], error) from error
         cost.read_seconds += time.perf_counter() - started
@@ -106,9 +105,9 @@ class Sources:
 
     def store(self, kept: int, content: memoryview) -> None:
         """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
-        tier = self.tier[kept]
+        tier, offset = self.place(kept)
         try:
-            self.shelf.write(tier, self.offset[kept], content)
+            self.shelf.write(tier, offset, content)
         except OSError as error:
             raise _broken(self.tiers[tier], error) from error
 

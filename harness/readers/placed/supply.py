@@ -98,12 +98,12 @@ class Supply:
     def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
         state = self._claims.take(kept)
         if state is State.PRESENT:
-            slow = self._prefer_files(self._sources.tiers[self._sources.tier[kept]])
+            slow = self._prefer_files(self._sources.tiers[int(self._layout.tier[kept])])
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
         elif state is State.CLAIMED:
-            copied = self._sources.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
+            copied = self._layout.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
             (found.copies if copied else found.claimed)[row] = kept
         elif self._sources.peers is not None:  # its keeper is asked, and brings it if it has not begun
             found.ask[int(self._layout.keeper[sample])].append(row)
