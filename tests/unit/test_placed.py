@@ -158,7 +158,7 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 
 
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed.Filling, "begin", lambda filling: None)
+    monkeypatch.setattr(placed.Filling, "begin", lambda _: None)
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset) // 2))
     assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "kept") < total(costs, "requested")
