@@ -28,6 +28,7 @@ from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers import registry
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
@@ -119,6 +120,9 @@ class ReaderContract:
     def seat(self, world: Comm, folder: Path | None = None) -> Seat:
         return Seat(world)
 
+    def tiers(self, dataset: Dataset) -> Tiers:
+        return Tiers()
+
     def pipeline(self, dataset: Dataset) -> Pipeline | None:
         return None
 
@@ -135,7 +139,7 @@ class ReaderContract:
         if batch_bytes is None:  # the largest batch of any plan below
             plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
             batch_bytes = max(world.allgather(max(map(largest, plans))))
-        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc)
+        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc, tiers=self.tiers(dataset))
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def accounted(self, cost: Cost) -> int:
