@@ -68,7 +68,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--reader"),
         default=("prefetch",),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, tfdata, upstream, ... (see `dlio-bench list`; default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
+        "default prefetch)",
     )
     how.add_argument(
         "--order",
@@ -84,7 +85,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--placement"),
         default=(),
         metavar="NAME[,NAME...]",
-        help="another placement for each reader: none, stage-partition, stage-replicate, stage-subset",
+        help="another placement for each reader: none, stage-partition, stage-replicate, stage-subset, cooperative, "
+        "clairvoyant, ... (see `dlio-bench list`)",
     )
     how.add_argument(
         "--delivery",

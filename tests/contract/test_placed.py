@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.batches import Cost
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
@@ -15,12 +16,12 @@ from dlio_bench.harness.plan.policies import Policy, resolve
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.registry import Seat
+from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.consumer import damaged
 from dlio_bench.harness.storage import shelf
 from tests.contract import test_readers
-from tests.contract.test_readers import BATCH, WORLD, WORLDS, ReaderContract, harmed
+from tests.contract.test_readers import BATCH, WORLD, ReaderContract, harmed
 
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
@@ -53,31 +54,12 @@ class PlacedContract(ReaderContract):
     def bytes(self, dataset: Dataset) -> int:
         return int(Tiers().sizes_of(self.form(dataset)).sum())
 
-    def make(
-        self,
-        dataset: Dataset,
-        world: Comm,
-        *,
-        staging: int = 64_000_000,
-        batch_bytes: int | None = None,
-        check_crc: bool = False,
-    ) -> Reader:
-        if batch_bytes is None:
-            plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
-            batch_bytes = max(world.allgather(max(map(largest, plans))))
-        resources = Resources(3, staging, batch_bytes, check_crc, tiers=self.tiers(dataset))
-        return open_reader(self.row, self.form(dataset), resources, Seat(world, tier=self.place))
+    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
+        return Seat(world, tier=folder or self.place)
 
-    def test_the_bytes_recorded_are_the_bytes_asked(self, dataset: Dataset, world: Comm) -> None:
+    def accounted(self, cost: Cost) -> int:
         """What came from elsewhere is spared, what was brought into tiers was asked for besides."""
-        tally, plan = Tally(), self.epochs(dataset, world.size, world.rank)
-        reader = self.make(dataset, world)
-        asked = reader.asks(plan)
-        self.deliver(reader, plan, tally)
-        for epoch, size in asked.items():
-            cost = tally.of(epoch)
-            assert cost.requested - cost.kept + cost.spared == size
-            assert cost.read_seconds > 0
+        return cost.requested - cost.kept + cost.spared
 
     def test_a_flipped_byte_is_seen_by_the_verification_of_content(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch

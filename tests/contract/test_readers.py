@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Batch, Ids, validation_after
+from dlio_bench.batches import Batch, Cost, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -28,6 +28,7 @@ from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers import registry
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
@@ -119,6 +120,9 @@ class ReaderContract:
     def seat(self, world: Comm, folder: Path | None = None) -> Seat:
         return Seat(world)
 
+    def tiers(self, dataset: Dataset) -> Tiers:
+        return Tiers()
+
     def pipeline(self, dataset: Dataset) -> Pipeline | None:
         return None
 
@@ -135,8 +139,12 @@ class ReaderContract:
         if batch_bytes is None:  # the largest batch of any plan below
             plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
             batch_bytes = max(world.allgather(max(map(largest, plans))))
-        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc)
+        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc, tiers=self.tiers(dataset))
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
+
+    def accounted(self, cost: Cost) -> int:
+        """What a plan asks for, as the reader has counted it."""
+        return cost.requested
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
@@ -208,7 +216,7 @@ class ReaderContract:
         reader = self.make(dataset, world)
         asked = reader.asks(plan)
         self.deliver(reader, plan, tally)
-        assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
+        assert {epoch: self.accounted(tally.of(epoch)) for epoch in asked} == asked
         if self.tells_seconds:
             assert all(tally.of(epoch).read_seconds > 0 for epoch in asked if asked[epoch])
 
@@ -227,7 +235,7 @@ class ReaderContract:
         reader, tally = self.make(dataset, world, batch_bytes=most), Tally()
         asked = reader.asks(plan)
         self.deliver(reader, plan, tally)
-        assert {epoch: tally.of(epoch).requested for epoch in asked} == asked
+        assert {epoch: self.accounted(tally.of(epoch)) for epoch in asked} == asked
         assert {batch.epoch for batch in plan} >= {epoch for epoch in asked if asked[epoch]}
 
     def test_a_session_may_be_opened_again(self, dataset: Dataset, world: Comm) -> None:

@@ -255,6 +255,7 @@ def test_a_stopped_process_is_given_up(store: Store) -> None:
     with process(store) as (peer, address), asking(address, patience=2) as peers:
         assert peers.fetch(0, [0], buffers(5)) == [True]
         peer.send_signal(signal.SIGSTOP)
+        os.waitpid(peer.pid, os.WUNTRACED)  # it may run on for a moment
         assert peers.fetch(0, [0], buffers(5)) == [False]
         assert peers.dead == {0}
 
@@ -287,6 +288,22 @@ def test_somebody_who_only_listens_is_given_up() -> None:
     with listener, asking(address, patience=0.2) as peers:
         assert peers.fetch(0, [1], buffers(5)) == [False]
         assert peers.dead == {0}
+
+
+def test_somebody_who_takes_anybody_is_not_believed() -> None:
+    listener, address = links.listen()
+
+    def pretend() -> None:
+        with listener.accept()[0] as link:
+            link.sendall(bytes(16))
+            assert len(link.recv(48, socket.MSG_WAITALL)) == 48
+            link.sendall(bytes(32))
+            assert link.recv(1) == b""  # not asked for anything
+
+    with listener, asking(address) as peers, ThreadPoolExecutor(1) as pool:
+        pretending = pool.submit(pretend)
+        assert peers.fetch(0, [1], buffers(5)) == [False]
+        pretending.result(60)
 
 
 def test_the_next_way_is_tried(store: Store) -> None:
@@ -343,6 +360,15 @@ def test_closing_ends_what_is_in_progress(store: Store, first: str) -> None:
     peers.close()
     serving.close()  # again is no error
     assert peers.fetch(0, [3], buffers(5)) == [False]
+
+
+def test_closing_does_not_wait_for_idle_askers(store: Store) -> None:
+    serving = Serving(store.piece, token=TOKEN)
+    with asking(serving.address) as peers:
+        assert peers.fetch(0, [3], buffers(5)) == [True]
+        serving.close()
+        assert own_threads() == []
+        assert peers.fetch(0, [3], buffers(5)) == [False]
 
 
 def test_closing_wakes_who_waits_for_a_sample_that_never_comes(store: Store) -> None:

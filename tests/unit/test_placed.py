@@ -157,6 +157,13 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
     assert total(costs, "remote_misses") == 0
 
 
+def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placed.Filling, "begin", lambda _: None)
+    costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset) // 2))
+    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "kept") < total(costs, "requested")
+
+
 @pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
 def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), disk=size_of(dataset)), place=tmp_path)

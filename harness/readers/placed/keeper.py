@@ -65,12 +65,13 @@ class Keeper:
                 return None
             if sources.claims.look(number) is State.ABSENT and not self._guesses:
                 tally = Tally()
-                self.fill([number], tally, copies=sources.copy[number])
+                self.fill([number], tally, copies=bool(sources.layout.copy[number]))
                 with self._lock:
                     self.served.add(tally)
             if not sources.claims.wait(number, WAIT_SECONDS):
                 return None
-        return sources.shelf.handles[sources.tier[number]], sources.offset[number], sources.size[number]
+        tier, offset = sources.place(number)
+        return sources.shelf.handles[tier], offset, int(sources.layout.size[number])
 
     def _bring(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
         """Fetch neighbours in a tier, and put them there."""

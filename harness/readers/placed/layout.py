@@ -19,7 +19,7 @@ NOWHERE = -1
 class Sequences:
     """What the nodes read, in order, every epoch behind the last: ids[n], and ranks[n], which rank of the job asks.
 
-    per_epoch: accesses of a node in an epoch, the most there are.
+    per_epoch: accesses of a node in an epoch, the most there are. All together they take 8 bytes an access of the job.
     """
 
     ids: tuple[Integers, ...]

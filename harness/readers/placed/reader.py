@@ -162,7 +162,7 @@ class Placed:
                 own[batch.epoch] = np.concatenate([own.get(batch.epoch, batch.ids[:0]), batch.ids])
             everybody = seat.comm.allgather(own)
             nothing = np.zeros(0, np.int64)
-            epochs = sorted({epoch for found in everybody for epoch in found})
+            epochs = list(dict.fromkeys(epoch for found in everybody for epoch in found))  # in the plans' order
 
             def of(rank: int, epoch: int) -> Ids:
                 ids: Ids = everybody[rank].get(epoch, nothing)

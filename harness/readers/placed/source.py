@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.speeds import queued_seconds
 from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
@@ -97,9 +98,10 @@ class Source:
         if state == _TAKEN:
             return
         if state == _STRAIGHT:
-            before, seconds = cost.requested, cost.read_seconds
+            before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
             self._straight.fetch(work.inner, chunk, part, cost)
-            self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds)
+            queued = queued_seconds() - queued
+            self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
             return
         left = self._get(work, list(range(first, last)), part, cost, ahead=True)
         if left:

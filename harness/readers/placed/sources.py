@@ -12,7 +12,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.speeds import Speeds, queued_seconds
 from dlio_bench.harness.readers.placed.tiers import RAM
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.shelf import Shelf
@@ -42,11 +42,10 @@ class Sources:
         self.tiers = places.tiers
         self.peers: Peers | None = None
         self._raw, self._speeds, self._stored = raw, speeds, stored
-        # plain lists: single numbers are taken out of them much faster than out of arrays
-        self.tier: list[int] = self.layout.tier.tolist()
-        self.offset: list[int] = self.layout.offset.tolist()
-        self.size: list[int] = self.layout.size.tolist()
-        self.copy: list[bool] = self.layout.copy.tolist()
+
+    def place(self, kept: int) -> tuple[int, int]:
+        """Where the node keeps its sample number `kept`: tier and offset."""
+        return int(self.layout.tier[kept]), int(self.layout.offset[kept])
 
     def from_files(
         self, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
@@ -62,16 +61,16 @@ class Sources:
             first = last
 
     def _read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
-        before = cost.read_seconds
+        before, queued = cost.read_seconds, queued_seconds()
         self._raw.read(ids, out, cost)
-        self._speeds.saw_file_system(len(out), cost.read_seconds - before)
+        self._speeds.saw_file_system(len(out), cost.read_seconds - before, queued_seconds() - queued)
 
     def from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
         """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
-        tier = self.tier[kept]
+        tier, offset = self.place(kept)
         started = time.perf_counter()
         try:
-            self.shelf.read(tier, self.offset[kept], out)
+            self.shelf.read(tier, offset, out)
         except OSError as error:
             raise _broken(self.tiers[tier], error) from error
         cost.read_seconds += time.perf_counter() - started
@@ -106,9 +105,9 @@ class Sources:
 
     def store(self, kept: int, content: memoryview) -> None:
         """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
-        tier = self.tier[kept]
+        tier, offset = self.place(kept)
         try:
-            self.shelf.write(tier, self.offset[kept], content)
+            self.shelf.write(tier, offset, content)
         except OSError as error:
             raise _broken(self.tiers[tier], error) from error
 

@@ -1,5 +1,6 @@
 """How fast each source of samples is: by a description of the machine, or as far as it shows in this very run."""
 
+import os
 import threading
 from collections.abc import Mapping
 
@@ -8,10 +9,26 @@ PFS, REMOTE = "pfs", "remote"  # and the tiers of a node, by their names
 # Without a description the parallel file system is taken for the slowest source, as long as it does not deliver at the
 # speed of memory: whether a source is slow in itself or because many read from it, now and not later, a rank cannot
 # see; that something is a cache of this very machine, it can. A part of what a read of a tier in memory shows is
-# enough: that one is measured alone and with a buffer in the processor's cache.
-AT_MEMORY_SPEED = 1 / 8
+# enough: that one is measured alone and with a buffer in the processor's cache. Waits for a core are nobody's fault,
+# and are not counted.
+AT_MEMORY_SPEED = 1 / 16
 PROOF_BYTES = 32_000_000  # to be seen before it is believed: a few reads may come from some cache on the way
 FORGET = 4 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
+
+
+def queued_seconds() -> float:
+    """Seconds that this thread has been ready to run and waited for a core; 0 where the kernel does not tell.
+
+    Source: the second number of /proc/PID/task/TID/schedstat, in nanoseconds (Linux, scheduler/sched-stats.rst).
+    """
+    try:
+        handle = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0.0
+    try:
+        return int(os.pread(handle, 96, 0).split()[1]) / 1e9
+    finally:
+        os.close(handle)
 
 
 class Speeds:
@@ -26,8 +43,11 @@ class Speeds:
         self._memory = 0.0
         self._lock = threading.Lock()
 
-    def saw_file_system(self, size: int, seconds: float) -> None:
-        """A thread has got `size` bytes from the parallel file system in so many seconds."""
+    def saw_file_system(self, size: int, seconds: float, queued: float = 0.0) -> None:
+        """A thread has got `size` bytes from the parallel file system in so many seconds, `queued` of them ready to
+        run.
+        """
+        seconds = max(seconds - queued, 0.0)
         with self._lock:
             self._bytes, self._seconds = self._bytes + size, self._seconds + seconds
             if self._bytes > FORGET:

@@ -50,9 +50,9 @@ class Supply:
         """Whether the file system is the fastest of all, so that keeping samples would be a waste."""
         return self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
 
-    def saw_file_system(self, size: int, seconds: float) -> None:
-        """Somebody has read `size` bytes past this supply."""
-        self._speeds.saw_file_system(size, seconds)
+    def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
+        """Somebody has read `size` bytes past this supply (see Speeds)."""
+        self._speeds.saw_file_system(size, seconds, queued)
 
     def get(self, ids: Sequence[int], starts: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool) -> list[int]:
         """Fill out[starts[i]:starts[i + 1]] with sample ids[i]. Returns the rows left out.
@@ -98,12 +98,12 @@ class Supply:
     def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
         state = self._claims.take(kept)
         if state is State.PRESENT:
-            slow = self._prefer_files(self._sources.tiers[self._sources.tier[kept]])
+            slow = self._prefer_files(self._sources.tiers[int(self._layout.tier[kept])])
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
         elif state is State.CLAIMED:
-            copied = self._sources.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
+            copied = self._layout.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
             (found.copies if copied else found.claimed)[row] = kept
         elif self._sources.peers is not None:  # its keeper is asked, and brings it if it has not begun
             found.ask[int(self._layout.keeper[sample])].append(row)
