@@ -111,6 +111,8 @@ class Placed:
             stack.callback(straight.close)
             claims = Claims(store.flags, layout.keeper[layout.ids] == comm.rank)
             places = Places(layout, store, claims, self._tiers.names, comm.rank)
+            # others may ask, and have files opened, before the delivery has prepared its reads
+            raw.expect(np.concatenate([np.zeros(0, np.int64), *(batch.ids for batch in plan)]))
             sources = Sources(places, raw, self._speeds, stored)
             keeper = Keeper(sources, guesses=self._row.behaviour.guesses)
             supply = Supply(sources, self._row.behaviour, self._speeds)
