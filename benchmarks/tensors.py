@@ -35,7 +35,10 @@ def tensorflow() -> Any:
             warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate
             import tensorflow  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
     except ImportError as error:
-        raise EnvironmentFailure(f"This reader needs TensorFlow, which cannot be imported: {error}. {_FIX}") from error
+        raise EnvironmentFailure(
+            f"This reader needs TensorFlow (and so does training), which cannot be imported: {error}. Install it with "
+            "`pip install 'dlio-bench[tensorflow]'`, or use another reader and emulated compute."
+        ) from error
     if first:
         gc.freeze()  # the objects that its modules are made of are never garbage: to look through them all takes long
     return tensorflow

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dlio_bench.benchmarks.model import Model
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
@@ -50,6 +51,8 @@ class Workload:
 
     `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.
     `upstreams`: what was published for a variant, where that is not `upstream`.
+    `models`: the networks that train on it, on what `decode` delivers; of those that take a variant the first is the
+    default.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Workload:
     upstream: Upstream | None = None
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     validation: Validation | None = None
+    models: tuple[Model, ...] = ()
 
     def of(self, variant: str | None) -> "Workload":
         """The workload with the published pipeline of this variant (None: of the default one)."""

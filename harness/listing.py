@@ -50,6 +50,21 @@ def listing() -> dict[str, Any]:
                     {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
                     for t in workload.step_times
                 ],
+                "models": [
+                    {
+                        "name": model.name,
+                        "title": model.title,
+                        "variants": list(model.variants),
+                        "parameters": model.parameters,
+                        "counted": model.counted,
+                        "batch": model.batch,
+                        "epochs": model.epochs,
+                        "metric": model.metric,
+                        "source": model.source,
+                        "notes": list(model.notes),
+                    }
+                    for model in workload.models
+                ],
                 "upstream": _upstream(workload.upstream),
                 "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
             }
@@ -98,6 +113,11 @@ def render(found: dict[str, Any]) -> str:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
+        for model in workload["models"]:
+            what = f"{model['title']}, {model['parameters']} parameters"
+            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            for note in model["notes"]:
+                lines += _wrapped(6, note)
         for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
             if own:
                 others = [order for order in own["orders"] if order != own["order"]]

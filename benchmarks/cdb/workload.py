@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cdb.decode import decode
 from dlio_bench.benchmarks.cdb.layout import layout
+from dlio_bench.benchmarks.cdb.model import DEEPLAB, TIRAMISU
 from dlio_bench.benchmarks.cdb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, StepTime, Validation, Workload
 
@@ -40,4 +41,5 @@ CDB = Workload(
         source="NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf: a pass over the rank's share "
         "of the validation files at the end of each epoch; its read counts are 3 such passes in 3 epochs",
     ),
+    models=(TIRAMISU, DEEPLAB),
 )

@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
+from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_SC18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
 
@@ -29,4 +30,5 @@ COSMOFLOW = Workload(
         source="sparticlesteve/cosmoflow-benchmark, data/cosmo.py (shuffle_valid=False), and Keras' fit, which "
         "validates after each epoch",
     ),
+    models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18),
 )

@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.hepcnnb.decode import decode
 from dlio_bench.benchmarks.hepcnnb.layout import layout
+from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN
 from dlio_bench.benchmarks.hepcnnb.operations import step_seconds
 from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, StepTime, Validation, Workload
@@ -45,4 +46,5 @@ HEPCNNB = Workload(
         source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/scripts/hep_classifier_tf_train_horovod.py train_loop: a pass "
         "over all validation files of the rank at the end of each epoch",
     ),
+    models=(HEPCNNB_CNN,),
 )

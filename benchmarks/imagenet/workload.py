@@ -2,6 +2,7 @@
 
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
+from dlio_bench.benchmarks.imagenet.model import RESNET_50
 from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM, UPSTREAM_RAW
 from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
 
@@ -30,4 +31,5 @@ IMAGENET = Workload(
         source="tensorflow/models, official ResNet: validation_freq=epochs_between_evals, 1 by default; shuffled in "
         "training alone",
     ),
+    models=(RESNET_50,),
 )

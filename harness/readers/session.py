@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.batches import ALIGNMENT, Batch, Cost, Ids
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -127,7 +127,12 @@ def planned(
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:
-    """A buffer whose pages exist: first touch of memory is slower than most storage, and not what is measured."""
-    buffer = np.empty(size, dtype=np.uint8)
+    """A buffer whose pages exist: first touch of memory is slower than most storage, and not what is measured.
+
+    It starts where TensorFlow takes memory as its own without a copy.
+    """
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    buffer = raw[start : start + size]
     buffer[::4096] = 0
     return buffer

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+ALIGNMENT = 64  # bytes: where TensorFlow wants its memory to start, and where a processor's cache lines do
 
 
 def validation_after(epoch: int) -> int:

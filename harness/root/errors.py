@@ -30,4 +30,11 @@ class DataError(BenchError):
     status = 5
 
 
+class Diverged(EnvironmentFailure):
+    """A training whose loss is no longer a number: it cannot go on, and what it measured is not to be used.
+
+    Its status is that of any run that did not come to its end.
+    """
+
+
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}

@@ -1,11 +1,19 @@
 """Fixtures that several unit tests share."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+
+from dlio_bench.batches import Cost
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import PHYSICAL
+from dlio_bench.harness.storage.extents import ExtentReader
 
 POLICIES = {
     "naive": ("naive", "sequential", "on demand", 0.30),
@@ -86,5 +94,33 @@ def draft_and_steps() -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
         draft["trials"] = [_trial(t, float(loop[t].max()) + 0.003, nodes) for t in range(trials + 1)]
         steps = {"stall": stall, "check": check, "compute": compute, "exchange": exchange, "start": start, "loop": loop}
         return copy.deepcopy(draft), steps | {"epoch": np.repeat(np.arange(2, dtype=np.int64), 8)}
+
+    return make
+
+
+Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
+
+
+@pytest.fixture(scope="session")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, Mapping[str, int]], Decoded]:
+    """(workload, variant, files of each split) -> a tiny dataset and its samples as they are delivered, [n, bytes]."""
+
+    def make(workload: str, variant: str, files: Mapping[str, int]) -> Decoded:
+        layout = WORKLOADS[workload].variants[variant](True, PHYSICAL)
+        dataset = generate(layout, files, tmp_path_factory.mktemp(workload) / "data", seed=3, workers=1)
+        if (find := WORKLOADS[workload].decode) is None:
+            raise LookupError(f"{workload} is not decoded")
+        decode = find(dataset)
+        extents = ExtentReader(dataset, decode.fields)
+        out = np.empty((dataset.samples, decode.sample_bytes), dtype=np.uint8)
+        sizes = dataset.locate(np.arange(dataset.samples), decode.fields)[3]
+        for sample, parts in enumerate(sizes.tolist()):
+            stored = memoryview(bytearray(sum(parts)))
+            extents.read(np.array([sample]), stored, Cost())
+            ends = np.cumsum(parts).tolist()
+            fields = [stored[end - size : end] for end, size in zip(ends, parts, strict=True)]
+            decode.apply(sample, fields, memoryview(out[sample]))
+        extents.close()
+        return dataset, out
 
     return make

@@ -64,6 +64,7 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
     for workload in found["workloads"]:
         assert any(step["device"] == "v100" for step in workload["step_times"])
         assert workload["name"] in shown
+        assert all(f"model {model['name']}: " in shown for model in workload["models"])
     estimates = [s for w in found["workloads"] for s in w["step_times"] if s["kind"] == "estimate"]
     assert shown.count("(estimate;") == len(estimates) > 0
     assert max(map(len, shown.splitlines())) <= 80

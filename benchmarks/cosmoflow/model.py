@@ -1,0 +1,222 @@
+"""CosmoFlow's networks, which read cosmological parameters off the distribution of matter: one a generation of data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.benchmarks import schedules
+from dlio_bench.benchmarks.cosmoflow.decode import is_sc18, side
+from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
+from dlio_bench.benchmarks.metrics import regression_counts, regression_score
+from dlio_bench.benchmarks.model import ALL, LOWER, Fields, Model, Part, Sample, Tensor
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import UsageError
+
+NAMES = ("omega_m", "sigma_8", "n_s", "h_0")
+MLPERF_FILTERS, LAST_SIDE, SPAN = 32, 4, 1.2  # of the first convolution; of the last map; of the outputs
+BIAS = 0.1  # at the start, in the networks before MLPerf
+LEAK, KERAS_LEAK = 0.01, 0.3  # slope of the leaky ReLU below 0; Keras 2's default, which the MLPerf code takes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One convolution without padding of a network of before MLPerf; `pooled`: averaged over 2^3 behind it."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+    pooled: bool = False
+
+
+# The generation of SC18, NERSC/CosmoFlow @28937fa, hero-8192-enabled-BB/CosmoNet.py; its logs print 7 041 186
+# parameters for two targets (LogCosmoFlow_N256BZ1). That file pools nothing behind the third convolution, has the
+# stride there, and takes what it gets for 64 samples; CosmoNet_128128.py has the strides for which its 2048 features
+# are one sample's, and so has this table.
+SC18_STEPS = (
+    Step(16, 3, pooled=True),
+    Step(32, 4, pooled=True),
+    Step(64, 4, pooled=True),
+    Step(128, 3, stride=2),
+    Step(256, 3),
+    Step(256, 2),
+    Step(256, 2),
+)
+SC18_UNITS = (2048, 256)
+# The first one, for 64^3 voxels: CosmoNet_noFeed_changed_addedfcl.py of the same commit, with batch normalisation.
+CUBE_64_STEPS = (
+    Step(16, 3, pooled=True),
+    Step(32, 4, pooled=True),
+    Step(64, 4, stride=2),
+    Step(64, 3),
+    Step(128, 2),
+    Step(128, 2),
+)
+CUBE_64_UNITS = (1024, 512, 256)
+
+
+def sample(dataset: Dataset) -> Sample:
+    """Voxels and targets, as `decode` delivers them; those of SC18 get a last axis of one channel."""
+    edge = side(dataset)
+    channels, targets = (1, SC18_PARAMETERS) if is_sc18(dataset) else (REDSHIFTS, PARAMETERS)
+    shape = (edge, edge, edge, channels)
+    return Sample((Part("voxels", "float32", shape), Part("targets", "float32", (targets,))), shape, fields)
+
+
+def fields(parts: Sequence[Tensor]) -> Fields:
+    """Inputs and targets."""
+    return Fields(*parts)
+
+
+def mlperf_network(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed: int = 0) -> Any:
+    """Four outputs in [-1.2, 1.2]. Convolutions of 32, 64, ... filters, each pooled by 2, down to maps of 4^3.
+
+    At 128^3 these are five, as published; at the tiny dataset's 16^3 the first two of them.
+    UsageError for a side that is no multiple of 8.
+    """
+    from dlio_bench.benchmarks.networks import Layers, keras
+
+    if shape[0] % (2 * LAST_SIDE):
+        raise UsageError(f"CosmoFlow's network takes cubes whose side is a multiple of 8 voxels, not {shape[0]}.")
+    layers = keras().layers
+    made = Layers(shape, width=width, dropout=dropout, seed=seed)
+    x, filters = made.inputs, made.channels(MLPERF_FILTERS)
+    while x.shape[1] > LAST_SIDE and x.shape[1] % 2 == 0:
+        x = made.leaky(made.conv(x, filters, 3, initial="glorot_uniform"), KERAS_LEAK)
+        x, filters = made.pool(x, "max"), 2 * filters
+    x = layers.Flatten()(x)
+    for units in (128, 64):
+        x = made.leaky(made.dense(x, made.channels(units), initial="glorot_uniform"), KERAS_LEAK)
+        x = made.drop(x, 0.5)
+    x = made.dense(x, PARAMETERS, initial="glorot_uniform")
+    return made.model(layers.Activation("tanh")(x) * SPAN, "cosmoflow")
+
+
+def early_network(
+    shape: tuple[int, ...],
+    width: float = 1,
+    dropout: bool = True,
+    seed: int = 0,
+    *,
+    steps: Sequence[Step] = SC18_STEPS,
+    units: Sequence[int] = SC18_UNITS,
+    targets: int = SC18_PARAMETERS,
+    normalised: bool = False,
+) -> Any:
+    """Outputs [n, targets]. Convolutions without padding, then fully connected layers, each behind a dropout.
+
+    A cube that is too small for all convolutions (the tiny dataset's, 16^3) gets those that fit.
+    """
+    from dlio_bench.benchmarks.networks import Layers, keras
+
+    layers = keras().layers
+    made = Layers(shape, width=width, dropout=dropout, seed=seed)
+
+    def dense(x: Tensor, size: int) -> Tensor:
+        return made.dense(made.drop(x, 0.5), size, initial="glorot_uniform", first_bias=BIAS)
+
+    x = made.inputs
+    for step in steps:
+        if x.shape[1] < step.kernel:
+            break
+        x = made.conv(
+            x,
+            made.channels(step.filters),
+            step.kernel,
+            stride=step.stride,
+            padding="valid",
+            initial="glorot_uniform",
+            first_bias=BIAS,
+        )
+        if normalised:
+            x = layers.BatchNormalization(momentum=0.99, epsilon=1e-4)(x)
+        x = made.leaky(x, LEAK)
+        if step.pooled and x.shape[1] > 1:
+            x = made.pool(x, "average")
+    x = layers.Flatten()(x)
+    for size in units:
+        x = made.leaky(dense(x, made.channels(size)), LEAK)
+    return made.model(dense(x, targets), "cosmoflow-sc18")
+
+
+def squared_loss(outputs: Tensor, given: Fields) -> Tensor:
+    """Mean squared error."""
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    return tf.reduce_mean(tf.square(outputs - given.labels))
+
+
+def absolute_loss(outputs: Tensor, given: Fields) -> Tensor:
+    """Mean absolute error."""
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    return tf.reduce_mean(tf.abs(outputs - given.labels))
+
+
+def _momentum() -> Any:
+    from dlio_bench.benchmarks.networks import keras
+
+    return keras().optimizers.SGD(1e-3, momentum=0.9)
+
+
+def _adam() -> Any:
+    from dlio_bench.benchmarks.networks import keras
+
+    return keras().optimizers.Adam(1e-4, epsilon=1e-8)
+
+
+def score(names: Sequence[str], sums: npt.NDArray[np.float64]) -> dict[str, float]:
+    """See regression_score."""
+    return regression_score(sums, names)
+
+
+COSMOFLOW_MLPERF = Model(
+    name="cosmoflow",
+    title="CosmoFlow, MLPerf HPC",
+    source="mlcommons/hpc @9d014c8, cosmoflow/models/cosmoflow.py, cosmoflow/configs/cosmo.yaml",
+    variants=("mlperf-v1", "mlperf-v0.7"),
+    published_shape=(128, 128, 128, REDSHIFTS),
+    parameters=8_907_556,
+    counted=ALL,
+    batch=4,
+    epochs=128,
+    sample=sample,
+    network=mlperf_network,
+    loss=squared_loss,
+    optimizer=_momentum,
+    rate=schedules.cosmoflow,
+    count=regression_counts,
+    score=partial(score, NAMES),
+    metric="mae",
+    better=LOWER,
+    chance=0.5,  # of targets spread evenly over [-1, 1], and 0 for all of them; the published target is 0.124
+)
+
+COSMOFLOW_SC18 = Model(
+    name="cosmoflow-sc18",
+    title="CosmoFlow, SC18",
+    source="NERSC/CosmoFlow @28937fa, hero-8192-enabled-BB; Mathuriya et al., arXiv 1808.04728",
+    variants=("sc18",),
+    published_shape=(128, 128, 128, 1),
+    parameters=7_041_443,  # 7 041 186 with two targets, as logged; the data have three
+    counted=ALL,
+    batch=1,
+    epochs=80,
+    sample=sample,
+    network=early_network,
+    loss=absolute_loss,
+    optimizer=_adam,
+    rate=schedules.constant(1e-4),
+    count=regression_counts,
+    score=partial(score, NAMES[:SC18_PARAMETERS]),
+    metric="mae",
+    better=LOWER,
+    chance=3**0.5 / 2,  # of z-scores, here evenly spread with standard deviation 1, and 0 for all of them
+    notes=("Strides and pools are those under which the published 2048 features belong to one sample.",),
+)

@@ -1,0 +1,222 @@
+"""The network that an application trains, told without loading TensorFlow: what a trainer needs of each workload.
+
+A step on one rank, with `model` and `sample = model.sample(dataset)`:
+
+    network = build(model, sample.shape)
+    tensors = lend(batch)                                      # of dlio_bench.benchmarks.lending: no copy
+    loss, outputs = objective(model, sample, network, tensors, keys(batch.ids, step), training=True)
+    optimizer.learning_rate = model.rate(step, course)
+    optimizer.apply(averaged gradients, network.trainable_variables)
+
+`objective` is made of TensorFlow operations: take it inside a tf.function with a GradientTape.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Ids
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import Diverged, UsageError
+
+HIGHER, LOWER = "higher", "lower"
+ALL, TRAINABLE = "all", "trainable"  # what a published number of parameters counts
+LAYERS = 1 << 12  # that may draw masks, of one network
+Counts = npt.NDArray[np.float64]
+Tensor = Any  # TensorFlow has no complete types
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a delivered sample, by name; numbers of four bytes."""
+
+    name: str
+    dtype: str  # "float32" or "int32"
+    shape: tuple[int, ...]
+
+    @property
+    def words(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a network is trained by: inputs [n, ...] with the channels last, labels [n, ...], weights or None."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The delivered form of a dataset's samples, that of its workload's Decode, and what becomes of it.
+
+    parts: in the order in which they are delivered. shape: of one sample's inputs, [rows, ..., channels].
+    fields: tensors of the parts, [n, *part.shape] each -> Fields; TensorFlow operations, for use inside a graph.
+    """
+
+    parts: tuple[Part, ...]
+    shape: tuple[int, ...]
+    fields: Callable[[Sequence[Tensor]], Fields]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What schedules go by: steps of an epoch, and samples of a step over all ranks."""
+
+    steps_per_epoch: int
+    batch: int
+
+    def epoch(self, step: int) -> int:
+        """Epoch of a step, both from 0."""
+        return step // self.steps_per_epoch
+
+
+@dataclass(frozen=True)
+class Model:
+    """One published network with its loss, optimiser, schedule and measure of success.
+
+    variants: those of the dataset that it takes. published_shape: of one sample's inputs, for which it has
+    `parameters` (`counted`: ALL of them or the TRAINABLE ones). batch: samples a rank and step; epochs: of a full run.
+
+    network(shape, width, dropout, seed) -> keras.Model of [inputs, keys]: `width` scales the channels (1: published),
+    `dropout` False leaves it out. loss(outputs, fields) -> scalar, a mean over the local batch. penalty(network) ->
+    scalar that is added to the loss in training. optimizer() -> keras.optimizers.Optimizer; its learning_rate is to be
+    set to rate(step, course) before every step.
+
+    count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
+    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores.
+    """
+
+    name: str
+    title: str
+    source: str
+    variants: tuple[str, ...]
+    published_shape: tuple[int, ...]
+    parameters: int
+    counted: str
+    batch: int
+    epochs: int
+    sample: Callable[[Dataset], Sample]
+    network: Callable[[tuple[int, ...], float, bool, int], Any]
+    loss: Callable[[Tensor, Fields], Tensor]
+    optimizer: Callable[[], Any]
+    rate: Callable[[int, Course], float]
+    count: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Counts]
+    score: Callable[[Counts], dict[str, float]]
+    metric: str
+    better: str
+    chance: float
+    penalty: Callable[[Any], Tensor] | None = None
+    notes: tuple[str, ...] = ()  # where it departs from what was published, or follows it though it seems a mistake
+
+
+def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Model:
+    """The model of that name, or the first that takes a dataset's `variant`. UsageError where there is none."""
+    fitting = [model for model in models if variant in model.variants]
+    if name is None:
+        if not fitting:
+            raise UsageError(f"No model takes data of the variant '{variant}'. Train on another variant.")
+        return fitting[0]
+    found = {model.name: model for model in models}.get(name)
+    if found is None:
+        near = get_close_matches(name.lower(), [model.name for model in models], n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise UsageError(
+            f"There is no model '{name}' for this workload.{hint} Known: {', '.join(model.name for model in models)}."
+        )
+    if found not in fitting:
+        raise UsageError(
+            f"The model '{name}' takes data of the variants {', '.join(found.variants)}, and these are '{variant}'."
+        )
+    return found
+
+
+def build(
+    model: Model,
+    shape: tuple[int, ...],
+    *,
+    width: float = 1,
+    dropout: bool = True,
+    seed: int = 0,
+    precision: str = "float32",
+) -> Any:
+    """A keras.Model of [inputs [n, *shape], keys int64 [n, 2]] with float32 outputs, its weights drawn from `seed`.
+
+    precision: a dtype policy of Keras ("mixed_bfloat16", "mixed_float16": the caller scales the loss of the latter).
+    UsageError for a shape that is too small for the network. EnvironmentFailure where TensorFlow is not installed.
+    """
+    from dlio_bench.benchmarks.networks import under_policy
+
+    with under_policy(precision):
+        return model.network(shape, width, dropout, seed)
+
+
+def keys(ids: Ids, step: int, seed: int = 0) -> npt.NDArray[np.int64]:
+    """int64 [n, 2] that dropout masks are drawn from: a function of sample, step (of the whole run) and seed alone.
+
+    So a sample's mask is the same on whichever rank and at whichever place of a batch it comes.
+    """
+    return np.stack([ids + (seed % (1 << 31) << 32), np.full(len(ids), step * LAYERS)], axis=1)
+
+
+def objective(
+    model: Model, sample: Sample, network: Any, lent: Sequence[Tensor], key: Tensor, *, training: bool
+) -> tuple[Tensor, Tensor]:
+    """(loss, outputs [n, ...]) of a lent batch; the loss has the model's penalty where it is trained."""
+    from dlio_bench.benchmarks.lending import unpacked
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    fields = sample.fields(unpacked(lent, sample.parts))
+    outputs = network([fields.inputs, tensorflow().convert_to_tensor(key)], training=training)
+    loss = model.loss(outputs, fields)
+    if training and model.penalty is not None:
+        loss += model.penalty(network)
+    return loss, outputs
+
+
+def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Compiled for steps: train(lent, key) -> (loss, gradients of the trainable variables), and
+    evaluate(lent) -> (outputs, labels), without dropout.
+
+    A batch of another size is compiled for anew.
+    """
+    from dlio_bench.benchmarks.lending import unpacked
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+
+    def train(lent: Sequence[Tensor], key: Tensor) -> tuple[Tensor, list[Tensor]]:
+        with tf.GradientTape() as tape:
+            loss, _ = objective(model, sample, network, lent, key, training=True)
+        return loss, tape.gradient(loss, [variable.value for variable in network.trainable_variables])
+
+    def evaluate(lent: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        fields = sample.fields(unpacked(lent, sample.parts))
+        unused = tf.zeros((tf.shape(fields.inputs)[0], 2), tf.int64)
+        return network([fields.inputs, unused], training=False), fields.labels
+
+    # AutoGraph has nothing to translate here, and would log what it cannot
+    return tf.function(train, autograph=False), tf.function(evaluate, autograph=False)
+
+
+def parameters(model: Model, network: Any) -> int:
+    """Parameters of a network, counted as the published number counts them."""
+    variables = network.variables if model.counted == ALL else network.trainable_variables
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def require_finite(loss: float, model: str, step: int, rate: float) -> None:
+    """Diverged where a loss is not a finite number."""
+    if not math.isfinite(loss):
+        raise Diverged(
+            f"The loss of {model} is {loss} at step {step}, with a learning rate of {rate:g}: the training diverged. "
+            "Use a smaller learning rate, single precision, or data whose values mean something (--fill physical)."
+        )

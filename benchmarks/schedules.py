@@ -1,0 +1,50 @@
+"""Learning rates of the published runs as functions of the step."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from dlio_bench.benchmarks.model import Course
+
+COSMOFLOW_DECAY = {32: 0.25, 64: 0.125}
+RESNET_PARTS = ((30, 1.0), (60, 0.1), (80, 0.01))  # (up to epoch, factor); 0.001 from then on
+RESNET_LAST = 0.001
+
+
+def constant(rate: float) -> Callable[[int, Course], float]:
+    """The same rate at every step."""
+
+    def at(step: int, course: Course) -> float:
+        del step, course
+        return rate
+
+    return at
+
+
+def cosmoflow(step: int, course: Course) -> float:
+    """1e-3 for batches of 64 and in proportion; warmed up over four epochs; a quarter and an eighth of it late.
+
+    The rate changes from epoch to epoch: at the start of the warm-up it is 1e-3 whatever the batch, and the decay
+    named for an epoch begins with the one after it. Source: mlcommons/hpc @9d014c8, cosmoflow/utils/optimizers.py
+    _lr_schedule and cosmoflow/configs/cosmo.yaml.
+    """
+    base, warmup = 1e-3, 4
+    peak, epoch = base * course.batch / 64, course.epoch(step)
+    if epoch < warmup:
+        return base + epoch * (peak - base) / warmup
+    passed = [factor for start, factor in COSMOFLOW_DECAY.items() if start < epoch]
+    return peak * (passed[-1] if passed else 1)
+
+
+def resnet(step: int, course: Course) -> float:
+    """0.1 for batches of 256 and in proportion; warmed up from 0 over five epochs; a tenth after 30, 60 and 80.
+
+    Source: tensorflow/models @2010193, official/vision/image_classification/resnet/common.py,
+    PiecewiseConstantDecayWithWarmup: within the warm-up the rate grows with every step.
+    """
+    peak, warmup = 0.1 * course.batch / 256, 5 * course.steps_per_epoch
+    if step < warmup:
+        return peak * step / warmup
+    # a part holds up to and with the first step behind it, as tf.compat.v1.train.piecewise_constant has it
+    place = bisect_right([epoch * course.steps_per_epoch for epoch, _ in RESNET_PARTS], step - 1)
+    factors = [factor for _, factor in RESNET_PARTS] + [RESNET_LAST]
+    return peak * factors[place]
