@@ -54,7 +54,8 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
-            decode=options.decode,
+            # networks take what their applications make of a sample
+            decode=options.decode or request.training is not None,
             check_crc=options.check_crc,
             shard=options.shard,
             last=options.last,
@@ -76,6 +77,8 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             validation_sample_seconds=request.sample_seconds * validation_share(request.workload)
             if validation
             else 0.0,
+            steps=cut.steps,
+            train=None if request.training is None else request.training.to_dict(),
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)

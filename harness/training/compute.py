@@ -18,9 +18,11 @@ def step_time(workload: Workload, asked: str) -> StepTime | None:
     if mode == "none" and not device:
         return None
     if mode != "emulate":
-        close = get_close_matches(mode, ["none", "emulate"], n=1)
+        close = get_close_matches(mode, ["none", "emulate", "train"], n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"--compute '{asked}' is not known.{hint} Use none, emulate, or emulate:DEVICE.")
+        raise UsageError(
+            f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, train, or train:MODEL."
+        )
     entry = known.get((device or DEFAULT_DEVICE).lower())
     if entry is None:
         raise UsageError(

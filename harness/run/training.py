@@ -1,0 +1,172 @@
+"""`--compute train`: what is asked for, whether it can be, and the trainer that a rank opens for its job."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any
+
+from dlio_bench.benchmarks.model import Course, choose
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import Layout
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.trial import Trial
+from dlio_bench.harness.training.exchange.exchange import open_exchange
+from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
+from dlio_bench.harness.training.network import NetworkTrainer, Widths, start_tensorflow, widths
+from dlio_bench.harness.training.trainer import Emulated, Trainer
+
+TRAIN = "train"
+TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what the package's extras allow
+DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
+INSTALL = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use --compute emulate."
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run trains, and how gradients are exchanged, as in ExchangeOptions."""
+
+    model: str
+    kind: str | None
+    fp16: bool
+    lag: int
+    hierarchical: bool
+    timeout: float
+
+    def exchange(self, ranks_per_node: int) -> ExchangeOptions:
+        """The options of the exchange."""
+        return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, for a job."""
+        return asdict(self)
+
+
+def asked(options: Options, workload: Workload, layout: Layout) -> Training | None:
+    """What `--compute train` or `--compute train:MODEL` asks for; None for another --compute.
+
+    UsageError for what does not fit together; EnvironmentFailure where TensorFlow or Horovod is missing or another.
+    """
+    mode, _, name = options.compute.partition(":")
+    if mode != TRAIN:
+        _refuse_alone(options)
+        return None
+    model = choose(workload.models, layout.variant, name or None)
+    found = Training(
+        model.name,
+        options.exchange,
+        options.fp16_gradients,
+        options.gradient_lag,
+        options.hierarchical,
+        DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
+    )
+    require_valid(found.exchange(options.ranks_per_node))
+    if options.predict:
+        raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
+    if options.sync != "step" and options.exchange != "none":
+        raise UsageError(
+            f"--sync {options.sync}: ranks that train together meet in the exchange of gradients, at every step. Leave "
+            "it out, or train apart with --exchange none."
+        )
+    require_libraries(options.exchange)
+    return found
+
+
+def require_libraries(exchange: str | None) -> None:
+    """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
+    if find_spec("tensorflow") is None:
+        raise EnvironmentFailure(f"--compute train needs TensorFlow, which is not installed. {INSTALL}")
+    found = _tensorflow_version()
+    low, high = TENSORFLOW
+    if found is not None and not low <= tuple(int(part) for part in found.split(".")[:2]) < high:
+        raise EnvironmentFailure(
+            f"--compute train works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
+            f"installed. {INSTALL}"
+        )
+    if exchange == "horovod" and find_spec("horovod") is None:
+        raise EnvironmentFailure(
+            "--exchange horovod: Horovod is not installed. `scripts/install-horovod FOLDER` builds it for the "
+            "TensorFlow of a virtual environment; or use --exchange mpi."
+        )
+
+
+def _tensorflow_version() -> str | None:
+    """Of the installed distribution, without loading it; None where it has another name."""
+    for name in DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _refuse_alone(options: Options) -> None:
+    """Options of training without training."""
+    given = {
+        "--exchange": options.exchange is not None,
+        "--fp16-gradients": options.fp16_gradients,
+        "--gradient-lag": options.gradient_lag != 0,
+        "--hierarchical": options.hierarchical,
+        "--exchange-timeout": options.exchange_timeout is not None,
+    }
+    for flag, there in given.items():
+        if there:
+            raise UsageError(
+                f"{flag} is of training, and --compute {options.compute} exchanges no gradients. Add --compute train, "
+                "or leave it out."
+            )
+
+
+def begin(job: Job, comm: Comm) -> str:
+    """Load what the job trains with, before anything else may; the name of the device, empty without training."""
+    return "" if job.train is None else start_tensorflow(comm)
+
+
+@contextmanager
+def opened(
+    job: Job,
+    comm: Comm,
+    dataset: Dataset,
+    device: str,
+    readers: Mapping[str, Reader],
+    rows: Mapping[str, Policy],
+    trials: Mapping[str, Sequence[Trial]],
+) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+    """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result."""
+    if job.train is None:
+        yield Emulated(job.step_seconds, job.validation_sample_seconds), None
+        return
+    asked = Training(**job.train)
+    model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
+    sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.ranks)
+    exchange = open_exchange(comm, asked.exchange(job.ranks_per_node))
+    trainer = NetworkTrainer(comm, model, sample, course, exchange, device=device, seed=job.seed % 2**31)
+    blocks = [_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
+    passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
+    sizes = sorted({len(ids) for one in passes for ids in one.batches})
+    trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
+    yield trainer, trainer.described | asked.to_dict()
+    trainer.close()
+
+
+def _widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
+    """Bytes of a sample in each block of a reader's batches.
+
+    Published pipelines deliver what they deliver: theirs are looked at, in a first batch that nobody counts; the caches
+    are made ready after that.
+    """
+    if row.delivery not in (OWN, "tf.data"):
+        assert reader.form.decode is not None
+        return (reader.form.decode.sample_bytes,)
+    ids = trial.ids(rank)[0]
+    with reader.session(planned(reader.form, [(0, list(ids))], trial.of), Tally()) as batches:
+        return widths(next(batches))
