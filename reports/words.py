@@ -7,7 +7,6 @@ from dlio_bench.reports.statistics import SHARES
 from dlio_bench.units import format_bytes, format_seconds
 
 NOTHING = "-"
-NO_METRIC: Mapping[str, Any] = {"value": None}
 EMULATED_PFS = "EMULATED PFS"  # the mark
 
 
@@ -125,9 +124,13 @@ def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
     there = {
         "share_validation": any(result["plan"].get("validation") for result in results),
         "share_convert": any(result["compute"]["mode"] == "train" for result in results),
-        "share_checkpoint": any(result["metrics"].get("share_checkpoint", NO_METRIC)["value"] for result in results),
+        "share_checkpoint": any(_saved(trial) for result in results for trial in trials(result)),
     }
     return [name for name in SHARES if there.get(name, True)]
+
+
+def _saved(trial: Mapping[str, Any]) -> bool:
+    return bool(trial.get("training", {}).get("checkpoints"))
 
 
 def training(result: Mapping[str, Any]) -> str | None:

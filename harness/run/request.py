@@ -161,10 +161,9 @@ def _validation(options: Options, workload: Workload, layout: Layout, readers: S
     asked, published = options.validation, workload.validation
     has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
     if asked is None:
-        own = options.compute.partition(":")[0] == TRAIN_MODE or any(
-            policy(name, workload).delivery == OWN for name in readers
-        )
-        return published.every if own and published is not None and has_split else 0
+        training = options.compute.partition(":")[0] == TRAIN_MODE
+        own = any(policy(name, workload).delivery == OWN for name in readers)
+        return published.every if (own or training) and published is not None and has_split else 0
     if asked == "none":
         return 0
     if not has_split:

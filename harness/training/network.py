@@ -79,19 +79,19 @@ class NetworkTrainer:
         }
 
     def compile(self, training: Iterable[tuple[int, Widths]], validation: Iterable[tuple[int, Widths]]) -> None:
-        """Take a step, and go forward, with nothing but zeros for each (samples, widths), so that no timed one compiles.
+        """Take a step, or go forward, with a blank batch for each (samples, widths), so that no timed step compiles.
 
         All ranks take as many training steps.
         """
         for samples, widths in dict.fromkeys(training):
-            loss, gradients = self._train(_zeros(samples, widths), tensorflow().zeros((samples, 2), "int64"))
+            loss, gradients = self._train(_blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
             self._apply(_tensors(self._exchange.reduce(gradients)))
             float(loss)
         for samples, widths in dict.fromkeys(validation):
-            outputs, labels = self._evaluate(_zeros(samples, widths))
+            outputs, labels = self._evaluate(_blank(samples, widths))
             self._model.count(_host(outputs), _host(labels))
 
-    def begin(self, reader: str, trial: int, seed: int) -> None:
+    def begin(self, reader: str, trial: int, seed: int) -> None:  # noqa: ARG002 - a trainer's
         """See Trainer."""
         self._exchange.lagged()  # what is still under way is nobody's
         self._exchange.resume(None)
@@ -159,9 +159,13 @@ def widths(batch: Batch) -> Widths:
     return tuple(block.data.size // len(batch.ids) for block in batch.blocks)
 
 
-def _zeros(samples: int, widths: Widths) -> tuple[Any, ...]:
-    """What `lend` makes of a batch of such samples, but zeros."""
-    return tuple(tensorflow().zeros((samples, width // WORD)) for width in widths)
+def _blank(samples: int, widths: Widths) -> tuple[Any, ...]:
+    """What `lend` makes of a batch of such samples, all of whose numbers are 1 as integers, and next to 0 as floats.
+
+    1 is a class in every workload; 0 is none where classes count from 1.
+    """
+    blank = [np.ones((samples, width // WORD), np.int32).view(np.float32) for width in widths]
+    return tuple(tensorflow().constant(own) for own in blank)
 
 
 def _tensors(means: Sequence[Any]) -> list[Any]:

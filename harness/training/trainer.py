@@ -85,7 +85,7 @@ class Emulated:
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> Spent:  # noqa: ARG002 - a trainer's
         """See Trainer."""
         wait(self.step_seconds)
         return NOTHING
