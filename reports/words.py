@@ -146,6 +146,11 @@ def training(result: Mapping[str, Any]) -> str | None:
     ]
     if last["allreduce_bytes"]:
         said.append(f"all-reduce {format_time(last['allreduce_seconds'])} of {format_bytes(last['allreduce_bytes'])}")
+    if saved := last["checkpoints"]:
+        mean = sum(one["seconds"] for one in saved) / len(saved)
+        said.append(
+            f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1]['bytes'])}, {format_time(mean)} each"
+        )
     if last["scores"]:
         scores = last["scores"][-1]
         shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")

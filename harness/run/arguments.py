@@ -239,6 +239,12 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a rank is waited for before the run ends (default 120)",
     )
+    training.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="K",
+        help="rank 0 saves weights and optimiser after every K steps, beside the result; the two newest are kept",
+    )
 
 
 def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:

@@ -98,7 +98,10 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None:
         tell({"event": "compile"})
-    with training.opened(job, comm, site.dataset, device, readers, rows, trials) as (trainer, trained):
+    with training.opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
+        trainer,
+        trained,
+    ):
         for number in range(job.warmup_trials + job.trials):
             # readers take turns within a trial, so that a drift of the machine meets all of them alike
             for name, reader in readers.items():

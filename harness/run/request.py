@@ -235,6 +235,7 @@ def _require_counts(options: Options) -> None:
         "--batch": (options.batch, 1),
         "--epochs": (options.epochs, 1),
         "--steps": (options.steps, 1),
+        "--checkpoint": (options.checkpoint, 1),
         "--trials": (options.trials, 1),
         "--warmup-trials": (options.warmup_trials, 0),
         "--threads": (options.threads, 1),

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from dlio_bench.benchmarks.model import Course, choose
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import OWN, Policy
@@ -22,7 +23,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.trial import Trial
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
-from dlio_bench.harness.training.network import NetworkTrainer, Widths, start_tensorflow, widths
+from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 
 TRAIN = "train"
@@ -41,6 +42,7 @@ class Training:
     lag: int
     hierarchical: bool
     timeout: float
+    checkpoint: int  # steps from one to the next; 0: none
 
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
@@ -68,6 +70,7 @@ def asked(options: Options, workload: Workload, layout: Layout) -> Training | No
         options.gradient_lag,
         options.hierarchical,
         DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
+        options.checkpoint or 0,
     )
     require_valid(found.exchange(options.ranks_per_node))
     if options.predict:
@@ -99,6 +102,15 @@ def require_libraries(exchange: str | None) -> None:
         )
 
 
+def require_trainable(training: Training | None, dataset: Dataset) -> None:
+    """UsageError for a training on data that mean nothing: their labels are no classes, their numbers not finite."""
+    if training is not None and dataset.manifest.fill != PHYSICAL:
+        raise UsageError(
+            f"--compute train learns from what samples show, and the dataset in {dataset.folder} was filled with "
+            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
+        )
+
+
 def _tensorflow_version() -> str | None:
     """Of the installed distribution, without loading it; None where it has another name."""
     for name in DISTRIBUTIONS:
@@ -117,11 +129,12 @@ def _refuse_alone(options: Options) -> None:
         "--gradient-lag": options.gradient_lag != 0,
         "--hierarchical": options.hierarchical,
         "--exchange-timeout": options.exchange_timeout is not None,
+        "--checkpoint": options.checkpoint is not None,
     }
     for flag, there in given.items():
         if there:
             raise UsageError(
-                f"{flag} is of training, and --compute {options.compute} exchanges no gradients. Add --compute train, "
+                f"{flag} is of training, and with --compute {options.compute} nothing is trained. Add --compute train, "
                 "or leave it out."
             )
 
@@ -140,8 +153,12 @@ def opened(
     readers: Mapping[str, Reader],
     rows: Mapping[str, Policy],
     trials: Mapping[str, Sequence[Trial]],
+    folder: Path,
 ) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
-    """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result."""
+    """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result.
+
+    folder: of the run's results, in which its checkpoints go.
+    """
     if job.train is None:
         yield Emulated(job.step_seconds, job.validation_sample_seconds), None
         return
@@ -149,13 +166,30 @@ def opened(
     model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
     sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.ranks)
     exchange = open_exchange(comm, asked.exchange(job.ranks_per_node))
-    trainer = NetworkTrainer(comm, model, sample, course, exchange, device=device, seed=job.seed % 2**31)
+    checkpoints = None
+    if asked.checkpoint:
+        scale = f"{job.nodes}x{job.ranks_per_node}"
+        checkpoints = Checkpoints(asked.checkpoint, folder, scale, _about(job, asked, course))
+    seed = job.seed % 2**31
+    trainer = NetworkTrainer(comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints)
     blocks = [_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})
     trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
     yield trainer, trainer.described | asked.to_dict()
     trainer.close()
+
+
+def _about(job: Job, asked: Training, course: Course) -> dict[str, Any]:
+    """What must be the same for a training to go on from a checkpoint."""
+    return {
+        "model": asked.model,
+        "dataset": job.dataset_digest,
+        "ranks": job.ranks,
+        "batch": job.batch,
+        "steps an epoch": course.steps_per_epoch,
+        "gradient lag": asked.lag,
+    }
 
 
 def _widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:

@@ -1,7 +1,10 @@
 """Real training: a published network on TensorFlow, one step of forward, backward, exchange and update a batch."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,10 @@ from dlio_bench.benchmarks import model as models
 from dlio_bench.benchmarks.lending import WORD, lend
 from dlio_bench.benchmarks.model import Course, Model, Sample, keys, parameters, require_finite
 from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.training.checkpoint import captured
+from dlio_bench.harness.training.checkpoint import State, captured, save
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.trainer import Spent, Trained
@@ -34,11 +38,37 @@ def start_tensorflow(comm: Comm) -> str:
     return "cpu" if gpu is None else str(tf.config.experimental.get_device_details(_device(tf)).get("device_name", gpu))
 
 
+@dataclass(frozen=True)
+class Checkpoints:
+    """One after every so many steps, in `folder`/READER-`scale`/checkpoints/trial-NUMBER.
+
+    about: what must be the same to go on, see checkpoint.State.
+    """
+
+    every: int
+    folder: Path
+    scale: str
+    about: dict[str, Any]
+
+    def of(self, reader: str, trial: int) -> Path:
+        """The folder of a trial, beside the result of its reader."""
+        return self.folder / f"{reader}-{self.scale}" / "checkpoints" / f"trial-{trial}"
+
+
 class NetworkTrainer:
     """See Trainer. All ranks make it, and call everything but `forward` and `save`, together."""
 
     def __init__(
-        self, comm: Comm, model: Model, sample: Sample, course: Course, exchange: Exchange, *, device: str, seed: int
+        self,
+        comm: Comm,
+        model: Model,
+        sample: Sample,
+        course: Course,
+        exchange: Exchange,
+        *,
+        device: str,
+        seed: int,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's."""
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
@@ -50,6 +80,7 @@ class NetworkTrainer:
         self._train, self._evaluate = models.traced(model, sample, self._network)
         self._apply = tensorflow().function(self._update, autograph=False)
         self._device, self._seed, self._step = device, seed, 0
+        self._checkpoints, self._saved, self._folder = checkpoints, list[dict[str, Any]](), Path()
         self._losses: list[float] = []
         self._counts: Any = None
 
@@ -83,16 +114,19 @@ class NetworkTrainer:
 
         All ranks take as many training steps.
         """
-        for samples, widths in dict.fromkeys(training):
-            loss, gradients = self._train(_blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
-            self._apply(_tensors(self._exchange.reduce(gradients)))
-            float(loss)
-        for samples, widths in dict.fromkeys(validation):
-            outputs, labels = self._evaluate(_blank(samples, widths))
-            self._model.count(_host(outputs), _host(labels))
+        with _memory(self._model):
+            for samples, widths in dict.fromkeys(training):
+                _, gradients = self._train(_blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
+                self._apply(_tensors(self._exchange.reduce(gradients)))
+            for samples, widths in dict.fromkeys(validation):
+                outputs, labels = self._evaluate(_blank(samples, widths))
+                self._model.count(outputs.numpy(), labels.numpy())
 
-    def begin(self, reader: str, trial: int, seed: int) -> None:  # noqa: ARG002 - a trainer's
+    def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
+        if self._checkpoints is not None:
+            self._folder = self._checkpoints.of(reader, trial)
+        self._saved = []
         self._exchange.lagged()  # what is still under way is nobody's
         self._exchange.resume(None)
         self._exchange.costs.clear()
@@ -105,10 +139,11 @@ class NetworkTrainer:
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
         converted = clock()
-        loss, gradients = self._train(lent, key)
-        value, rate = float(loss), self._model.rate(self._step, self._course)
+        with _memory(self._model):
+            loss, gradients = self._train(lent, key)
+            value, rate = float(loss), self._model.rate(self._step, self._course)
+            self._finish()
         require_finite(value, self._model.name, self._step, rate)
-        self._finish()
         computed = clock()
         means = self._exchange.reduce(gradients)
         exchanged = clock()
@@ -120,12 +155,28 @@ class NetworkTrainer:
         return Spent(converted - began, exchanged - computed)
 
     def save(self) -> None:
-        """See Trainer."""
+        """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
+        own = self._checkpoints
+        if own is None or self._comm.rank != 0 or self._step % own.every:
+            return
+        lagged = self._exchange.lagged()
+        state = State(
+            self._step,
+            self._course.epoch(self._step),
+            self._seed,
+            captured(self._network.variables),
+            captured(self._optimizer.variables),
+            None if lagged is None else [np.array(mean) for mean in lagged],
+            own.about,
+        )
+        saved = save(self._folder, state)
+        self._saved.append({"step": self._step, "bytes": saved.nbytes, "seconds": saved.ended - saved.started})
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
-        outputs, labels = self._evaluate(lend(batch))
-        counts = self._model.count(_host(outputs), _host(labels))
+        with _memory(self._model):
+            outputs, labels = self._evaluate(lend(batch))
+            counts = self._model.count(outputs.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
 
     def score(self) -> dict[str, float]:
@@ -139,7 +190,7 @@ class NetworkTrainer:
         self._exchange.lagged()
         costs = self._exchange.costs
         seconds = sum(cost.ended - cost.started for cost in costs)
-        return Trained(np.array(self._losses), seconds, sum(cost.nbytes for cost in costs))
+        return Trained(np.array(self._losses), seconds, sum(cost.nbytes for cost in costs), self._saved)
 
     def close(self) -> None:
         """End the exchange. Not after a failure."""
@@ -172,9 +223,16 @@ def _tensors(means: Sequence[Any]) -> list[Any]:
     return [tensorflow().convert_to_tensor(mean) for mean in means]
 
 
-def _host(tensor: Any) -> Any:
-    """A tensor's numbers in the memory of the host."""
-    return tensor.numpy()
+@contextmanager
+def _memory(model: Model) -> Iterator[None]:
+    """EnvironmentFailure where the device has too little memory for a batch."""
+    try:
+        yield
+    except tensorflow().errors.ResourceExhaustedError as error:
+        raise EnvironmentFailure(
+            f"{model.title} ran out of memory: {str(error.message).splitlines()[0]}. Use a smaller --batch, or fewer "
+            "ranks on a machine."
+        ) from error
 
 
 def _device(tf: Any) -> Any:
