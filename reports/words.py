@@ -146,6 +146,8 @@ def training(result: Mapping[str, Any]) -> str | None:
     ]
     if last["allreduce_bytes"]:
         said.append(f"all-reduce {format_time(last['allreduce_seconds'])} of {format_bytes(last['allreduce_bytes'])}")
+    if compute.get("resume"):
+        said.insert(1, f"gone on from step {compute['step']}")
     if saved := last["checkpoints"]:
         mean = sum(one["seconds"] for one in saved) / len(saved)
         said.append(

@@ -245,6 +245,12 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         metavar="K",
         help="rank 0 saves weights and optimiser after every K steps, beside the result; the two newest are kept",
     )
+    training.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="go on from the newest whole checkpoint in DIR, written at the end of an epoch: one trial",
+    )
 
 
 def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:

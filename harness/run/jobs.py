@@ -32,6 +32,10 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
     """
     options = request.options
     seed = secrets.randbits(32) if options.seed is None else options.seed
+    training = request.training
+    goes_on = training is not None and training.resume is not None
+    if training is not None and training.seed is not None:
+        seed = training.seed
     allocated = allocation_nodes(os.environ)
     code = code_digest()
     found = []
@@ -55,14 +59,14 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             code_digest=code,
             view=request.workload.view,
             # networks take what their applications make of a sample
-            decode=options.decode or request.training is not None,
+            decode=options.decode or training is not None,
             check_crc=options.check_crc,
             shard=options.shard,
             last=options.last,
             batch=cut.batch,
             epochs=cut.epochs,
-            trials=options.trials or (TINY_TRIALS if options.tiny else TRIALS),
-            warmup_trials=WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
+            trials=1 if goes_on else options.trials or (TINY_TRIALS if options.tiny else TRIALS),
+            warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
             seed=seed,
             cache=options.cache,
             sync=options.sync,
@@ -78,7 +82,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             if validation
             else 0.0,
             steps=cut.steps,
-            train=None if request.training is None else request.training.to_dict(),
+            train=None if training is None else training.to_dict(),
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)

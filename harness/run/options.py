@@ -39,6 +39,7 @@ class Options:
     hierarchical: bool = False
     exchange_timeout: float | None = None  # seconds
     checkpoint: int | None = None  # steps
+    resume: Path | None = None  # folder of checkpoints
     cache: str = "cold"
     sync: str = "step"
     threads: int | None = None

@@ -86,6 +86,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     for own in trials.values():
         for trial in own:
             trial.steps = steps
+            trial.first_epoch = training.first_epoch(job, steps)
     # every buffer is made, and found too small, before anything is timed
     readers = {
         name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)

@@ -142,7 +142,7 @@ def look_up(options: Options) -> Request:
             raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
-    training = asked_training(options, workload, layout)
+    training = asked_training(options, workload, layout, [policy(name, workload) for name in readers])
     step = None if training else step_time(workload, options.compute)
     seconds = 0.0 if step is None else step.seconds / step.batch
     if options.tiny:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
@@ -16,11 +16,12 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.trial import Trial
+from dlio_bench.harness.training.checkpoint import required, resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
@@ -43,6 +44,9 @@ class Training:
     hierarchical: bool
     timeout: float
     checkpoint: int  # steps from one to the next; 0: none
+    resume: str | None = None  # folder of the checkpoint to go on from, its step and its seed
+    step: int = 0
+    seed: int | None = None
 
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
@@ -53,8 +57,8 @@ class Training:
         return asdict(self)
 
 
-def asked(options: Options, workload: Workload, layout: Layout) -> Training | None:
-    """What `--compute train` or `--compute train:MODEL` asks for; None for another --compute.
+def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
+    """What `--compute train` or `--compute train:MODEL` asks for of readers `rows`; None for another --compute.
 
     UsageError for what does not fit together; EnvironmentFailure where TensorFlow or Horovod is missing or another.
     """
@@ -81,7 +85,41 @@ def asked(options: Options, workload: Workload, layout: Layout) -> Training | No
             "it out, or train apart with --exchange none."
         )
     require_libraries(options.exchange)
-    return found
+    return found if options.resume is None else _resumed(found, options, options.resume, rows)
+
+
+def _resumed(found: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:
+    """A training that goes on: one trial, with the seed that it was begun with. UsageError; DataError."""
+    for flag, given, only in (("--trials", options.trials, 1), ("--warmup-trials", options.warmup_trials, 0)):
+        if given not in (None, only):
+            raise UsageError(f"{flag} {given}: a training goes on once. With --resume leave it out.")
+    for row in rows:
+        if not row.order_known or row.order == REDRAWN:
+            raise UsageError(
+                f"--resume: the order of reader '{row.name}' begins anew with each run, so that the training cannot go "
+                "on where it was. Use another reader, such as prefetch."
+            )
+    state = required(folder, {}).state
+    if options.seed not in (None, state.seed):
+        raise UsageError(
+            f"--seed {options.seed}: the training in {folder} was begun with {state.seed}, and goes on with it. Leave "
+            "--seed out."
+        )
+    return replace(found, resume=str(folder.resolve()), step=state.step, seed=state.seed)
+
+
+def first_epoch(job: Job, steps: int) -> int:
+    """The epoch that a job begins with, of epochs of `steps`. UsageError for a checkpoint amid an epoch."""
+    if job.train is None or job.train["resume"] is None:
+        return 0
+    first, rest = divmod(job.train["step"], steps)
+    if rest:
+        raise UsageError(
+            f"The checkpoint in {job.train['resume']} was written after {job.train['step']} steps, amid an epoch of "
+            f"{steps}, and a run goes on at the end of one. Write them there, with --checkpoint {steps}; or ask for "
+            "the nodes, the --batch and the --steps of the run that wrote it."
+        )
+    return first
 
 
 def require_libraries(exchange: str | None) -> None:
@@ -130,6 +168,7 @@ def _refuse_alone(options: Options) -> None:
         "--hierarchical": options.hierarchical,
         "--exchange-timeout": options.exchange_timeout is not None,
         "--checkpoint": options.checkpoint is not None,
+        "--resume": options.resume is not None,
     }
     for flag, there in given.items():
         if there:
@@ -171,7 +210,10 @@ def opened(
         scale = f"{job.nodes}x{job.ranks_per_node}"
         checkpoints = Checkpoints(asked.checkpoint, folder, scale, _about(job, asked, course))
     seed = job.seed % 2**31
-    trainer = NetworkTrainer(comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints)
+    found = None if asked.resume is None else resumed(comm, Path(asked.resume), _about(job, asked, course))
+    trainer = NetworkTrainer(
+        comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints, resumed=found
+    )
     blocks = [_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})

@@ -123,6 +123,7 @@ class Trial:
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
+        self.first_epoch = 0  # of the order: a training that goes on has had those before
 
     @property
     def different(self) -> int:
@@ -137,7 +138,7 @@ class Trial:
         seed = self._job.seed + self._number
         if self._draw is not None:
             return self._draw(rank, self.steps, seed)[epoch]
-        return self._order(self._shape, rank, epoch, seed)[: self.steps]
+        return self._order(self._shape, rank, self.first_epoch + epoch, seed)[: self.steps]
 
     def of(self, rank: int, epoch: int) -> Ids:
         """What a rank reads in an epoch, or in the pass that the number stands for, in order."""

@@ -17,7 +17,7 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.training.checkpoint import State, captured, save
+from dlio_bench.harness.training.checkpoint import Found, State, captured, restore, save
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.trainer import Spent, Trained
@@ -69,13 +69,21 @@ class NetworkTrainer:
         device: str,
         seed: int,
         checkpoints: Checkpoints | None = None,
+        resumed: Found | None = None,
     ) -> None:
-        """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's."""
+        """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's, or `resumed`.
+
+        DataError for a checkpoint of another network.
+        """
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
         self._network = models.build(model, sample.shape, seed=seed)
         self._optimizer = model.optimizer()
         self._optimizer.build(self._network.trainable_variables)
         self._variables = [*self._network.variables, *self._optimizer.variables]
+        self._resumed = None if resumed is None else resumed.state
+        if resumed is not None:
+            restore(self._network.variables, resumed.state.weights, "weights", resumed.path)
+            restore(self._optimizer.variables, resumed.state.optimizer, "an optimiser's state", resumed.path)
         self._start = exchange.broadcast(self._network.variables) + captured(self._optimizer.variables)
         self._train, self._evaluate = models.traced(model, sample, self._network)
         self._apply = tensorflow().function(self._update, autograph=False)
@@ -128,11 +136,12 @@ class NetworkTrainer:
             self._folder = self._checkpoints.of(reader, trial)
         self._saved = []
         self._exchange.lagged()  # what is still under way is nobody's
-        self._exchange.resume(None)
+        self._exchange.resume(None if self._resumed is None else self._resumed.lagged)
         self._exchange.costs.clear()
         for variable, value in zip(self._variables, self._start, strict=True):
             variable.assign(value)
-        self._step, self._seed, self._losses, self._counts = 0, seed, [], None
+        self._step = 0 if self._resumed is None else self._resumed.step
+        self._seed, self._losses, self._counts = seed, [], None
 
     def step(self, batch: Batch) -> Spent:
         """See Trainer."""

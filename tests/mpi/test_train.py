@@ -70,3 +70,31 @@ def test_data_that_mean_nothing_are_not_trained_on(cache: Path, tmp_path: Path) 
     done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--data", "noise", "--compute", "train", status=2)
     assert "--fill physical" in complaint(done)
     assert not (tmp_path / "dlio-results").exists()
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_the_next_epoch(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "generate", "cosmoflow", "--tiny", "--files", "16", "--out", "data")
+
+    def train(out: str, *more: str, status: int = 0) -> str:
+        done = dlio(
+            cache, tmp_path, "run", "cosmoflow", "--tiny", "--data", "data", "--batch", "2", "--nodes", "2",
+            "--compute", "train", "--validation", "none", "--no-verify", "--out", out, *more, status=status,
+        )  # fmt: skip
+        return complaint(done) if status else done.stdout
+
+    seeded = ("--seed", "5", "--warmup-trials", "0", "--checkpoint", "4")
+    train("whole", "--epochs", "2", *seeded)
+    train("part", "--epochs", "1", *seeded)
+    checkpoints = "part/prefetch-2x1/checkpoints/trial-0"
+    train("rest", "--epochs", "1", "--resume", checkpoints)
+    (_, whole), (part, first), (rest, second) = (
+        load(tmp_path / name / "prefetch-2x1") for name in ("whole", "part", "rest")
+    )
+    assert whole["loss"].shape[2] == 8
+    assert part["plan"]["steps"] == rest["plan"]["steps"] == 4
+    assert [one["step"] for one in part["trials"][0]["training"]["checkpoints"]] == [4]
+    assert np.all(first["checkpoint"][0, 0, 3] > first["checkpoint"][0, 1].max())
+    assert (rest["compute"]["step"], rest["plan"]["seed"]) == (4, 5)
+    # sums of gradients over ranks and threads may be rounded in another order
+    assert np.concatenate([first["loss"], second["loss"]], axis=2) == pytest.approx(whole["loss"], rel=1e-3)
+    assert "steps an epoch" in train("else", "--epochs", "1", "--steps", "2", "--resume", checkpoints, status=2)

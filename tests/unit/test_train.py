@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,19 @@ from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Course, Part, Sample
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.run import loop, training
+from dlio_bench.harness.run.jobs import jobs
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import look_up
 from dlio_bench.harness.run.sizing import Cut, shortened
 from dlio_bench.harness.run.validation import Pass
 from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.checkpoint import Found, State, newest, save
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
-from dlio_bench.harness.training.network import NetworkTrainer, widths
+from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, widths
 from dlio_bench.harness.training.trainer import Emulated, Spent
 
 SHAPE, BATCH, STEPS = (16, 16, 3), 8, 3
@@ -245,3 +248,76 @@ def test_every_workload_has_a_network_for_its_default_variant() -> None:
     for name in ("hepcnnb", "cdb", "cosmoflow", "imagenet"):
         workload = find(name)
         assert any(workload.default_variant in model.variants for model in workload.models)
+
+
+def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path: Path) -> None:
+    def made(resumed: Found | None) -> NetworkTrainer:
+        sample = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
+        about = Checkpoints(2, tmp_path, "1x1", {"model": "hepcnn"})
+        exchange = open_exchange(Solo(), ExchangeOptions(lag=1))
+        course = Course(2, BATCH)
+        return NetworkTrainer(
+            Solo(), HEPCNNB_CNN, sample, course, exchange, device="cpu", seed=2, checkpoints=about, resumed=resumed
+        )
+
+    numbers = np.random.Generator(np.random.Philox(9))
+    given = [sample_of(numbers) for _ in range(5)]
+    whole, folder = made(None), tmp_path / "prefetch-1x1" / "checkpoints" / "trial-0"
+    whole.begin("prefetch", 0, 7)
+    for batch in given[:3]:
+        whole.step(batch)
+        whole.save()
+    assert [path.name for path in folder.iterdir()] == ["step-00000002.npz"]
+    for batch in given[3:]:
+        whole.step(batch)
+    done = whole.end()
+    assert [one["step"] for one in done.checkpoints] == [2]
+    assert done.checkpoints[0]["bytes"] == (folder / "step-00000002.npz").stat().st_size
+
+    found = newest(folder)
+    assert found is not None
+    assert (found.state.step, found.state.epoch, found.state.seed) == (2, 1, 7)
+    on = made(found)
+    on.begin("prefetch", 0, 7)
+    for batch in given[2:]:
+        on.step(batch)
+    assert on.end().losses.tolist() == done.losses[2:].tolist()
+
+    other = replace(found, state=replace(found.state, weights=found.state.weights[:-1]))
+    with pytest.raises(DataError, match="weights of another model"):
+        made(other)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(tmp_path / "saved", State(12, 3, 77, [], []))
+    return tmp_path / "saved"
+
+
+def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None:
+    request = look_up(Options("cdb", tiny=True, compute="train", resume=saved))
+    [job] = jobs(request, Cut(1, 1, ()), saved, 0)
+    assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
+    assert training.first_epoch(job, 4) == 3
+    with pytest.raises(UsageError, match="amid an epoch of 5"):
+        training.first_epoch(job, 5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"compute": "emulate"}, "--resume is of training"),
+        ({"trials": 2}, "goes on once"),
+        ({"warmup_trials": 1}, "goes on once"),
+        ({"seed": 5}, "begun with 77"),
+        ({"readers": ("upstream",)}, "begins anew"),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_refused(asked: dict[str, Any], says: str, saved: Path) -> None:
+    with pytest.raises(UsageError, match=says):
+        look_up(Options("cdb", **({"tiny": True, "compute": "train", "resume": saved} | asked)))
+
+
+def test_nothing_to_go_on_from_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no checkpoint in"):
+        look_up(Options("cdb", tiny=True, compute="train", resume=tmp_path))
