@@ -94,7 +94,7 @@ def _resumed(found: Training, options: Options, folder: Path, rows: Sequence[Pol
         if given not in (None, only):
             raise UsageError(f"{flag} {given}: a training goes on once. With --resume leave it out.")
     for row in rows:
-        if not row.order_known or row.order == REDRAWN:
+        if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
             raise UsageError(
                 f"--resume: the order of reader '{row.name}' begins anew with each run, so that the training cannot go "
                 "on where it was. Use another reader, such as prefetch."
@@ -119,7 +119,7 @@ def first_epoch(job: Job, steps: int) -> int:
             f"{steps}, and a run goes on at the end of one. Write them there, with --checkpoint {steps}; or ask for "
             "the nodes, the --batch and the --steps of the run that wrote it."
         )
-    return first
+    return int(first)
 
 
 def require_libraries(exchange: str | None) -> None:
