@@ -51,8 +51,9 @@ class Workload:
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
     `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.
-    `upstreams`: what was published for a variant, where that is not `upstream`. `models`: the networks that
-    train on it, on what `decode` delivers; of those that take a variant the first is the default.
+    `upstreams`: what was published for a variant, where that is not `upstream`.
+    `models`: the networks that train on it, on what `decode` delivers; of those that take a variant the first is the
+    default.
     """
 
     name: str

@@ -50,8 +50,6 @@ def listing() -> dict[str, Any]:
                     {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
                     for t in workload.step_times
                 ],
-                "upstream": _upstream(workload.upstream),
-                "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
                 "models": [
                     {
                         "name": model.name,
@@ -67,6 +65,8 @@ def listing() -> dict[str, Any]:
                     }
                     for model in workload.models
                 ],
+                "upstream": _upstream(workload.upstream),
+                "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
             }
         )
     readers = [
@@ -113,6 +113,11 @@ def render(found: dict[str, Any]) -> str:
             seconds = format_seconds(step["seconds"])
             head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
+        for model in workload["models"]:
+            what = f"{model['title']}, {model['parameters']} parameters"
+            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            for note in model["notes"]:
+                lines += _wrapped(6, note)
         for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
             if own:
                 others = [order for order in own["orders"] if order != own["order"]]
@@ -120,11 +125,6 @@ def render(found: dict[str, Any]) -> str:
                 lines += _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
                 for defect in own["defects"]:
                     lines += _wrapped(6, f"as published: {defect}")
-        for model in workload["models"]:
-            what = f"{model['title']}, {model['parameters']} parameters"
-            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
-            for note in model["notes"]:
-                lines += _wrapped(6, note)
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])

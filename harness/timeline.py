@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-PHASES = ("stall", "check", "compute", "exchange")
+PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
+TRAINING = ("convert", "checkpoint")  # phases of real training alone
 
 
 @dataclass(frozen=True)
 class StepLog:
     """The exclusive phases of a rank's trainer thread in one trial; of its validation passes there is a log of its own.
 
-    clock: float64 [steps, 5], before the batch is asked for, and after stall, check, compute and exchange.
+    clock: float64 [steps, 7], before the batch is asked for, and at the end of each phase, the phases in the order of
+    PHASES: what a step computes before and after its exchange stands together.
     samples: uint64 [steps, batch], the marks of what was delivered; ids: int64 [steps, batch], its ids, -1 where a
     batch is smaller.
     """

@@ -29,7 +29,10 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "validation passes": lambda result: _passes(result["plan"].get("validation")),
     "synchronisation": lambda result: result["plan"]["sync"],
     "cache regime": lambda result: result["plan"]["cache"],
-    "compute": lambda result: tuple(result["compute"][key] for key in ("mode", "device", "asked_step_seconds")),
+    "compute": lambda result: tuple(
+        result["compute"].get(key)
+        for key in ("mode", "device", "asked_step_seconds", "model", "exchange", "fp16", "lag", "hierarchical")
+    ),
 }
 """What must be equal before two readers' times may be put side by side."""
 

@@ -22,7 +22,13 @@ Result = Mapping[str, Any]
 MAX_POINTS = 20_000
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
 COLOURS = ("#3f6c9b", "#d08a3c", "#5b9279", "#a65a7a", "#7a74a8", "#8a8f45", "#4fa3a5", "#9a6b4f")
-PHASE_COLOURS = dict(zip(SHARES, ("#c8553d", "#e9b872", "#3f6c9b", "#9db4c8", "#7d9b76", "#d9d9d6"), strict=True))
+PHASE_COLOURS = dict(
+    zip(
+        SHARES,
+        ("#c8553d", "#e9b872", "#a65a7a", "#3f6c9b", "#9db4c8", "#7a74a8", "#7d9b76", "#d9d9d6"),
+        strict=True,
+    )
+)
 BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
          "bytes_device": ("", "#d08a3c")}  # fmt: skip
 

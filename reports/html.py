@@ -84,6 +84,9 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         validation=words.shared(
             tables.labels(results), [[said] if (said := words.validation(result)) else [] for result in results]
         ),
+        training=words.shared(
+            tables.labels(results), [[said] if (said := words.training(result)) else [] for result in results]
+        ),
         predictions=predictions.lines(results),
         prediction_notes=predictions.notes(results),
         transfers=transfers.rows(results),

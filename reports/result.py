@@ -16,7 +16,7 @@ import numpy as np
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import bound, judge, statistics
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.statistics import PHASES, Steps
+from dlio_bench.reports.statistics import PHASES, TRAINING, Steps
 
 SCHEMA = "dlio-bench/result/1"
 RESULT_NAME = "result.json"
@@ -30,6 +30,7 @@ def complete(draft: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     [trials, ranks] seconds, `epoch` int64 [steps]; trials in the order of draft["trials"], warm-up ones included.
     Where there are validation passes: `validation`, `validation_stall`, `validation_busy` float64 [trials, ranks,
     passes] seconds of each, in get, and in check and compute; `validation_epoch` int64 [passes], the epoch before it.
+    Where a network was trained: `convert` and `checkpoint`, seconds as `stall`, and `loss`, of the rank's own batch.
     Raises ValueError when draft or steps break this contract: a defect of the caller, not of the user.
     """
     result = _plain(draft)
@@ -145,7 +146,8 @@ def _pack(steps: Steps) -> bytes:
 def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
     trials, ranks = len(result["trials"]), result["plan"]["ranks"]
     count = len(steps["epoch"])
-    wanted = dict.fromkeys((*PHASES, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
+    present = [name for name in (*PHASES, "loss") if name in steps or name not in (*TRAINING, "loss")]
+    wanted = dict.fromkeys((*present, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
     if "validation" in steps:
         passes = len(steps["validation_epoch"])
         wanted |= dict.fromkeys(("validation", "validation_stall", "validation_busy"), (trials, ranks, passes))

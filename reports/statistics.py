@@ -13,8 +13,9 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Steps = Mapping[str, npt.NDArray[Any]]
 
-PHASES = ("stall", "check", "compute", "exchange")
-SHARES = tuple(f"share_{phase}" for phase in (*PHASES, "validation", "other"))
+PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
+TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
+SHARES = tuple(f"share_{name}" for name in (*PHASES, "validation", "other"))
 
 UNITS: dict[str, str] = {
     "elapsed_seconds": "s",
@@ -84,18 +85,27 @@ def median_trial(draft: Mapping[str, Any]) -> int:
     return positions[(len(positions) - 1) // 2]
 
 
+def phase(steps: Steps, name: str) -> Floats:
+    """Seconds in a phase, [trials, ranks, steps]; zeros where it did not take place."""
+    return np.asarray(steps[name] if name in steps else np.zeros_like(steps["stall"]), dtype=np.float64)
+
+
 def step_cost(steps: Steps) -> Floats:
-    """What a step costs the job, [trials, steps]: its slowest rank's stall + check + compute.
+    """What a step costs the job, [trials, steps]: its slowest rank's stall + check + convert + compute.
 
     The exchange is left out, as it is mostly the wait for that slowest rank.
     """
-    return np.asarray((steps["stall"] + steps["check"] + steps["compute"]).max(axis=1), dtype=np.float64)
+    return np.asarray((steps["stall"] + _busy(steps)).max(axis=1), dtype=np.float64)
+
+
+def _busy(steps: Steps) -> Floats:
+    return steps["check"] + phase(steps, "convert") + steps["compute"]
 
 
 def phase_shares(steps: Steps) -> Floats:
     """Share of training's wall time by phase, [trials, ranks, phases], phases as in PHASES."""
     training = steps["loop"] - validation(steps).sum(axis=2)
-    return np.stack([steps[phase].sum(axis=2) / training for phase in PHASES], axis=2)
+    return np.stack([phase(steps, name).sum(axis=2) / training for name in PHASES], axis=2)
 
 
 def validation(steps: Steps, name: str = "validation") -> Floats:
@@ -118,7 +128,8 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     shares = phase_shares(steps)[rows]
     stalled = shares[:, :, PHASES.index("stall")]
     cost = step_cost(steps)[rows]
-    busy = compute + steps["check"][rows]
+    # checkpoints are written whatever is read
+    busy = (_busy(steps) + phase(steps, "checkpoint"))[rows]
     # ranks that meet at every step wait for its slowest; ranks that do not, for the slowest of the whole loop
     meet = draft["plan"]["sync"] == "step"
     no_io = busy.max(axis=1).sum(axis=1) if meet else busy.sum(axis=2).max(axis=1)
@@ -156,8 +167,8 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     }
     for percent in (50, 95, 99):
         found[f"step_p{percent}"] = np.percentile(cost, percent, axis=1)
-    for position, phase in enumerate(PHASES):
-        found[f"share_{phase}"] = by_phase[:, position]
+    for position, name in enumerate(PHASES):
+        found[f"share_{name}"] = by_phase[:, position]
     found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
     return found
 

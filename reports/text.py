@@ -79,6 +79,8 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
         "delivers", words.shared(labels, [[said] if (said := words.delivers(result)) else [] for result in results])
     )
     ceilings = [[said] if (said := words.ceiling(result)) else [] for result in results]
+    trained = [[said] if (said := words.training(result)) else [] for result in results]
+    yield from _list("training", words.shared(labels, trained))
     passes = [[said] if (said := words.validation(result)) else [] for result in results]
     yield from _list("validation", words.shared(labels, passes))
     yield from _list("of the ceiling", words.shared(labels, ceilings))
@@ -148,6 +150,8 @@ def _numbers(result: Result) -> Iterator[str]:
     yield from _entry("step time", words.step_time(result))
     if delivers := words.delivers(result):
         yield from _entry("delivers", delivers)
+    if training := words.training(result):
+        yield from _entry("training", training)
     if validation := words.validation(result):
         yield from _entry("validation", validation)
     names = words.shares([result])
@@ -237,9 +241,11 @@ def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterato
 
 def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     names = words.shares(results)
-    least = 10 if len(names) == 5 else 9  # a sixth column makes the others narrower
-    widths = {name: max(least, len(name.removeprefix("share_")) + 1) for name in names}
-    heads = "".join(f"{name.removeprefix('share_'):>{width}}" for name, width in widths.items())
+    least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
+    short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
+    titles = {name: short.get(title := name.removeprefix("share_"), title) for name in names}
+    widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
+    heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
     yield f"  {'time goes (mean)':<{NAME}}{heads}"
     for label, result in zip(labels, results, strict=True):
         shares = (f"{number(result['metrics'][name]):>{width}}" for name, width in widths.items())

@@ -120,9 +120,44 @@ def ceiling(result: Mapping[str, Any]) -> str | None:
 
 
 def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of the shares of the loop that these results have: validation only where somebody validated."""
-    validated = any(result["plan"].get("validation") for result in results)
-    return [name for name in SHARES if name != "share_validation" or validated]
+    """The names of the shares of the loop that these results have: only what somebody did among those not all do."""
+    there = {
+        "share_validation": any(result["plan"].get("validation") for result in results),
+        "share_convert": any(result["compute"]["mode"] == "train" for result in results),
+        "share_checkpoint": any(_saved(trial) for result in results for trial in trials(result)),
+    }
+    return [name for name in SHARES if there.get(name, True)]
+
+
+def _saved(trial: Mapping[str, Any]) -> bool:
+    return bool(trial.get("training", {}).get("checkpoints"))
+
+
+def training(result: Mapping[str, Any]) -> str | None:
+    """What was trained, how gradients travelled and what came of it; None without training."""
+    compute = result["compute"]
+    if compute["mode"] != "train":
+        return None
+    last = trials(result)[-1]["training"]
+    said = [
+        f"{compute['title']}, {compute['parameters']:,} parameters",
+        f"loss {last['loss'][0]:.4g} to {last['final_loss']:.4g} in {plural(len(last['loss']), 'step')}",
+        f"gradients by {compute['exchange']} ({compute['exchange_why']})",
+    ]
+    if last["allreduce_bytes"]:
+        said.append(f"all-reduce {format_time(last['allreduce_seconds'])} of {format_bytes(last['allreduce_bytes'])}")
+    if compute.get("resume"):
+        said.insert(1, f"gone on from step {compute['step']}")
+    if saved := last["checkpoints"]:
+        mean = sum(one["seconds"] for one in saved) / len(saved)
+        said.append(
+            f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1]['bytes'])}, {format_time(mean)} each"
+        )
+    if last["scores"]:
+        scores = last["scores"][-1]
+        shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")
+        said.append(f"validation: {shown} (best constant: {compute['metric']} {compute['chance']:.4g})")
+    return "; ".join(said)
 
 
 def validation(result: Mapping[str, Any]) -> str | None:
@@ -161,6 +196,8 @@ def step_time(result: Mapping[str, Any]) -> str:
     if compute["mode"] == "none":
         return "no compute: the trainer only reads"
     asked = "" if compute["asked_step_seconds"] is None else f"{format_time(compute['asked_step_seconds'])} a step, "
-    mode = {"emulate": "emulated", "train": "trained on"}[compute["mode"]]
+    if compute["mode"] == "train":
+        return f"that of a real network, {compute['model']}, on {compute['device']}"
+    mode = "emulated"
     device = f" {compute['device']}" if compute["device"] else ""
     return f"{asked}{mode}{device}" + (f" ({compute['kind']})" if compute["kind"] else "")

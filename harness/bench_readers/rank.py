@@ -41,6 +41,7 @@ from dlio_bench.harness.run.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.harness.training.trainer import Emulated
 
 OURS = {PREFETCH: "prefetch", PREFETCH_CRC: "prefetch", SHUFFLED: "shuffled", NAIVE: "naive"}
 
@@ -161,7 +162,7 @@ def _trained(
                 steps,
                 [False] * len(steps),
                 log,
-                step_seconds=0.0,
+                trainer=Emulated(),
                 sync="none",
                 ordered=True,
                 at_epoch=lambda: None,

@@ -126,16 +126,23 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--epochs", type=int, metavar="E", help="epochs a trial (default: 1, more where they are shorter than 16 steps)"
     )
     how.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="most steps of a trial, in epochs of one length (default: whole epochs)",
+    )
+    how.add_argument(
         "--validation",
         metavar="WHEN",
         help="passes over the validation split: none, published (as the application did), or N: behind every N-th "
-        "epoch (default: published with --reader upstream, else none)",
+        "epoch (default: published with --reader upstream or --compute train, else none)",
     )
     how.add_argument(
         "--compute",
         default="emulate",
         metavar="HOW",
-        help="none, emulate:DEVICE (a published step time; default emulate:v100) or emulate:50ms (a time of your own)",
+        help="none; emulate:DEVICE, a published step time (default emulate:v100); emulate:50ms, a time of your own; "
+        "train or train:MODEL, the published network, on decoded samples, by TensorFlow",
     )
     how.add_argument(
         "--sync", default="step", metavar="WHEN", help="ranks meet at every step, epoch or none (default step)"
@@ -169,6 +176,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="read through an emulated parallel file system, such as 'bandwidth=400MB/s,per-node=250MB/s,open=1ms,"
         "request=0.3ms,cache=2GB,cache-bandwidth=800MB/s'; needs FUSE",
     )
+    _add_training(run)
     trust = run.add_argument_group("trials and trust")
     trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 5; 1 with --tiny)")
     trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
@@ -205,6 +213,46 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     output.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def _add_training(run: argparse.ArgumentParser) -> None:
+    training = run.add_argument_group("training (--compute train)")
+    training.add_argument(
+        "--exchange",
+        metavar="KIND",
+        help="of gradients: horovod, mpi or none (default: horovod where it works with this TensorFlow, else mpi)",
+    )
+    training.add_argument(
+        "--fp16-gradients", action="store_true", help="gradients travel as float16, which halves their bytes"
+    )
+    training.add_argument(
+        "--gradient-lag",
+        type=int,
+        default=0,
+        metavar="N",
+        help="1: a step applies the gradients of the step before, while its own travel (default 0)",
+    )
+    training.add_argument(
+        "--hierarchical", action="store_true", help="gradients are added up within a node, then between the nodes"
+    )
+    training.add_argument(
+        "--exchange-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a rank is waited for before the run ends (default 120)",
+    )
+    training.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="K",
+        help="rank 0 saves weights and optimiser after every K steps, beside the result; the two newest are kept",
+    )
+    training.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="go on from the newest whole checkpoint in DIR, written at the end of an epoch: one trial",
+    )
 
 
 def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:

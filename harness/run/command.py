@@ -21,6 +21,7 @@ from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
+from dlio_bench.harness.run.training import require_trainable
 from dlio_bench.harness.storage.held import held_folder
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.reports import html, judge, result, storage, text
@@ -45,6 +46,7 @@ def run(options: Options) -> int:
     finished = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress.bytes_written)
+        require_trainable(request.training, dataset)
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         for template in planned:
             with _mounted(options, dataset, template.nodes) as (mounts, board):

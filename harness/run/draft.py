@@ -13,7 +13,7 @@ from dlio_bench import __version__
 from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import OWN, Policy
-from dlio_bench.harness.run import passes
+from dlio_bench.harness.run import passes, trained
 from dlio_bench.harness.run.checks import Count, checks
 from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
@@ -53,6 +53,7 @@ def draft(
             passes.pass_seconds(steps, number),
             own,
         )
+        | trained.of_trial(job, [facts[number] for facts in own["ranks"]], steps, number)
         for number in range(job.warmup_trials + job.trials)
     ]
     manifest, row = setting.dataset.manifest, policy(reader, setting.request.workload)
@@ -114,7 +115,7 @@ def draft(
             "comparable": count.steps * job.epochs >= STEPS,
             "notes": [*setting.notes, *_defects(row, setting.request.workload)],
         },
-        "compute": _compute(job, setting.request.step_time),
+        "compute": trained.compute(own) if job.train else _compute(job, setting.request.step_time),
         "marks": _marks(job, setting, trials),
         "checks": checks(job, count, row, trials, own),
         "trials": trials,
@@ -136,7 +137,7 @@ def draft(
 def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
     """Seconds of each epoch: first step's start to last step's end, on the slowest rank."""
     starts = steps["start"][trial]  # [ranks, steps]
-    ends = starts + sum(steps[phase][trial] for phase in PHASES)
+    ends = starts + sum(steps[phase][trial] for phase in PHASES if phase in steps)
     epochs = steps["epoch"]
     return [
         float((ends[:, epochs == e].max(axis=1) - starts[:, epochs == e].min(axis=1)).max()) for e in np.unique(epochs)

@@ -27,12 +27,16 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     )
     rows_of = [policy(name, request.workload) for name in job.readers]
     once = "each sample once an epoch" if all(row.exactly_once for row in rows_of) else "each sample as planned"
-    steps = shape.steps * job.epochs
-    rank_bytes = shape.steps * job.batch * request.view_bytes
+    per_epoch = min(shape.steps, job.steps or shape.steps)
+    steps = per_epoch * job.epochs
+    rank_bytes = per_epoch * job.batch * request.view_bytes
+    dropped = shape.dropped + (shape.steps - per_epoch) * job.batch * job.ranks
     node_bytes = rank_bytes * job.ranks_per_node
     trials = job.trials + job.warmup_trials
     seconds = format_seconds(steps * job.step_seconds * trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
+    if job.train:
+        compute, seconds = f"training of {job.train['model']}", "as long as it takes"
     content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
     rows = [
@@ -44,7 +48,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
         ("scale", f"{job.nodes} nodes x {job.ranks_per_node} ranks{virtual}"),
         ("step", f"{job.batch} samples a rank, {compute}, ranks meet: {job.sync}"),
-        ("trial", f"{steps} steps in {job.epochs} epochs of {shape.steps}; {shape.dropped} samples dropped an epoch"),
+        ("trial", f"{steps} steps in {job.epochs} epochs of {per_epoch}; {dropped} samples dropped an epoch"),
         (
             "trials",
             f"{job.trials} timed, {job.warmup_trials} warm-up, seeds from {job.seed}; compute takes {seconds} in all",
@@ -99,6 +103,7 @@ def _validation(source: Source, job: Job) -> str:
     epochs = "each epoch" if job.validation == 1 else f"every {job.validation} epochs"
     seconds = format_seconds(job.validation_sample_seconds * job.batch)
     compute = f"{seconds} of emulated compute a batch" if job.validation_sample_seconds else "no compute"
+    compute = f"forward through {job.train['model']}" if job.train else compute
     return f"a pass over {source.validation_samples} samples behind {epochs}, {compute}; all readers alike"
 
 

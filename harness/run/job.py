@@ -46,6 +46,8 @@ class Job(SavedJob):
     ram_bytes: int = 0  # of a node's tiers that keep samples
     disk_bytes: int = 0
     rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
+    steps: int = 0  # most of an epoch; 0: all
+    train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
     board: str = ""  # the file of the mounts' counters
 
     @property

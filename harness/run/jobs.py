@@ -32,6 +32,10 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
     """
     options = request.options
     seed = secrets.randbits(32) if options.seed is None else options.seed
+    training = request.training
+    goes_on = training is not None and training.resume is not None
+    if training is not None and training.seed is not None:
+        seed = training.seed
     allocated = allocation_nodes(os.environ)
     code = code_digest()
     found = []
@@ -54,14 +58,15 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
-            decode=options.decode,
+            # networks take what their applications make of a sample
+            decode=options.decode or training is not None,
             check_crc=options.check_crc,
             shard=options.shard,
             last=options.last,
             batch=cut.batch,
             epochs=cut.epochs,
-            trials=options.trials or (TINY_TRIALS if options.tiny else TRIALS),
-            warmup_trials=WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
+            trials=1 if goes_on else options.trials or (TINY_TRIALS if options.tiny else TRIALS),
+            warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
             seed=seed,
             cache=options.cache,
             sync=options.sync,
@@ -76,6 +81,8 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             validation_sample_seconds=request.step_seconds(cut.batch) / cut.batch * validation_share(request.workload)
             if validation
             else 0.0,
+            steps=cut.steps,
+            train=None if training is None else training.to_dict(),
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)

@@ -1,4 +1,4 @@
-"""The timed loop: get -> check -> compute -> exchange, step by step. It fits one screen."""
+"""The timed loop: get -> check -> compute -> exchange -> checkpoint, step by step. It fits one screen."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.run.consumer import marks, require_planned
 from dlio_bench.harness.run.validation import Pass, run_pass
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.harness.training.compute import wait
+from dlio_bench.harness.training.trainer import Trainer
 
 NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
 
@@ -34,21 +34,21 @@ def run(
     epoch_starts: Sequence[bool],
     log: StepLog,
     *,
-    step_seconds: float,
+    trainer: Trainer,
     sync: str,
     ordered: bool,
     at_epoch: Callable[[], None],
     passes: Mapping[int, Pass] = NO_PASSES,
-    sample_seconds: float = 0.0,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    `passes`: step -> the validation pass behind it, which computes `sample_seconds` a sample.
+    `passes`: step -> the validation pass behind it. Where the `trainer`'s exchange makes ranks meet, no barrier does.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
     """
     clock, rows, samples, delivered = time.perf_counter, log.clock, log.samples, log.ids
+    meet = sync == "step" and not trainer.meets
     t0 = clock()
     comm.barrier()
     started = clock()
@@ -65,13 +65,16 @@ def run(
         delivered[step] = batch.ids
         samples[step] = marks(batch)
         row[2] = clock()
-        wait(step_seconds)
-        row[3] = clock()
-        if sync == "step":
+        spent = trainer.step(batch)
+        row[3] = row[2] + spent.convert
+        row[4] = clock() - spent.exchange
+        if meet:
             comm.barrier()
-        row[4] = clock()
+        row[5] = clock()
+        trainer.save()
+        row[6] = clock()
         if step in passes:
-            run_pass(comm, batches, passes[step], sample_seconds=sample_seconds, ordered=ordered)
+            run_pass(comm, batches, passes[step], trainer, ordered=ordered)
     ended = clock()
     comm.barrier()
     return Elapsed(ended - started, clock() - t0, started)

@@ -31,7 +31,15 @@ class Options:
     trials: int | None = None
     warmup_trials: int | None = None
     validation: str | None = None  # see VALIDATION of run.request
+    steps: int | None = None  # most of a trial
     compute: str = "emulate"
+    exchange: str | None = None  # of gradients, as the next four
+    fp16_gradients: bool = False
+    gradient_lag: int = 0
+    hierarchical: bool = False
+    exchange_timeout: float | None = None  # seconds
+    checkpoint: int | None = None  # steps
+    resume: Path | None = None  # folder of checkpoints
     cache: str = "cold"
     sync: str = "step"
     threads: int | None = None

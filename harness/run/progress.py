@@ -49,6 +49,8 @@ class Progress:
         self._what |= event
         if kind == "ready":
             self.show(f"{self._heading}  ranks are up")
+        elif kind == "compile":
+            self.show(f"{self._heading}  compiling the network")
         elif kind == "verify":
             self.show(f"{self._heading}  {event['reader']}  verifying content")
         elif "reader" in self._what:

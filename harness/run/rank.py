@@ -1,6 +1,7 @@
 """What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.run import training
 from dlio_bench.harness.run.choice import executed, policy, validation_order
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Site, shape_of, validation_shape
@@ -55,6 +57,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     idle = resident_bytes()
     comm.barrier()
     tell({"event": "ready"})
+    device = training.begin(job, comm)
     hosts = comm.allgather(host_name())
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
@@ -80,9 +83,11 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     }
     # orders that keep files together fill fewer steps: all readers take the least, so that they can be compared
     steps = min(trial.steps for own in trials.values() for trial in own)
+    steps = min(steps, job.steps or steps)
     for own in trials.values():
         for trial in own:
             trial.steps = steps
+            trial.first_epoch = training.first_epoch(job, steps)
     # every buffer is made, and found too small, before anything is timed
     readers = {
         name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
@@ -93,11 +98,17 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
         tell({"event": "epoch", "epoch": epoch})
 
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
-    for number in range(job.warmup_trials + job.trials):
-        # readers take turns within a trial, so that a drift of the machine meets all of them alike
-        for name, reader in readers.items():
-            tell({"event": "trial", "reader": name, "trial": number})
-            times[name].append(trials[name][number].run(reader, comm, at_epoch))
+    if job.train is not None:
+        tell({"event": "compile"})
+    with training.opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
+        trainer,
+        trained,
+    ):
+        for number in range(job.warmup_trials + job.trials):
+            # readers take turns within a trial, so that a drift of the machine meets all of them alike
+            for name, reader in readers.items():
+                tell({"event": "trial", "reader": name, "trial": number})
+                times[name].append(trials[name][number].run(name, reader, comm, trainer, at_epoch))
     verified: dict[str, Verified | None] = {}
     for name, reader in readers.items():
         tell({"event": "verify", "reader": name})
@@ -121,6 +132,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                         "steps_per_epoch": trials[name][0].steps,
                         "different_samples": trials[name][0].different,
                         "validation": _described(passes.get(name)),
+                        "trained": trained,
                         "ranks": facts,
                         "verified": result and result.to_json(),
                     }
@@ -161,7 +173,8 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, list(ids))])))
     tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
-    return Resources(job.threads, job.staging_bytes, most, job.step_seconds, job.check_crc, tiers=tiers)
+    computing = job.step_seconds if job.train is None else math.inf  # how long training takes nobody knows beforehand
+    return Resources(job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers)
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:

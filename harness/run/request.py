@@ -20,7 +20,10 @@ from dlio_bench.harness.plan.shape import LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed, validation_files_needed
+from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed, shortened, validation_files_needed
+from dlio_bench.harness.run.training import TRAIN as TRAIN_MODE
+from dlio_bench.harness.run.training import Training
+from dlio_bench.harness.run.training import asked as asked_training
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.training.compute import step_time
 
@@ -39,6 +42,7 @@ class Request:
     step_time: StepTime | None
     scale: float  # of samples against the published ones: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
+    training: Training | None = None
 
     @property
     def most_ranks(self) -> int:
@@ -118,13 +122,16 @@ class Request:
     def cut(self, samples: int) -> Cut:
         """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
         options = self.options
-        return cut(
+        whole = cut(
             samples,
             ranks=self.most_ranks,
             published_batch=self.workload.batch,
             batch=options.batch,
             epochs=options.epochs,
         )
+        if options.steps is None:
+            return whole
+        return shortened(whole, samples, ranks=self.most_ranks, steps=options.steps, epochs=options.epochs)
 
 
 def look_up(options: Options) -> Request:
@@ -142,23 +149,28 @@ def look_up(options: Options) -> Request:
             raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
-    step = step_time(workload, options.compute)
+    training = asked_training(options, workload, layout, [policy(name, workload) for name in readers])
+    step = None if training else step_time(workload, options.compute)
     scale = 1.0
     if options.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    return Request(options, readers, workload, layout, step, scale, _validation(options, workload, layout, readers))
+    validation = _validation(options, workload, layout, readers)
+    return Request(options, readers, workload, layout, step, scale, validation, training)
 
 
 def _validation(options: Options, workload: Workload, layout: Layout, readers: Sequence[str]) -> int:
-    """Epochs from one validation pass to the next, 0 for none; published pipelines validate if nothing is said.
+    """Epochs from one validation pass to the next, 0 for none.
+
+    If nothing is said, published pipelines and trainings validate.
 
     All readers of a run do alike, so that they can be compared. UsageError.
     """
     asked, published = options.validation, workload.validation
     has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
     if asked is None:
+        training = options.compute.partition(":")[0] == TRAIN_MODE
         own = any(policy(name, workload).delivery == OWN for name in readers)
-        return published.every if own and published is not None and has_split else 0
+        return published.every if (own or training) and published is not None and has_split else 0
     if asked == "none":
         return 0
     if not has_split:
@@ -229,6 +241,8 @@ def _require_counts(options: Options) -> None:
         "--ranks-per-node": (options.ranks_per_node, 1),
         "--batch": (options.batch, 1),
         "--epochs": (options.epochs, 1),
+        "--steps": (options.steps, 1),
+        "--checkpoint": (options.checkpoint, 1),
         "--trials": (options.trials, 1),
         "--warmup-trials": (options.warmup_trials, 0),
         "--threads": (options.threads, 1),

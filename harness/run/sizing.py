@@ -6,6 +6,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes
 
 STEPS = 16  # a rank and trial; with fewer, readers are not compared
+LONGER = "an epoch has"  # how the note on several epochs begins
 MOST_BYTES = 5_000_000_000  # of a dataset made without being asked for
 
 
@@ -16,6 +17,7 @@ class Cut:
     batch: int
     epochs: int
     notes: tuple[str, ...]
+    steps: int = 0  # most of an epoch; 0: all that fit
 
 
 def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = None, epochs: int | None = None) -> Cut:
@@ -43,8 +45,23 @@ def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = N
     if epochs is None:
         epochs = -(-STEPS // steps)
         if epochs > 1:
-            notes.append(f"an epoch has {steps} steps, so a trial takes {epochs} epochs to have at least {STEPS}")
+            notes.append(f"{LONGER} {steps} steps, so a trial takes {epochs} epochs to have at least {STEPS}")
     return Cut(chosen, epochs, tuple(notes))
+
+
+def shortened(whole: Cut, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> Cut:
+    """A cut of a dataset of `samples` whose trials have at most `steps` steps, in epochs of one length.
+
+    `epochs`: asked for by hand, none more are taken.
+    """
+    per_epoch = samples // (ranks * whole.batch)
+    needed = -(-steps // per_epoch)
+    taken = needed if epochs is None else min(epochs, needed)
+    # as many in each epoch; an epoch that is not cut has all its steps
+    each = min(per_epoch, max(1, steps // taken))
+    note = f"a trial is cut to {each * taken} steps ({taken} epochs of {each}; an epoch of the data has {per_epoch})"
+    notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
+    return Cut(whole.batch, taken, (*notes, note), each)
 
 
 def files_needed(

@@ -23,7 +23,8 @@ from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Delivered, Site
 from dlio_bench.harness.run.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
-from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.timeline import TRAINING, StepLog
+from dlio_bench.harness.training.trainer import Trained, Trainer
 
 
 @dataclass
@@ -38,6 +39,7 @@ class TrialTimes:
     loop_seconds: float = 0.0
     enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
+    trained: Trained | None = None
     tally: Tally = field(default_factory=Tally)
     # bytes by epoch, or by `validation_after` an epoch: delivered, and what the plan's reads must ask for
     useful: dict[int, int] = field(default_factory=dict)
@@ -51,8 +53,12 @@ class TrialTimes:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract)."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
+        phases, trained = self.log.phases(), self.trained
+        if trained is None:
+            phases = {name: seconds for name, seconds in phases.items() if name not in TRAINING}
         return {
-            **self.log.phases(),
+            **phases,
+            **({} if trained is None else {"loss": trained.losses}),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
             "epoch": epoch,
@@ -69,7 +75,8 @@ class TrialTimes:
             "seed": self.seed,
             "enclosing_seconds": self.enclosing_seconds,
             **{name: [a + b for a, b in zip(training[name], passes[name], strict=True)] for name in training},
-            "validation": passes,
+            "validation": passes | {"scores": [one.scores for one in self.passes]},
+            "training": None if self.trained is None else self.trained.to_json(),
             "compute_seconds": float(sum(compute)),
             "delivered": [asdict(found) for found in self.delivered],
             "cpu_seconds": self.cpu_seconds,
@@ -120,6 +127,7 @@ class Trial:
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
+        self.first_epoch = 0  # of the order: a training that goes on has had those before
 
     @property
     def different(self) -> int:
@@ -134,9 +142,9 @@ class Trial:
         seed = self._job.seed + self._number
         if self._draw is not None:
             return self._draw(rank, self.steps, seed)[epoch]
-        return self._order(self._shape, rank, epoch, seed)[: self.steps]
+        return self._order(self._shape, rank, self.first_epoch + epoch, seed)[: self.steps]
 
-    def _of(self, rank: int, epoch: int) -> Ids:
+    def of(self, rank: int, epoch: int) -> Ids:
         """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
         if not is_validation(epoch):
             return self._epoch(rank, epoch).ravel()
@@ -155,8 +163,10 @@ class Trial:
             for epoch, batches in zip(found.epochs, plans, strict=True)
         ]
 
-    def run(self, reader: Reader, comm: Comm, at_epoch: Callable[[int], None]) -> TrialTimes:
-        """Prepare, time and count. `at_epoch(epoch)` is called at the start of every epoch."""
+    def run(
+        self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
+    ) -> TrialTimes:
+        """Prepare, time and count. `name`: the reader's. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
@@ -165,9 +175,11 @@ class Trial:
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
+        trainer.begin(name, self._number, times.seed)
         for segment in segments:
             times.residency.append(self._site.prepare_cache(comm, job.cache))
-            starts.append(self._run_segment(segment, reader, comm, times, at_epoch))
+            starts.append(self._run_segment(segment, reader, comm, trainer, times, at_epoch))
+        times.trained = trainer.end()
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
@@ -177,7 +189,13 @@ class Trial:
         return times
 
     def _run_segment(
-        self, epochs: list[int], reader: Reader, comm: Comm, times: TrialTimes, at_epoch: Callable[[int], None]
+        self,
+        epochs: list[int],
+        reader: Reader,
+        comm: Comm,
+        trainer: Trainer,
+        times: TrialTimes,
+        at_epoch: Callable[[int], None],
     ) -> npt.NDArray[np.float64]:
         job, per_epoch = self._job, len(times.plan[0])
         ids = [step for epoch in epochs for step in times.plan[epoch]]
@@ -196,7 +214,7 @@ class Trial:
             parts.append((epoch, list(times.plan[epoch])))
             if epoch in behind:
                 parts.append((validation_after(epoch), behind[epoch].batches))
-        plan = planned(reader.form, parts, self._of)
+        plan = planned(reader.form, parts, self.of)
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
@@ -206,12 +224,11 @@ class Trial:
                 ids,
                 [step % per_epoch == 0 for step in range(len(ids))],
                 log,
-                step_seconds=job.step_seconds,
+                trainer=trainer,
                 sync=job.sync,
                 ordered=self._ordered,
                 at_epoch=new_epoch,
                 passes={(n + 1) * per_epoch - 1: behind[epoch] for n, epoch in enumerate(epochs) if epoch in behind},
-                sample_seconds=job.validation_sample_seconds,
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,19 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.run.consumer import marks, require_planned
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.harness.training.compute import wait
+from dlio_bench.harness.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The validation pass behind an epoch: the ids of each batch, and the rows of the log that it fills."""
+    """The validation pass behind an epoch: the ids of each batch, the rows of the log that it fills, and what the
+    network scored, by name; nothing where none is trained.
+    """
 
     epoch: int
     batches: Sequence[Ids]
     log: StepLog
+    scores: dict[str, float] = field(default_factory=dict)
 
     @property
     def ids(self) -> Ids:
@@ -54,7 +57,7 @@ def passes_seconds(passes: Sequence[Pass]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def run_pass(comm: Comm, batches: Iterator[Batch], own: Pass, *, sample_seconds: float, ordered: bool) -> None:
+def run_pass(comm: Comm, batches: Iterator[Batch], own: Pass, trainer: Trainer, *, ordered: bool) -> None:
     """Take the batches of a pass. No gradients are exchanged: the last row's exchange is the wait for all ranks."""
     clock, rows, samples, delivered = time.perf_counter, own.log.clock, own.log.samples, own.log.ids
     for step, ids in enumerate(own.batches):
@@ -66,7 +69,9 @@ def run_pass(comm: Comm, batches: Iterator[Batch], own: Pass, *, sample_seconds:
         delivered[step, :size] = batch.ids
         samples[step, :size] = marks(batch)
         row[2] = clock()
-        wait(sample_seconds * size)
-        row[3] = row[4] = clock()
+        row[3] = row[2]
+        trainer.forward(batch)
+        row[4] = row[5] = row[6] = clock()
+    own.scores.update(trainer.score())
     comm.barrier()
-    rows[-1][4] = clock()
+    rows[-1][5] = rows[-1][6] = clock()

@@ -146,12 +146,13 @@ def resumed(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
     UsageError where there is none, or where it was written under other conditions than `about`; DataError where none is
     whole.
     """
-    found = together(comm, lambda: _required(folder, about) if comm.rank == 0 else None)[0]
+    found = together(comm, lambda: required(folder, about) if comm.rank == 0 else None)[0]
     assert found is not None
     return found
 
 
-def _required(folder: Path, about: dict[str, Any]) -> Found:
+def required(folder: Path, about: dict[str, Any]) -> Found:
+    """The newest whole checkpoint of a folder, on one rank. UsageError and DataError as `resumed`."""
     found = newest(folder)
     if found is None:
         raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or start anew.")

@@ -151,7 +151,7 @@ def test_without_compute_its_metrics_are_null() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    times=arrays(np.float64, (4, 3, 2, 5), elements=st.floats(0, 1e3)),
+    times=arrays(np.float64, (6, 3, 2, 5), elements=st.floats(0, 1e3)),
     passes=arrays(np.float64, (3, 2, 2), elements=st.floats(1e-3, 1e3)),
     rest=arrays(np.float64, (3, 2), elements=st.floats(1e-3, 1e3)),
 )

@@ -1,0 +1,248 @@
+"""Real training: a published network on TensorFlow, one step of forward, backward, exchange and update a batch."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.batches import Batch
+from dlio_bench.benchmarks import model as models
+from dlio_bench.benchmarks.lending import WORD, lend
+from dlio_bench.benchmarks.model import Course, Model, Sample, keys, parameters, require_finite
+from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.environment import usable_cores
+from dlio_bench.harness.training.checkpoint import Found, State, captured, restore, save
+from dlio_bench.harness.training.devices import pin_gpu
+from dlio_bench.harness.training.exchange.exchange import Exchange
+from dlio_bench.harness.training.trainer import Spent, Trained
+
+Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
+
+
+def start_tensorflow(comm: Comm) -> str:
+    """Load TensorFlow with this rank's share of its machine; the device's name. EnvironmentFailure.
+
+    Call it before anything is computed. A rank computes with as many threads as it has cores to itself.
+    """
+    tf = tensorflow()
+    gpu = pin_gpu(tf.config, comm.host_rank)
+    threads = max(1, usable_cores() // comm.host_size)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    return "cpu" if gpu is None else str(tf.config.experimental.get_device_details(_device(tf)).get("device_name", gpu))
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """One after every so many steps, in `folder`/READER-`scale`/checkpoints/trial-NUMBER.
+
+    about: what must be the same to go on, see checkpoint.State.
+    """
+
+    every: int
+    folder: Path
+    scale: str
+    about: dict[str, Any]
+
+    def of(self, reader: str, trial: int) -> Path:
+        """The folder of a trial, beside the result of its reader."""
+        return self.folder / f"{reader}-{self.scale}" / "checkpoints" / f"trial-{trial}"
+
+
+class NetworkTrainer:
+    """See Trainer. All ranks make it, and call everything but `forward` and `save`, together."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        model: Model,
+        sample: Sample,
+        course: Course,
+        exchange: Exchange,
+        *,
+        device: str,
+        seed: int,
+        checkpoints: Checkpoints | None = None,
+        resumed: Found | None = None,
+    ) -> None:
+        """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's, or `resumed`.
+
+        DataError for a checkpoint of another network.
+        """
+        self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
+        self._network = models.build(model, sample.shape, seed=seed)
+        self._optimizer = model.optimizer()
+        self._optimizer.build(self._network.trainable_variables)
+        self._variables = [*self._network.variables, *self._optimizer.variables]
+        self._resumed = None if resumed is None else resumed.state
+        if resumed is not None:
+            restore(self._network.variables, resumed.state.weights, "weights", resumed.path)
+            restore(self._optimizer.variables, resumed.state.optimizer, "an optimiser's state", resumed.path)
+        self._start = exchange.broadcast(self._network.variables) + captured(self._optimizer.variables)
+        self._train, self._evaluate = models.traced(model, sample, self._network)
+        self._apply = tensorflow().function(self._update, autograph=False)
+        self._device, self._seed, self._step = device, seed, 0
+        self._checkpoints, self._saved, self._folder = checkpoints, list[dict[str, Any]](), Path()
+        self._losses: list[float] = []
+        self._counts: Any = None
+
+    @property
+    def meets(self) -> bool:
+        """See Trainer."""
+        return self._exchange.choice.kind != "none"
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What is trained, where, and how gradients are exchanged, for the result."""
+        return {
+            "model": self._model.name,
+            "title": self._model.title,
+            "parameters": parameters(self._model, self._network),
+            "published_parameters": self._model.parameters,
+            "metric": self._model.metric,
+            "better": self._model.better,
+            "chance": self._model.chance,
+            "device": self._device,
+            "threads": int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+            "tensorflow": str(tensorflow().__version__),
+            "exchange": self._exchange.choice.kind,
+            "exchange_why": self._exchange.choice.why,
+            "source": self._model.source,
+            "notes": list(self._model.notes),
+        }
+
+    def compile(self, training: Iterable[tuple[int, Widths]], validation: Iterable[tuple[int, Widths]]) -> None:
+        """Take a step, or go forward, with a blank batch for each (samples, widths), so that no timed step compiles.
+
+        All ranks take as many training steps.
+        """
+        with _memory(self._model):
+            for samples, widths in dict.fromkeys(training):
+                _, gradients = self._train(_blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
+                self._apply(_tensors(self._exchange.reduce(gradients)))
+            for samples, widths in dict.fromkeys(validation):
+                outputs, labels = self._evaluate(_blank(samples, widths))
+                self._model.count(outputs.numpy(), labels.numpy())
+
+    def begin(self, reader: str, trial: int, seed: int) -> None:
+        """See Trainer."""
+        if self._checkpoints is not None:
+            self._folder = self._checkpoints.of(reader, trial)
+        self._saved = []
+        self._exchange.lagged()  # what is still under way is nobody's
+        self._exchange.resume(None if self._resumed is None else self._resumed.lagged)
+        self._exchange.costs.clear()
+        for variable, value in zip(self._variables, self._start, strict=True):
+            variable.assign(value)
+        self._step = 0 if self._resumed is None else self._resumed.step
+        self._seed, self._losses, self._counts = seed, [], None
+
+    def step(self, batch: Batch) -> Spent:
+        """See Trainer."""
+        clock, began = time.perf_counter, time.perf_counter()
+        lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
+        converted = clock()
+        with _memory(self._model):
+            loss, gradients = self._train(lent, key)
+            value, rate = float(loss), self._model.rate(self._step, self._course)
+            self._finish()
+        require_finite(value, self._model.name, self._step, rate)
+        computed = clock()
+        means = self._exchange.reduce(gradients)
+        exchanged = clock()
+        self._optimizer.learning_rate = rate
+        self._apply(_tensors(means))
+        self._finish()
+        self._losses.append(value)
+        self._step += 1
+        return Spent(converted - began, exchanged - computed)
+
+    def save(self) -> None:
+        """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
+        own = self._checkpoints
+        if own is None or self._comm.rank != 0 or self._step % own.every:
+            return
+        lagged = self._exchange.lagged()
+        state = State(
+            self._step,
+            self._course.epoch(self._step),
+            self._seed,
+            captured(self._network.variables),
+            captured(self._optimizer.variables),
+            None if lagged is None else [np.array(mean) for mean in lagged],
+            own.about,
+        )
+        saved = save(self._folder, state)
+        self._saved.append({"step": self._step, "bytes": saved.nbytes, "seconds": saved.ended - saved.started})
+
+    def forward(self, batch: Batch) -> None:
+        """See Trainer."""
+        with _memory(self._model):
+            outputs, labels = self._evaluate(lend(batch))
+            counts = self._model.count(outputs.numpy(), labels.numpy())
+        self._counts = counts if self._counts is None else self._counts + counts
+
+    def score(self) -> dict[str, float]:
+        """See Trainer."""
+        counts = [own for own in self._comm.allgather(self._counts) if own is not None]
+        self._counts = None
+        return {name: float(value) for name, value in self._model.score(np.sum(counts, axis=0)).items()}
+
+    def end(self) -> Trained:
+        """See Trainer."""
+        self._exchange.lagged()
+        costs = self._exchange.costs
+        seconds = sum(cost.ended - cost.started for cost in costs)
+        return Trained(np.array(self._losses), seconds, sum(cost.nbytes for cost in costs), self._saved)
+
+    def close(self) -> None:
+        """End the exchange. Not after a failure."""
+        self._exchange.close()
+
+    def _update(self, means: Sequence[Any]) -> None:
+        self._optimizer.apply(list(means), self._network.trainable_variables)
+
+    def _finish(self) -> None:
+        """Wait for the device: a GPU is still at work when a call returns, also on what it has of the batch."""
+        if self._device != "cpu":
+            tensorflow().test.experimental.sync_devices()
+
+
+def widths(batch: Batch) -> Widths:
+    """Bytes of a sample in each block of a batch of samples that are all of one size."""
+    return tuple(block.data.size // len(batch.ids) for block in batch.blocks)
+
+
+def _blank(samples: int, widths: Widths) -> tuple[Any, ...]:
+    """What `lend` makes of a batch of such samples, all of whose numbers are 1 as integers, and next to 0 as floats.
+
+    1 is a class in every workload; 0 is none where classes count from 1.
+    """
+    blank = [np.ones((samples, width // WORD), np.int32).view(np.float32) for width in widths]
+    return tuple(tensorflow().constant(own) for own in blank)
+
+
+def _tensors(means: Sequence[Any]) -> list[Any]:
+    return [tensorflow().convert_to_tensor(mean) for mean in means]
+
+
+@contextmanager
+def _memory(model: Model) -> Iterator[None]:
+    """EnvironmentFailure where the device has too little memory for a batch."""
+    try:
+        yield
+    except tensorflow().errors.ResourceExhaustedError as error:
+        raise EnvironmentFailure(
+            f"{model.title} ran out of memory: {str(error.message).splitlines()[0]}. Use a smaller --batch, or fewer "
+            "ranks on a machine."
+        ) from error
+
+
+def _device(tf: Any) -> Any:
+    return tf.config.get_visible_devices("GPU")[0]

@@ -1,0 +1,108 @@
+"""What the timed loop does with a batch: a trainer, emulated by waiting; the real one is in `network`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Batch
+from dlio_bench.harness.training.compute import wait
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a step that were not compute: making tensors of a batch, and waiting for the gradients' exchange."""
+
+    convert: float = 0.0
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training of one trial left on one rank.
+
+    losses: float64 [steps], means over this rank's batches. allreduce_seconds: of all reductions from begin to end,
+    which may overlap compute; allreduce_bytes: added up by them. checkpoints: step, bytes and seconds of each.
+    """
+
+    losses: npt.NDArray[np.float64]
+    allreduce_seconds: float
+    allreduce_bytes: int
+    checkpoints: Sequence[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the losses, as JSON."""
+        return {
+            "allreduce_seconds": self.allreduce_seconds,
+            "allreduce_bytes": self.allreduce_bytes,
+            "checkpoints": list(self.checkpoints),
+        }
+
+
+class Trainer(Protocol):
+    """Takes the batches of one trial after another. Nothing of a batch is used when a call has returned."""
+
+    @property
+    def meets(self) -> bool:
+        """Whether ranks meet in every step, so that no barrier has to make them."""
+        ...
+
+    def begin(self, reader: str, trial: int, seed: int) -> None:
+        """A trial begins, before its clock does; every trial begins with the same weights."""
+        ...
+
+    def step(self, batch: Batch) -> Spent:
+        """A training step. Diverged where the loss is no number; EnvironmentFailure where a rank does not come."""
+        ...
+
+    def save(self) -> None:
+        """Write a checkpoint if one is due behind this step."""
+        ...
+
+    def forward(self, batch: Batch) -> None:
+        """A batch of a validation pass goes forward."""
+        ...
+
+    def score(self) -> dict[str, float]:
+        """A pass is over: its metrics by name, over all ranks, which call it together; empty where nothing is known."""
+        ...
+
+    def end(self) -> Trained | None:
+        """The trial is over: what it left; None where nothing was trained."""
+        ...
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Computes by waiting: step_seconds a step, sample_seconds a sample of a validation pass; 0 for no compute."""
+
+    step_seconds: float = 0.0
+    sample_seconds: float = 0.0
+    meets: bool = False
+
+    def begin(self, reader: str, trial: int, seed: int) -> None:
+        """See Trainer."""
+
+    def step(self, batch: Batch) -> Spent:  # noqa: ARG002 - a trainer's
+        """See Trainer."""
+        wait(self.step_seconds)
+        return NOTHING
+
+    def save(self) -> None:
+        """See Trainer."""
+
+    def forward(self, batch: Batch) -> None:
+        """See Trainer."""
+        wait(self.sample_seconds * len(batch.ids))
+
+    def score(self) -> dict[str, float]:
+        """See Trainer."""
+        return {}
+
+    def end(self) -> None:
+        """See Trainer."""
+
+
+NOTHING = Spent()

@@ -1,0 +1,323 @@
+"""The trainer's seam in the timed loop, the real trainer on one rank, and what `--compute train` refuses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.batches import Batch, Block
+from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
+from dlio_bench.benchmarks.model import Course, Part, Sample
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.run import loop, training
+from dlio_bench.harness.run.jobs import jobs
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.run.sizing import Cut, shortened
+from dlio_bench.harness.run.validation import Pass
+from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.checkpoint import Found, State, newest, save
+from dlio_bench.harness.training.exchange.exchange import open_exchange
+from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, widths
+from dlio_bench.harness.training.trainer import Emulated, Spent
+
+SHAPE, BATCH, STEPS = (16, 16, 3), 8, 3
+BYTES = 16 * 16 * 3 * 4 + 4
+
+
+class Counting(Solo):
+    """Counts the barriers."""
+
+    barriers = 0
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+
+class Fake(Emulated):
+    """Says what it is told to have spent, and writes down what it is asked."""
+
+    def __init__(self, *, meets: bool) -> None:
+        super().__init__(meets=meets)
+        object.__setattr__(self, "called", [])
+
+    called: list[str]
+
+    def step(self, batch: Batch) -> Spent:
+        super().step(batch)
+        self.called.append("step")
+        return Spent(convert=1.0, exchange=2.0)
+
+    def save(self) -> None:
+        self.called.append("save")
+
+    def forward(self, batch: Batch) -> None:
+        self.called.append(f"forward {len(batch.ids)}")
+
+    def score(self) -> dict[str, float]:
+        return {"auc": 0.75}
+
+
+def batches(numbers: np.random.Generator, plan: list[Any]) -> Iterator[Batch]:
+    for ids in plan:
+        content = numbers.integers(0, 256, (len(ids), 12), dtype=np.uint8)
+        yield Batch(ids, (Block.even(content),))
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_the_loop_books_what_the_trainer_spent(meets: bool) -> None:
+    ids = [np.arange(2) + 2 * step for step in range(3)]
+    held_out = Pass(0, [np.arange(2), np.arange(1)], StepLog.empty(2, 2))
+    log, comm, trainer = StepLog.empty(3, 2), Counting(), Fake(meets=meets)
+    elapsed = loop.run(
+        comm, batches(np.random.Generator(np.random.Philox(1)), [*ids, *held_out.batches]), ids, [True, False, False],
+        log, trainer=trainer, sync="step", ordered=True, at_epoch=lambda: None, passes={2: held_out},
+    )  # fmt: skip
+    assert trainer.called == [*["step", "save"] * 3, "forward 2", "forward 1"]
+    assert held_out.scores == {"auc": 0.75}
+    phases = log.phases()
+    assert phases["convert"] == pytest.approx(np.full(3, 1.0))
+    # the wait for others in a barrier is exchange too
+    assert np.all(phases["exchange"] >= 2.0 - 1e-9)
+    # what was converted and exchanged is not computed
+    assert phases["compute"] + phases["convert"] + phases["exchange"] == pytest.approx(np.zeros(3), abs=0.5)
+    assert sum(part.sum() for part in phases.values()) == pytest.approx(log.clock[:, -1].sum() - log.clock[:, 0].sum())
+    assert elapsed.loop >= 0
+    # two around the loop, one behind the pass, and one a step where nothing else makes ranks meet
+    assert comm.barriers == (3 if meets else 6)
+
+
+def sample_of(numbers: np.random.Generator) -> Batch:
+    """Images whose brightness tells the class."""
+    labels = numbers.integers(0, 2, BATCH).astype(np.int32)
+    images = (numbers.standard_normal((BATCH, *SHAPE)) + 2 * labels[:, None, None, None]).astype(np.float32)
+    content = np.concatenate([images.reshape(BATCH, -1).view(np.uint8), labels[:, None].view(np.uint8)], axis=1)
+    return Batch(np.arange(BATCH), (Block.even(content),))
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[NetworkTrainer]:
+    sample = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
+    exchange = open_exchange(Solo(), ExchangeOptions())
+    made = NetworkTrainer(Solo(), HEPCNNB_CNN, sample, Course(STEPS, BATCH), exchange, device="cpu", seed=1)
+    made.compile([(BATCH, (BYTES,))], [(BATCH, (BYTES,))])
+    yield made
+    made.close()
+
+
+def trained(trainer: NetworkTrainer, seed: int, after: Callable[[Batch], None] = lambda _: None) -> list[float]:
+    numbers = np.random.Generator(np.random.Philox(5))
+    trainer.begin("prefetch", 0, seed)
+    for _ in range(STEPS):
+        batch = sample_of(numbers)
+        spent = trainer.step(batch)
+        assert spent.convert > 0
+        after(batch)
+    return [float(value) for value in trainer.end().losses]
+
+
+def test_every_trial_begins_anew_and_nothing_reads_a_batch_after_its_step(trainer: NetworkTrainer) -> None:
+    def overwrite(batch: Batch) -> None:
+        batch.blocks[0].data[:] = 255  # not a number, whatever reads it
+
+    losses = trained(trainer, seed=3)
+    assert len(losses) == STEPS
+    assert trained(trainer, seed=3, after=overwrite) == losses
+    assert trained(trainer, seed=4) != losses  # dropout
+
+
+def test_compiling_leaves_no_trace_and_steps_compile_nothing(trainer: NetworkTrainer) -> None:
+    before = trainer._train.experimental_get_tracing_count()  # type: ignore[attr-defined]
+    losses = trained(trainer, seed=3)
+    trainer.compile([(BATCH, (BYTES,))], [(BATCH, (BYTES,))])
+    assert trained(trainer, seed=3) == losses
+    assert trainer._train.experimental_get_tracing_count() == before == 1  # type: ignore[attr-defined]
+
+
+def test_a_pass_scores_what_went_forward_since_the_last(trainer: NetworkTrainer) -> None:
+    numbers = np.random.Generator(np.random.Philox(6))
+    trainer.begin("prefetch", 0, 0)
+    one, two = sample_of(numbers), sample_of(numbers)
+    trainer.forward(one)
+    first = trainer.score()
+    trainer.forward(two)
+    trainer.forward(two)
+    both = trainer.score()
+    trainer.forward(one)
+    assert trainer.score() == first != both
+    assert set(first) == {"auc", "accuracy"}
+
+
+def test_a_loss_that_is_no_number_ends_the_training(trainer: NetworkTrainer) -> None:
+    trainer.begin("prefetch", 0, 0)
+    batch = sample_of(np.random.Generator(np.random.Philox(7)))
+    trainer._network.trainable_variables[-1].assign([np.nan, 0.0])
+    with pytest.raises(Diverged, match="hepcnn is nan at step 0"):
+        trainer.step(batch)
+
+
+def test_too_little_memory_is_said_with_what_helps(trainer: NetworkTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: Any) -> None:
+        raise tensorflow().errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nand more")
+
+    monkeypatch.setattr(trainer, "_train", exhausted)
+    with pytest.raises(EnvironmentFailure, match=r"OOM when allocating tensor\. Use a smaller --batch"):
+        trainer.step(sample_of(np.random.Generator(np.random.Philox(8))))
+
+
+def test_widths_are_those_of_the_blocks() -> None:
+    batch = Batch(np.arange(2), (Block.even(np.zeros((2, 6))), Block.even(np.zeros((2, 1), np.int32))))
+    assert widths(batch) == (48, 4)
+
+
+REFUSED = [
+    ({"exchange": "mpi"}, "Add --compute train"),
+    ({"fp16_gradients": True}, "--fp16-gradients"),
+    ({"gradient_lag": 1}, "--gradient-lag"),
+    ({"hierarchical": True}, "--hierarchical"),
+    ({"exchange_timeout": 3.0}, "--exchange-timeout"),
+    ({"compute": "trian"}, "Did you mean 'train'"),
+    ({"compute": "train:deeplap"}, "Did you mean 'deeplab'"),
+    ({"compute": "train", "exchange": "hrovod"}, "Did you mean 'horovod'"),
+    ({"compute": "train", "gradient_lag": 2}, "lag of 2"),
+    ({"compute": "train", "exchange_timeout": 0.0}, "after 0 s"),
+    ({"compute": "train", "sync": "none"}, "--exchange none"),
+    ({"compute": "train", "predict": True}, "--predict"),
+    ({"compute": "train", "steps": 0}, "--steps 0"),
+]
+
+
+@pytest.mark.parametrize(("asked", "says"), REFUSED)
+def test_what_does_not_fit_together_is_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        look_up(Options("cdb", tiny=True, **asked))
+
+
+def test_a_training_validates_as_published_unless_told_otherwise() -> None:
+    options = Options("cdb", tiny=True, compute="train:deeplab")
+    request = look_up(options)
+    assert request.training is not None
+    assert (request.training.model, request.validation, request.sample_seconds) == ("deeplab", 1, 0.0)
+    assert look_up(replace(options, validation="none")).validation == 0
+    assert look_up(replace(options, compute="emulate")).validation == 0
+
+
+@pytest.mark.parametrize(
+    ("missing", "version", "exchange", "says"),
+    [
+        ("tensorflow", "2.18.1", None, "needs TensorFlow, which is not installed"),
+        ("horovod", "2.18.1", "horovod", "Horovod is not installed"),
+        ("", "2.15.0", None, "TensorFlow 2.16 to 2.18, and 2.15.0"),
+        ("", "2.19.0", None, "and 2.19.0 is installed"),
+        ("horovod", "2.18.1", None, ""),  # MPI does it then
+    ],
+)
+def test_libraries_that_are_missing_or_others_are_named(
+    missing: str, version: str, exchange: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(training, "version", lambda _name: version)
+    if not says:
+        training.require_libraries(exchange)
+        return
+    with pytest.raises(EnvironmentFailure, match=says):
+        training.require_libraries(exchange)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs", "cut"),
+    [(4, None, (1, 4)), (8, None, (1, 8)), (20, None, (3, 6)), (20, 2, (2, 8)), (3, 5, (1, 3)), (9, 1, (1, 8))],
+)
+def test_a_trial_is_cut_to_whole_epochs_of_one_length(steps: int, epochs: int | None, cut: tuple[int, int]) -> None:
+    whole = Cut(2, 2, ("the batch is smaller", "an epoch has 8 steps, so a trial takes 2 epochs"))
+    found = shortened(whole, 8 * 2 * 3, ranks=3, steps=steps, epochs=epochs)
+    assert (found.epochs, found.steps) == cut
+    assert found.epochs * found.steps <= steps
+    assert found.notes[0] == "the batch is smaller"
+    assert len(found.notes) == 2
+
+
+def test_every_workload_has_a_network_for_its_default_variant() -> None:
+    for name in ("hepcnnb", "cdb", "cosmoflow", "imagenet"):
+        workload = find(name)
+        assert any(workload.default_variant in model.variants for model in workload.models)
+
+
+def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path: Path) -> None:
+    def made(resumed: Found | None) -> NetworkTrainer:
+        sample = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
+        about = Checkpoints(2, tmp_path, "1x1", {"model": "hepcnn"})
+        exchange = open_exchange(Solo(), ExchangeOptions(lag=1))
+        course = Course(2, BATCH)
+        return NetworkTrainer(
+            Solo(), HEPCNNB_CNN, sample, course, exchange, device="cpu", seed=2, checkpoints=about, resumed=resumed
+        )
+
+    numbers = np.random.Generator(np.random.Philox(9))
+    given = [sample_of(numbers) for _ in range(5)]
+    whole, folder = made(None), tmp_path / "prefetch-1x1" / "checkpoints" / "trial-0"
+    whole.begin("prefetch", 0, 7)
+    for batch in given[:3]:
+        whole.step(batch)
+        whole.save()
+    assert [path.name for path in folder.iterdir()] == ["step-00000002.npz"]
+    for batch in given[3:]:
+        whole.step(batch)
+    done = whole.end()
+    assert [one["step"] for one in done.checkpoints] == [2]
+    assert done.checkpoints[0]["bytes"] == (folder / "step-00000002.npz").stat().st_size
+
+    found = newest(folder)
+    assert found is not None
+    assert (found.state.step, found.state.epoch, found.state.seed) == (2, 1, 7)
+    on = made(found)
+    on.begin("prefetch", 0, 7)
+    for batch in given[2:]:
+        on.step(batch)
+    assert on.end().losses.tolist() == done.losses[2:].tolist()
+
+    other = replace(found, state=replace(found.state, weights=found.state.weights[:-1]))
+    with pytest.raises(DataError, match="weights of another model"):
+        made(other)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(tmp_path / "saved", State(12, 3, 77, [], []))
+    return tmp_path / "saved"
+
+
+def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None:
+    request = look_up(Options("cdb", tiny=True, compute="train", resume=saved))
+    [job] = jobs(request, Cut(1, 1, ()), saved, 0)
+    assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
+    assert training.first_epoch(job, 4) == 3
+    with pytest.raises(UsageError, match="amid an epoch of 5"):
+        training.first_epoch(job, 5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"compute": "emulate"}, "--resume is of training"),
+        ({"trials": 2}, "goes on once"),
+        ({"warmup_trials": 1}, "goes on once"),
+        ({"seed": 5}, "begun with 77"),
+        ({"readers": ("upstream",)}, "begins anew"),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_refused(asked: dict[str, Any], says: str, saved: Path) -> None:
+    with pytest.raises(UsageError, match=says):
+        look_up(Options("cdb", **({"tiny": True, "compute": "train", "resume": saved} | asked)))
+
+
+def test_nothing_to_go_on_from_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no checkpoint in"):
+        look_up(Options("cdb", tiny=True, compute="train", resume=tmp_path))
