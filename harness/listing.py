@@ -76,7 +76,6 @@ def listing() -> dict[str, Any]:
             "order": policy.order,
             "placement": policy.placement,
             "delivery": policy.delivery,
-            "runnable": policy.runnable,
             "source": policy.source,
         }
         for policy in POLICIES.values()
@@ -128,8 +127,7 @@ def render(found: dict[str, Any]) -> str:
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
-        later = "" if reader["runnable"] else "  [simulate only]"
-        lines.append(f"  {names}{later}")
+        lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _wrapped(4, reader["source"])
     lines += ["", "Axes that can be set by hand"]

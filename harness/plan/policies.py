@@ -15,7 +15,6 @@ LBANN = "Jacobs et al., Parallelizing Training of Deep Generative Models on Mass
 CLIMATE = "Kurth et al., Exascale Deep Learning for Climate Analytics, SC'18"
 LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, HiPC'19"
 
-# What readers can execute today; a row that needs more is listed but cannot be run.
 PLACEMENTS = ("none", *STAGED, *KEPT_ON_FILES)
 REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
@@ -40,17 +39,6 @@ class Policy:
     exactly_once: bool = True
     order_known: bool = True
 
-    @property
-    def runnable(self) -> bool:
-        """Whether this version can execute the row on files."""
-        if self.delivery == OWN:
-            return True
-        return (
-            (_kind(self.order) in ORDERS or self.order == REDRAWN)
-            and self.placement in PLACEMENTS
-            and self.delivery in DELIVERIES
-        )
-
 
 _ROWS = (
     Policy("naive", "sequential", "none", "on demand", "the plain loop: open, read, train"),
@@ -73,28 +61,22 @@ _ROWS = (
 
 POLICIES: dict[str, Policy] = {row.name: row for row in _ROWS}
 
-# `prefetch` is the best runnable `ahead` row.
+# `prefetch` is the best `ahead` row.
 ALIASES: dict[str, str] = {"prefetch": "double-buffer"}
 
 
 def find(name: str) -> Policy:
     """The row of this name or alias, or of a name that `resolve` made: "naive+order=global-shuffle".
 
-    UsageError when there is none, or when it cannot be executed yet.
+    UsageError when there is none.
     """
     base, *replaced = name.split("+")
     if replaced:
         return resolve(base, **axes_of(name, replaced))
     policy = POLICIES.get(ALIASES.get(name, name))
-    runnable = [*ALIASES, *(row.name for row in _ROWS if row.runnable)]
     if policy is None:
         hint = _did_you_mean(name, [*POLICIES, *ALIASES])
-        raise UsageError(f"There is no reader '{name}'.{hint} Readers of this version: {', '.join(runnable)}.")
-    if not policy.runnable:
-        raise UsageError(
-            f"Reader '{name}' ({policy.order} x {policy.placement} x {policy.delivery}) has its place in the policy "
-            f"table, but this version cannot run it yet. Readers of this version: {', '.join(runnable)}."
-        )
+        raise UsageError(f"There is no reader '{name}'.{hint} Readers: {', '.join([*ALIASES, *POLICIES])}.")
     return policy
 
 
