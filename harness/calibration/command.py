@@ -61,7 +61,11 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     """The whole command: 0 when the description is written. Raises BenchError."""
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name the file that the description goes to.")
+    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
     before = description.declared_of(out) if out.exists() else None
+    if before is not None:
+        description.require_measured(before, out, local=options.local is not None)
     progress = Progress()
     found = measured(options, progress)
     progress.done()

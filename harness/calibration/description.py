@@ -71,6 +71,18 @@ def declared_of(path: Path) -> str:
     return kept
 
 
+def require_measured(declares: str, out: Path, *, local: bool) -> None:
+    """UsageError for a declared tier that has no rates of its own and will get none. `local`: a disk is measured."""
+    tiers = tomllib.loads(declares).get("declared", {}).get("tiers", {})
+    for name, tier in tiers.items() if isinstance(tiers, Mapping) else ():
+        known = isinstance(tier, Mapping) and "read" in tier
+        if not known and name not in {STAGING, MEMORY, *([DISK] if local else [])}:
+            fix = (
+                "Give its folder with --local" if name == DISK else f"Add read = {{ 1 = 1000 }} (MB/s) to tiers.{name}"
+            )
+            raise UsageError(f"--out {out} declares the tier '{name}', which this would not measure. {fix}.")
+
+
 def system_of(declares: str, measures: Mapping[str, Any], where: str) -> System:
     """The description as `simulate` and `run` will read it. UsageError where the declared part does not do."""
     return parse(tomllib.loads(text(declares, measures)), where)

@@ -19,6 +19,7 @@ from dlio_bench.whole_files import write_at
 NAME = "dlio-bench-storage"
 WORK, EMPTY, FILE = "work", "empty", "file-"  # where ranks meet; empty files are made; a test file's name begins so
 _BLOCK = 4 << 20
+ATTEMPTS = 100  # to make a folder that others remove
 # File systems without locks (NFS wants a writable handle for this one, which a folder never gives): go on without.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 
@@ -76,6 +77,7 @@ def free_bytes(folder: Path) -> int | None:
 
 def _hold(place: Path) -> int:
     """A handle of `place` that keeps other processes out of it; the folder is made if absent."""
+    attempts = iter(range(ATTEMPTS))
     while True:
         try:
             place.mkdir(exist_ok=True)
@@ -83,14 +85,11 @@ def _hold(place: Path) -> int:
         except (FileExistsError, NotADirectoryError):
             raise UsageError(f"{place} is a file, and test files are made in a folder of that name. Move it.") from None
         except FileNotFoundError:  # removed by its holder just now, or its parent is
-            if place.parent.is_dir():
+            if place.parent.is_dir() and next(attempts, None) is not None:
                 continue
-            raise
+            raise _no_folder(place, "it is removed again at once, or none can be made there") from None
         except OSError as error:
-            raise EnvironmentFailure(
-                f"No folder for test files can be made in {place.parent}: {error.strerror}. Give permission there, "
-                "choose another folder, or read an existing dataset with --data."
-            ) from error
+            raise _no_folder(place, str(error.strerror)) from error
         try:
             _lock(handle, place)
             if place.exists() and os.path.samestat(place.stat(), os.fstat(handle)):
@@ -100,6 +99,13 @@ def _hold(place: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)  # it was removed by its holder before we had it: make it again
+
+
+def _no_folder(place: Path, reason: str) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"No folder for test files can be made in {place.parent}: {reason}. Give permission there, choose another "
+        "folder, or read an existing dataset with --data."
+    )
 
 
 def _lock(handle: int, place: Path) -> None:

@@ -6,16 +6,18 @@ systems/deck.toml.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
+
+Number = TypeVar("Number", int, float)
 
 STAGING = "staging"
 MB = 1e6
@@ -166,7 +168,7 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         if "pfs_stream_all" in values
         else None,
         barrier=reader.seconds(values, "barrier"),
-        estimated=tuple(map(str, values.get("estimated", ()))),
+        estimated=reader.words(values, "estimated"),
         by={key: str(value) for key, value in reader.table(values, "by").items()} if "by" in values else {},
     )
 
@@ -216,7 +218,19 @@ class _Reader:
         found = values.get(key, "0")
         if not isinstance(found, str):
             raise self.fault(f"{key} = {found!r}", 'write a time with its unit, such as "0.3ms"')
-        return parse_seconds(found)
+        return self.parsed(parse_seconds, found, key)
+
+    def parsed(self, parse: Callable[[str], Number], found: str, key: str) -> Number:
+        try:
+            return parse(found)
+        except UsageError as error:
+            raise self.fault(f"{key} = {found!r}", str(error).rstrip(".")) from None
+
+    def words(self, values: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        found = values.get(key, [])
+        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+            raise self.fault(f"{key} = {found!r}", 'write a list of keys, such as ["pfs"]')
+        return tuple(found)
 
     def rates(self, values: Mapping[str, Any], key: str, what: str = "numbers of clients") -> Rates:
         points = []
@@ -234,6 +248,11 @@ class _Reader:
         capacity = values.get("capacity")
         if not isinstance(capacity, str):
             raise self.fault(f"tiers.{name}.capacity = {capacity!r}", 'write a size with its unit, such as "40GB"')
+        if "read" not in values:
+            raise self.fault(
+                f"tiers.{name}.read", "it is missing: write rates in MB/s by threads, such as { 1 = 1000 }"
+            )
         read = self.rates(values, "read")
         write = self.rates(values, "write") if "write" in values else read
-        return Tier(name, parse_bytes(capacity), self.whole(values, "threads"), read, write)
+        size = self.parsed(parse_bytes, capacity, f"tiers.{name}.capacity")
+        return Tier(name, size, self.whole(values, "threads"), read, write)

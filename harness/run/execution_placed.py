@@ -23,14 +23,15 @@ def bypassed(setting: Setting) -> bool:
     job, system, behaviour = setting.job, setting.system, ROWS[setting.row.placement].behaviour
     if behaviour.waits or not behaviour.ahead_pfs:
         return False
-    source = REMOTE if job.nodes > 1 else RAM
+    own = Tiers(job.ram_bytes, job.disk_bytes).names[0]
+    source = REMOTE if job.nodes > 1 else own
     if job.rates is not None and PFS in job.rates and source in job.rates:
         return job.rates[PFS] > job.rates[source]
     if max(cached_shares(setting)[1:], default=0.0) > 0.5:  # the page cache serves most of what was read once
         return True
     # of a thread, while all threads of all nodes read
     share = min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / setting.threads
-    return share > AT_MEMORY_SPEED * setting.tier(RAM).read.at(1)
+    return share > AT_MEMORY_SPEED * setting.tier(own).read.at(1)
 
 
 def execute_placed(setting: Setting) -> Executed:

@@ -81,6 +81,10 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
             f"with dlio-bench calibrate --workload {job.workload}."
         )
     notes = []
+    if job.validation:
+        notes.append("validation passes are not predicted: predicted times are those of training alone")
+    if job.nodes > 1 and not system.network:
+        notes.append("the description has no rate of the network: what nodes hand each other is taken to need no time")
     if system.pfs_stream is None:
         notes.append("the description does not say how fast one thread reads: its reads are taken to have no latency")
     if job.nodes > (most := max(nodes for nodes, _ in system.pfs.points)):

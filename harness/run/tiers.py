@@ -26,19 +26,29 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
 
     UsageError for tiers that are not known, or do not fit here.
     """
-    if not any(row.placement in KEPT_ON_FILES for row in rows):
-        return job
     system = None if options.system is None else named(options.system)
     asked = dict(options.tiers or {})
     if unknown := [name for name in asked if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
+    keeping = [row.name for row in rows if row.placement in KEPT_ON_FILES]
+    if not keeping:
+        if asked:
+            raise UsageError(
+                f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
+                "Leave it out, or use another --reader, such as cooperative."
+            )
+        return job
     own = job.nodes if job.virtual else 1  # nodes on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
     ram = asked.get(RAM, described.get(RAM, _default_ram(memory, own)))
     disk = asked.get(DISK, described.get(DISK, _default_disk(options, own)))
+    if ram == disk == 0:
+        raise UsageError(
+            f"{keeping[0]} keeps samples in a node's tiers, and none has a size here. Give one with --tiers ram=1GB."
+        )
     _require_room(options, job, ram, disk, memory, own)
-    return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job.nodes))
+    return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job))
 
 
 def _default_ram(memory: int, nodes: int) -> int:
@@ -64,6 +74,8 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
             f"{SHARED_MEMORY}, where {format_bytes(free)} are free. Ask for smaller ones with --tiers ram=SIZE."
         )
     place = options.local_tier or Path(gettempdir())
+    if not place.is_dir():
+        raise UsageError(f"--local-tier {place} is not a folder. Give one on node-local storage.")
     if disk and nodes * disk > (free := _free(place)):
         raise UsageError(
             f"Disk tiers of {format_bytes(disk)} on {nodes} nodes need {format_bytes(nodes * disk)} in {place}, where "
@@ -79,13 +91,15 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _rates(system: System, nodes: int) -> dict[str, float]:
-    """Bytes a second that a thread gets from each source when all nodes read the PFS (SC'21, section 4).
+def _rates(system: System, job: Job) -> dict[str, float]:
+    """Bytes a second that a thread gets from each source when all threads of all nodes read the PFS.
 
-    What nobody has measured (a network of rate 0) is left out.
+    SC'21, section 4, compares a node's share of the PFS with a thread's share of a tier; here the readers of a node
+    share both. What nobody has measured (a network of rate 0) is left out.
     """
     tiers = {tier.name: tier.read.at(tier.threads) / tier.threads for tier in system.tiers[1:]}
-    rates = {PFS: min(system.pfs.at(nodes) / nodes, system.pfs_link), **tiers}
+    threads = job.threads * job.ranks_per_node
+    rates = {PFS: min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / threads, **tiers}
     if system.network:
         rates[REMOTE] = min(system.network, max(tiers.values()))
     return {name: rate * MB for name, rate in rates.items()}

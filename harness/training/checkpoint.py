@@ -114,7 +114,8 @@ def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
         publish(part_of(path), path)
         sync(folder)
         for _, old in _files(folder)[kept:]:
-            old.unlink()
+            if old != path:
+                old.unlink()
     except OSError as error:
         with suppress(OSError):
             part_of(path).unlink()

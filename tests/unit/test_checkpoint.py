@@ -178,3 +178,8 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         checkpoint.restore(model.variables, values[1:], "weights", tmp_path)
     with pytest.raises(DataError, match="of another model"):
         checkpoint.restore(model.variables, [values[0].astype(np.float64), *values[1:]], "weights", tmp_path)
+
+
+def test_what_was_just_saved_is_never_tidied_away(tmp_path: Path) -> None:
+    for step in (400, 500, 10):
+        assert checkpoint.save(tmp_path, state(step)).path.exists()

@@ -6,6 +6,7 @@ import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.request import look_up
 
@@ -40,3 +41,20 @@ def test_a_published_pipeline_says_truly_whether_it_needs_tensorflow(workload: s
             upstream.start()
     else:
         upstream.start().close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--reader", "naive", "--tiers", "ram=1GB"], "naive keeps none"),
+        (["--reader", "naive", "--tiers", "foo=1GB"], "--tiers names 'foo'"),
+        (["--reader", "naive", "--system", "nosuch"], "--system nosuch"),
+        (["--reader", "cooperative", "--tiers", "ram=0B"], "none has a size"),
+        (["--reader", "cooperative", "--tiers", "disk=1GB", "--local-tier", "nowhere"], "--local-tier nowhere"),
+    ],
+)
+def test_tiers_that_cannot_be_are_refused_before_anything_is_made(
+    asked: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "cdb", "--tiny", "--dry-run", *asked]) == 2
+    assert says in capsys.readouterr().err

@@ -115,3 +115,35 @@ def test_without_a_network_nothing_is_read_from_other_nodes(tmp_path: Path) -> N
     file = tmp_path / "system.toml"
     file.write_text(description.text(DECLARED, description.measured(FOUND | {"network": None}, {})))
     assert costs(load(file), 2).remote == (float("inf"),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("[declared]", "[declared]\nestimated = 3", "estimated = 3"),
+        ("[declared]", '[declared]\nestimated = "tiers"', "write a list"),
+        ('barrier = "', 'barrier = "-', "barrier = '-"),
+        ('"10GB"', '"1zz"', "tiers.ram.capacity = '1zz'"),
+        ("[measured.tiers.ram]", "[measured.tiers.other]", "tiers.ram.read"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_file(tmp_path: Path, old: str, new: str, says: str) -> None:
+    path = tmp_path / "mine.toml"
+    text = description.text(DECLARED, description.measured(FOUND, {}))
+    path.write_text(text)
+    load(path)
+    path.write_text(text.replace(old, new, 1))
+    assert path.read_text() != text
+    with pytest.raises(UsageError) as told:
+        load(path)
+    assert "mine.toml" in str(told.value)
+    assert says in str(told.value)
+
+
+def test_a_tier_that_would_not_be_measured_again_is_refused_before(tmp_path: Path) -> None:
+    disk = '[declared.tiers.disk]\ncapacity = "10GB"\nthreads = 2\n'
+    description.require_measured(DECLARED, tmp_path, local=False)
+    description.require_measured(DECLARED + disk, tmp_path, local=True)
+    description.require_measured(DECLARED + disk + "read = { 1 = 500 }\n", tmp_path, local=False)
+    with pytest.raises(UsageError, match=r"'disk'.*--local"):
+        description.require_measured(DECLARED + disk, tmp_path, local=False)

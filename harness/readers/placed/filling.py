@@ -1,5 +1,6 @@
 """Threads that fill a node's tiers in the placement's order: beside the run, or before its first step."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -50,6 +51,8 @@ class Filling:
         for own in self._tallies:
             tally.add(own)
         self._tallies = []
+        if self._failures and sys.exc_info()[0] is None:  # nothing else has ended the session
+            raise self._failures[0]
 
     def _start(self, *, copies: bool, patient: bool) -> None:
         for tier, runs in enumerate(self._copies if copies else self._files):
