@@ -85,10 +85,10 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(shelf, "SHARED_MEMORY", memory)
-    threads, handles = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    threads, handles = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
     yield
-    assert threading.active_count() == threads
-    assert len(list(Path("/proc/self/fd").iterdir())) == handles
+    assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
+    assert len(list(Path("/proc/self/fd").iterdir())) <= handles
     assert list(memory.iterdir()) == []
 
 
