@@ -13,7 +13,7 @@ import pytest
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.ceiling.attestation import attestation
-from dlio_bench.harness.ceiling.folder import NAME, claimed
+from dlio_bench.harness.ceiling.folder import NAME, WORK, claimed
 from dlio_bench.reports import storage
 
 DLIO = [sys.executable, "-m", "dlio_bench"]
@@ -162,8 +162,8 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
             raise EnvironmentFailure(told.format(place))
 
     with pytest.raises(EnvironmentFailure):
-        fail("the whole is in {}/work/launcher.log")
-    assert [path.name for path in files_in(tmp_path / NAME)] == ["work"]
+        fail(f"the whole is in {{}}/{WORK}/launcher.log")
+    assert [path.name for path in files_in(tmp_path / NAME)] == [WORK]
     with pytest.raises(EnvironmentFailure):
         fail("no space")
     assert files_in(tmp_path) == []
