@@ -158,7 +158,7 @@ def test_more_ranks_than_samples(cache: Path, tmp_path: Path) -> None:
     assert "500 ranks" in complaint(done)
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("seconds", [0.5, 0.7, 0.9])  # Python itself takes up to 0.3 s to begin on a busy machine
 def test_a_run_interrupted_while_it_starts_leaves_nothing(seconds: float, cache: Path, tmp_path: Path) -> None:
     dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--out", "first")  # so that the data are there
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out")

@@ -204,7 +204,7 @@ def test_a_training_validates_as_published_unless_told_otherwise() -> None:
     options = Options("cdb", tiny=True, compute="train:deeplab")
     request = look_up(options)
     assert request.training is not None
-    assert (request.training.model, request.validation, request.sample_seconds) == ("deeplab", 1, 0.0)
+    assert (request.training.model, request.validation, request.step_seconds(2)) == ("deeplab", 1, 0.0)
     assert look_up(replace(options, validation="none")).validation == 0
     assert look_up(replace(options, compute="emulate")).validation == 0
 
