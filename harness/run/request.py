@@ -15,6 +15,7 @@ from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.orders import find_order
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import OWN, Policy, order_of
 from dlio_bench.harness.plan.shape import LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
@@ -209,7 +210,7 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
         raise UsageError(
             f"--cache cold-epochs starts '{own[0]}' anew for each epoch, which it never did. Use --cache cold."
         )
-    staged = [row.name for row in rows if row.placement != "none" and row.delivery != OWN]
+    staged = [row.name for row in rows if _fills_first(row)]
     if staged and options.cache == "cold-epochs":
         raise UsageError(
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
@@ -226,6 +227,13 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
     return readers
+
+
+def _fills_first(row: Policy) -> bool:
+    """Whether copies are made before the first step. (Other tiers are filled in each session.)"""
+    if row.placement in KEPT_ON_FILES:
+        return ROWS[row.placement].first
+    return row.placement != "none" and row.delivery != OWN
 
 
 def _tensorflow(row: Policy, workload: Workload) -> bool:

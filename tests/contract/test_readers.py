@@ -358,8 +358,8 @@ class TestShuffled(ReaderContract):
     policy = "shuffled"
 
 
-class TestPrefetch(ReaderContract):
-    policy = "prefetch"
+class TestDoubleBuffer(ReaderContract):
+    policy = "double-buffer"
     cores = 64
 
     @pytest.fixture(autouse=True)
@@ -415,8 +415,8 @@ class TestPrefetch(ReaderContract):
         assert early == []
 
 
-class TestPrefetchWithoutSpareCores(ReaderContract):
-    policy = "prefetch"
+class TestDoubleBufferWithoutSpareCores(ReaderContract):
+    policy = "double-buffer"
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,12 @@ def first_holders(
     Epoch by epoch, a node is offered the samples of its own sequence that nobody holds yet, and takes them in order
     until its tiers (`capacities`, bytes) are full. So no sample has two holders, and one whose first reader is full
     goes to the first later reader with room. `per_epoch` is the length of an epoch in each sequence; in an epoch
-    no sample has two readers.
+    no sample has two readers. A sample that is read but once is not held: nobody would ask for it.
     """
-    held = np.zeros(len(sizes), bool)
+    reads = np.zeros(len(sizes), np.int64)
+    for sequence in own:
+        reads += np.bincount(sequence, minlength=len(sizes))
+    held = reads < 2  # or need not be
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in own]
     for start in range(0, len(own[0]), per_epoch):
         for node, sequence in enumerate(own):
@@ -37,8 +40,9 @@ def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
 
     The clairvoyant placement lets every node choose for itself, so popular samples lie on many nodes, others on none.
     Here the tiers of all nodes are one cache first: each sample is read from the PFS once, by its holder. What room a
-    node has left it fills with copies of the samples it reads most often, taken from their holders. First holdings go
-    into the fastest tier first, in the order they are read; copies come behind them in each tier, by first access.
+    node has left it fills with copies of the samples it reads most often, twice at least, taken from their holders.
+    First holdings go into the fastest tier first, in the order they are read; copies come behind them in each tier, by
+    first access.
     """
     firsts = first_holders(own, sizes, capacities, per_epoch)
     held = np.zeros(len(sizes), bool)
@@ -52,7 +56,7 @@ def _node(own: Integers, tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacit
     ids, counts, first = counted(own)
     mine = np.zeros(len(sizes), bool)
     mine[np.concatenate(tiers)] = True
-    wanted = np.flatnonzero(~mine[ids] & held[ids])
+    wanted = np.flatnonzero(~mine[ids] & held[ids] & (counts > 1))
     wanted = wanted[np.lexsort((first[wanted], -counts[wanted]))]
     kept, copied = [], []
     for tier, copies in zip(tiers, cut(wanted, sizes[ids], left), strict=True):
