@@ -378,12 +378,15 @@ class TestDoubleBuffer(ReaderContract):
         plan = self.epochs(dataset, 1, 0)
         most = largest(plan)
         tally = Tally()
-        with self.make(dataset, world, staging=3 * most, batch_bytes=most).session(plan, tally) as batches:
+        reader = self.make(dataset, world, staging=3 * most, batch_bytes=most, step_seconds=9.0)
+        with reader.session(plan, tally) as batches:
+            next(batches)
+            time.sleep(0.01)  # as a trainer that computes: there is something to read behind
             next(batches)
             for thread in readers():
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
             assert readers()
-        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:3]]
+        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4]]
         assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)
 
     def test_the_first_batch_has_the_storage_to_itself(
