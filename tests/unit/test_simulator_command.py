@@ -139,10 +139,9 @@ def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], t
     from dlio_bench.benchmarks.registry import find
 
     workload = find("cosmoflow")
-    step = next(step for step in workload.step_times if step.device == "v100")
     per_node = workload.batch * 2
     assert found["case"]["batch"] == per_node
-    expected = found["case"]["steps"] * per_node / 2 * step.seconds / step.batch
+    expected = found["case"]["steps"] * per_node / 2 * workload.profiles["v100"].seconds(1)
     assert bound["seconds"] == pytest.approx(expected, rel=1e-6)
     assert naive["seconds"] > bound["seconds"]
 
