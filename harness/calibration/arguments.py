@@ -83,7 +83,7 @@ def run_calibrate(asked: argparse.Namespace) -> int:
     values = {
         name: value
         for name, value in vars(asked).items()
-        if name not in ("command", "version", "json", "out") and value not in (None, False)
+        if name not in ("command", "version", "json", "out") and value is not None and value is not False
     }
     kind = _kind(values)
     if kind == "compute":
@@ -110,9 +110,7 @@ def _kind(given: Mapping[str, Any]) -> str:
     others = OF_COMPUTE if kinds == ["pfs"] else OF_PFS
     if wrong := [name for name in others if name in given]:
         flag = f"--{wrong[0].replace('_', '-')}"
-        raise UsageError(
-            f"{flag} is not of calibrate --{kinds[0]}. Leave it out; `calibrate --help` shows whose it is."
-        )
+        raise UsageError(f"{flag} is no option of calibrate --{kinds[0]}. Leave it out.")
     return kinds[0]
 
 

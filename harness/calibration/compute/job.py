@@ -9,7 +9,7 @@ MEASURED_FILE = "measured.json"
 
 @dataclass(frozen=True)
 class Job(SavedJob):
-    """batches: ascending. steps: timed of each batch, 0 for as many as a fair median needs. threads: 0 for all cores."""
+    """batches: ascending. steps: timed of each batch, 0: as many as a fair median needs. threads: 0 for all cores."""
 
     workload: str
     variant: str

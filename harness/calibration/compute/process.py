@@ -31,10 +31,10 @@ DIGITS = 5  # of the times that are written
 
 
 def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
-    """{device, threads, tensorflow, dtype, shape, rows: [{batch, seconds, spread, steps, forward_seconds}]}; BenchError.
+    """{device, threads, tensorflow, dtype, shape, rows: [{batch, seconds, spread, steps, forward_seconds}]}.
 
     A step is what `run --compute train` calls compute: forward, backward, update; not the tensors of a batch, and no
-    exchange. device: None where it is the processor.
+    exchange. device: None where it is the processor. BenchError, OSError.
     """
     device = start_tensorflow(comm, job.threads)
     workload = find(job.workload)
