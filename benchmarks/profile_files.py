@@ -83,7 +83,7 @@ def parse(document: Mapping[str, Any], name: str, digest: str | None = None) -> 
     if unknown := set(head) - set(_KEYS):
         raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys of [profile] are {', '.join(_KEYS)}")
     kind = head.get("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise reader.fault(f"kind = {kind!r}", f"it is one of {', '.join(_KINDS)}")
     if not isinstance(tiny := head.get("tiny", False), bool):
         raise reader.fault(f"tiny = {tiny!r}", "write true or false")
