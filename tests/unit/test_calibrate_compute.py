@@ -15,7 +15,8 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.compute import samples
-from dlio_bench.harness.calibration.compute.process import LEAST, MOST, enough
+from dlio_bench.harness.calibration.compute.job import Job
+from dlio_bench.harness.calibration.compute.process import LEAST, MOST, enough, rows_of
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.process import launch
 
@@ -106,6 +107,22 @@ def test_a_process_that_memory_runs_out_for_is_told_with_what_helps(tmp_path: Pa
     killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     with pytest.raises(EnvironmentFailure, match=r"ended by SIGKILL: nothing was measured\. The kernel does so when"):
         launch(killed, os.environ, tmp_path, lambda _: None)
+
+
+def test_a_batch_that_does_not_fit_is_named_with_those_that_do() -> None:
+    def row(size: int) -> dict[str, int]:
+        if size > most:
+            raise EnvironmentFailure("It ran out of memory.")
+        return {"batch": size}
+
+    job, most = Job("cdb", "cori", "tiramisu", True, (1, 2, 4), 5, 1), 2
+    with pytest.raises(EnvironmentFailure, match=r"With a batch of 4: It ran out of memory\. .* --batch 1,2\."):
+        rows_of(job, row)
+    most = 0
+    with pytest.raises(EnvironmentFailure, match=r"With a batch of 1: It ran out of memory\.$"):
+        rows_of(job, row)
+    most = 4
+    assert rows_of(job, row) == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
 
 
 @pytest.mark.parametrize("name", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])

@@ -30,7 +30,7 @@ COURSE = Course(1000, 1)  # any: rates of learning take no time
 DIGITS = 5  # of the times that are written
 
 
-def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, tell: Tell, work: Path) -> dict[str, Any]:
     """{device, threads, tensorflow, dtype, shape, rows: [{batch, seconds, spread, steps, forward_seconds}]}.
 
     A step is what `run --compute train` calls compute: forward, backward, update; not the tensors of a batch, and no
@@ -40,22 +40,14 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     workload = find(job.workload)
     layout = workload.variants[job.variant](job.tiny, PHYSICAL)
     tell({"event": "calibrate", "what": "making samples"})
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-calibrate-") as folder:
+    with tempfile.TemporaryDirectory(dir=work) as folder:  # which the command removes, however this ends
         dataset = samples.make(layout, job.batches[-1], Path(folder) / "data")
         own = samples.decoded(workload, dataset)
         model = choose(workload.models, job.variant, job.model)
         sample = model.sample(dataset)
     exchange = open_exchange(comm, ExchangeOptions("none"))
     trainer = NetworkTrainer(comm, model, sample, COURSE, exchange, device=device, seed=1)
-    rows = []
-    for size in job.batches:
-        heading = f"{job.model}  batch {size}"
-        try:
-            rows.append(_row(trainer, samples.batch_of(own, size), job.steps, heading, tell))
-        except EnvironmentFailure as error:
-            known = ",".join(str(row["batch"]) for row in rows)
-            fix = f" Smaller ones went well: --batch {known}." if known else ""
-            raise EnvironmentFailure(f"With a batch of {size}: {error}{fix}") from error
+    rows = rows_of(job, lambda size: _row(trainer, samples.batch_of(own, size), job, tell))
     trainer.close()
     about = trainer.described
     return {
@@ -68,9 +60,23 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _row(trainer: NetworkTrainer, batch: Batch, steps: int, heading: str, tell: Tell) -> dict[str, Any]:
-    tell({"event": "calibrate", "what": f"{heading}  compiling"})
+def rows_of(job: Job, row: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+    """`row` of each batch. EnvironmentFailure that names the batch, and those before it, which went well."""
+    rows: list[dict[str, Any]] = []
+    for size in job.batches:
+        try:
+            rows.append(row(size))
+        except EnvironmentFailure as error:
+            known = ",".join(str(row["batch"]) for row in rows)
+            fix = f" Smaller ones went well: --batch {known}." if known else ""
+            raise EnvironmentFailure(f"With a batch of {size}: {error}{fix}") from error
+    return rows
+
+
+def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[str, Any]:
     size = len(batch.ids)
+    heading = f"{job.model}  batch {size}"
+    tell({"event": "calibrate", "what": f"{heading}  compiling"})
     trainer.compile([(size, widths(batch))], [(size, widths(batch))])
     trainer.begin("calibrate", 0, 1)
 
@@ -78,7 +84,7 @@ def _row(trainer: NetworkTrainer, batch: Batch, steps: int, heading: str, tell: 
         found: list[float] = []
         for _ in range(WARM):
             one()
-        while not enough(found, steps):
+        while not enough(found, job.steps):
             found.append(one())
             tell({"event": "calibrate", "what": f"{heading}  {what} {len(found)}, {found[-1]:.3g} s"})
         return found
@@ -126,7 +132,7 @@ def main() -> int:
         job = Job.load(folder)
 
         def body(comm: Comm) -> None:
-            (folder / MEASURED_FILE).write_text(json.dumps(measure(job, comm, say)))
+            (folder / MEASURED_FILE).write_text(json.dumps(measure(job, comm, say, folder)))
 
         return 1, body
 
