@@ -87,10 +87,11 @@ class Profile:
             low, high = batches[place - 1], batches[place]
             return known[low] + (known[high] - known[low]) * (batch - low) / (high - low)
         if self.kind == MEASURED:
+            what = self.workload if self.model is None else f"{self.workload}:{self.model}"
             raise UsageError(
                 f"The compute profile {self.name} has no step time for a batch of {batch}: it was measured for "
                 f"{_listed(batches)}, and is not carried on beyond. Run with one of these as --batch, or measure again "
-                f"with `dlio-bench calibrate --compute {self.workload} --batch {batch}`."
+                f"with `dlio-bench calibrate --compute {what} --batch {batch}`."
             )
         near = batches[0] if place == 0 else batches[-1]
         return known[near] * batch / near
