@@ -100,7 +100,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(
 def test_without_tensorflow_it_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     assert main(["calibrate", "--compute", "cdb"]) == 4
-    assert "calibrate --compute needs TensorFlow" in capsys.readouterr().err
+    assert "--compute cdb needs TensorFlow" in capsys.readouterr().err
 
 
 def test_a_process_that_memory_runs_out_for_is_told_with_what_helps(tmp_path: Path) -> None:
