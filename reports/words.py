@@ -191,7 +191,8 @@ def storage(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def step_time(result: Mapping[str, Any]) -> str:
-    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'."""
+    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'; of a step time that was
+    measured, on what and with which network."""
     compute = result["compute"]
     if compute["mode"] == "none":
         return "no compute: the trainer only reads"
@@ -199,5 +200,9 @@ def step_time(result: Mapping[str, Any]) -> str:
     if compute["mode"] == "train":
         return f"that of a real network, {compute['model']}, on {compute['device']}"
     mode = "emulated"
+    if compute["kind"] == "measured":
+        profile = compute.get("profile") or {}
+        model = f" of {profile['model']}" if profile.get("model") else ""
+        return f"{asked}{mode}: step time{model} measured on {compute['device']}"
     device = f" {compute['device']}" if compute["device"] else ""
     return f"{asked}{mode}{device}" + (f" ({compute['kind']})" if compute["kind"] else "")

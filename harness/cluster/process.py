@@ -131,6 +131,10 @@ def _reason(
             f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}. "
             f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
+    if status < 0:  # the process that was started is the rank itself, or the launcher was ended
+        name = signal.Signals(-status).name
+        hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
+        return EnvironmentFailure(f"The process {Path(argv[0]).name} was ended by {name}: {lost}.{hint}")
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
         f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "

@@ -9,8 +9,9 @@ from itertools import product
 import numpy as np
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.tensors import require_tensorflow
-from dlio_bench.benchmarks.workload import StepTime, Workload
+from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
@@ -40,8 +41,8 @@ class Request:
     readers: tuple[str, ...]  # spelled, with the axes set by hand
     workload: Workload
     layout: Layout
-    step_time: StepTime | None
-    scale: float  # of samples against the published ones: tiny ones take less compute
+    step_time: Profile | None
+    scale: float  # of samples against those of the step time: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
     training: Training | None = None
 
@@ -59,11 +60,16 @@ class Request:
         return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
 
     def step_seconds(self, batch: int) -> float:
-        """Seconds of emulated compute in a step of `batch` samples."""
-        step = self.step_time
-        if step is None:
-            return 0.0
-        return self.scale * step.seconds * batch / step.batch if step.batch else step.seconds
+        """Seconds of emulated compute in a step of `batch` samples. UsageError where the profile has none of them."""
+        return 0.0 if self.step_time is None else self.scale * self.step_time.seconds(batch)
+
+    def validation_seconds(self, batch: int) -> float:
+        """Seconds of emulated compute for a sample of a validation pass; known forward passes go before a share."""
+        forward = None if self.step_time is None else self.step_time.forward_seconds(batch)
+        if forward is None:
+            return self.step_seconds(batch) / batch * validation_share(self.workload)
+        forwards = 1 if self.workload.validation is None else self.workload.validation.forwards
+        return self.scale * forwards * forward / batch
 
     def files(self) -> dict[str, int]:
         """Files of each split to be made for this run. UsageError when the ranks are too many for them."""
@@ -151,9 +157,9 @@ def look_up(options: Options) -> Request:
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     training = asked_training(options, workload, layout, [policy(name, workload) for name in readers])
-    step = None if training else step_time(workload, options.compute)
+    step = None if training else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
-    if options.tiny:
+    if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     validation = _validation(options, workload, layout, readers)
     return Request(options, readers, workload, layout, step, scale, validation, training)

@@ -122,15 +122,15 @@ def first_epoch(job: Job, steps: int) -> int:
     return int(first)
 
 
-def require_libraries(exchange: str | None) -> None:
+def require_libraries(exchange: str | None, mode: str = TRAIN) -> None:
     """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
     if find_spec("tensorflow") is None:
-        raise EnvironmentFailure(f"--compute train needs TensorFlow, which is not installed. {INSTALL}")
+        raise EnvironmentFailure(f"--compute {mode} needs TensorFlow, which is not installed. {INSTALL}")
     found = _tensorflow_version()
     low, high = TENSORFLOW
     if found is not None and not low <= tuple(int(part) for part in found.split(".")[:2]) < high:
         raise EnvironmentFailure(
-            f"--compute train works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
+            f"--compute {mode} works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
             f"installed. {INSTALL}"
         )
     if exchange == "horovod" and find_spec("horovod") is None:
