@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import interruption
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
 
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
@@ -67,6 +68,7 @@ def launch(
         ) from error
     assert process.stdout is not None
     try:
+        interruption.check()
         for line in process.stdout:
             text = line.decode(errors="replace")
             event = _event(text)

@@ -100,3 +100,29 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+SWALLOWED = """
+import os, signal, sys, time, weakref
+from pathlib import Path
+from dlio_bench import interruption
+from dlio_bench.harness.cluster.process import launch
+
+class Thing: pass
+
+interruption.listen()
+sys.unraisablehook = lambda _: None
+thing = Thing()
+reference = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0.01)))
+del thing
+print("swallowed", flush=True)
+launch([sys.executable, "-c", "import time; time.sleep(60)"], os.environ, Path(sys.argv[1]), print)
+"""
+
+
+def test_an_interruption_that_a_callback_has_swallowed_ends_the_launch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "swallowed\n", done.stderr
+    assert "KeyboardInterrupt" in done.stderr
