@@ -67,7 +67,7 @@ def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[Non
         ask(launcher)
         print(f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}", file=sys.stderr)
 
-    own = faulthandler.unregister(signal.SIGUSR1)
+    faulthandler.unregister(signal.SIGUSR1)
     before = signal.signal(signal.SIGUSR1, handle)
     faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True, chain=True)
     try:
@@ -75,8 +75,7 @@ def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[Non
     finally:
         faulthandler.unregister(signal.SIGUSR1)
         signal.signal(signal.SIGUSR1, before)
-        if own:
-            on_signal()
+        on_signal()
 
 
 def ask(launcher: "subprocess.Popen[bytes]") -> None:
