@@ -76,6 +76,11 @@ def _report(error: Exception) -> dict[str, Any]:
     """What the launching command is told: a message for its user, or the trace of a defect of ours."""
     if isinstance(error, OSError):
         error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
+    if isinstance(error, MemoryError):
+        error = EnvironmentFailure(
+            f"A rank on {host_name()} found no memory ({error or 'nobody said for what'}). Fewer ranks on a machine, a "
+            "smaller --batch or a smaller --staging need less."
+        )
     if isinstance(error, BenchError):
         return {"status": error.status, "message": str(error), "expected": True}
     trace = "".join(traceback.format_exception(error))

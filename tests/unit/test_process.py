@@ -152,3 +152,9 @@ def test_a_rank_that_waits_in_vain_has_all_write_where_they_stand(tmp_path: Path
     [file] = tmp_path.glob("stacks-*.txt")
     # once by itself, once when it was asked
     assert file.read_text().count("most recent call first") >= 2
+
+
+def test_too_little_memory_in_a_rank_is_said_with_what_helps(tmp_path: Path) -> None:
+    code = STALLED.replace('Stalled("rank 7 does not come")', 'MemoryError("for 8 GiB")')
+    with pytest.raises(EnvironmentFailure, match=r"no memory \(for 8 GiB\).*smaller --batch"):
+        launch([*script(code), str(tmp_path)], os.environ, tmp_path, print)
