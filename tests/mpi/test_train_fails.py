@@ -6,22 +6,21 @@ import time
 from pathlib import Path
 
 import h5py
-import numpy as np
 
 from tests.mpi.conftest import complaint, dlio, start
 from tests.mpi.test_run import gone, pids_of
 
 
 def test_a_loss_that_is_no_number_ends_the_run(cache: Path, tmp_path: Path) -> None:
-    dlio(cache, tmp_path, "generate", "hepcnnb", "--tiny", "--files", "1", "--out", "data")
-    [path] = (tmp_path / "data").rglob("*.h5")
+    dlio(cache, tmp_path, "generate", "hepcnnb", "--tiny", "--files", "2", "--out", "data")
+    [path] = (tmp_path / "data").rglob("hep_train*.h5")
     with h5py.File(path, "r+") as file:
-        file["data"][...] = np.nan
+        file["data"][...] = 1e38  # a NaN would not do: fused with its convolution, a ReLU makes 0 of it
     done = dlio(
         cache, tmp_path, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "4", "--compute", "train",
         "--validation", "none", "--no-verify", "--out", "out", status=4,
     )  # fmt: skip
-    assert "The loss of hepcnn is nan at step 0" in complaint(done)
+    assert "The loss of hepcnn is nan at step" in complaint(done)
     assert not (tmp_path / "out").exists()
 
 
@@ -48,5 +47,5 @@ def test_a_rank_that_stops_in_training_ends_the_run_in_time(cache: Path, tmp_pat
     assert "was not over after 6 s, says rank" in said or "Horovod gave the exchange up" in said
     # the one that waited was in its exchange
     assert "out/work/stacks-*.txt" in said
-    [stacks] = (tmp_path / "out" / "work").glob("stacks-*.txt")
-    assert "exchange.py" in stacks.read_text()
+    stacks = [path.read_text() for path in (tmp_path / "out" / "work").glob("stacks-*.txt")]
+    assert any("exchange.py" in one for one in stacks)
