@@ -15,6 +15,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
+from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
@@ -89,6 +90,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
     interruption.listen()
+    stacks.on_signal()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:

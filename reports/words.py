@@ -129,6 +129,17 @@ def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in SHARES if there.get(name, True)]
 
 
+def meanwhile(result: Mapping[str, Any]) -> str:
+    """What overlaps the trainer's phases: totals of a rank."""
+    metrics = result["metrics"]
+    said = (
+        f"reading {number(metrics['read_seconds'])}, decoding "
+        f"{number(metrics['decode_seconds'])} a rank, summed over its threads"
+    )
+    reduced = metrics.get("allreduce_seconds")  # results of earlier versions have none
+    return said if reduced is None or reduced["value"] is None else f"{said}; all-reduces {number(reduced)}"
+
+
 def _saved(trial: Mapping[str, Any]) -> bool:
     return bool(trial.get("training", {}).get("checkpoints"))
 

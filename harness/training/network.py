@@ -157,8 +157,9 @@ class NetworkTrainer:
         means = self._exchange.reduce(gradients)
         exchanged = clock()
         self._optimizer.learning_rate = rate
-        self._apply(_tensors(means))
-        self._finish()
+        with _memory(self._model):
+            self._apply(_tensors(means))
+            self._finish()
         self._losses.append(value)
         self._step += 1
         return Spent(converted - began, exchanged - computed)
