@@ -122,6 +122,34 @@ def test_a_disk_that_fills_up_is_named_and_nothing_half_stays(
     assert verify_files(open_dataset(small_disk / "set")) == []
 
 
+# In a process of its own, as HDF5 crashes rather than fails; it must also end well. argv: folder, tries
+FILL_UP = """
+import sys
+from pathlib import Path
+import numpy as np
+from dlio_bench.datagen.formats import hdf5
+full = 0
+for number in range(int(sys.argv[2])):
+    path = Path(sys.argv[1]) / str(number)
+    try:
+        if number % 2:
+            hdf5.write_chunks(path, "g", {"x": np.zeros(512, "f4"), "y": np.zeros(512, "f4")}, ("v108", "v108"))
+        else:
+            hdf5.allocate(path, [("x", "<f4", (64, 64)), ("y", "<f4", (64,)), ("z", "<i8", (64,))])
+    except OSError as error:
+        assert error.errno == 28, error
+        full += 1
+assert full
+"""
+
+
+@pytest.mark.parametrize("pages", [1, 2, 4, 11])
+def test_hdf5_files_on_a_full_disk_are_errors_and_no_crash(pages: int, mount: Callable[[str], Path]) -> None:
+    disk = mount(f"size={pages * os.sysconf('SC_PAGE_SIZE')}")
+    done = subprocess.run([sys.executable, "-c", FILL_UP, disk, "12"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_too_small_a_disk_is_refused_before_the_first_byte(tmp_path: Path, small_disk: Path) -> None:
     done = dlio(tmp_path, "generate", "cdb", "--files", "20", "--out", str(small_disk / "set"), status=4)
     assert "free" in done.stderr
