@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, STALLED, die_with_parent
 from dlio_bench.harness.cluster.stacks import Stacks, unique
 

@@ -23,7 +23,8 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers import registry

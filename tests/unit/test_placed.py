@@ -15,8 +15,9 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Serving
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import REDRAWN, find

@@ -15,7 +15,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run import loop, training
 from dlio_bench.harness.run.jobs import jobs
 from dlio_bench.harness.run.options import Options
