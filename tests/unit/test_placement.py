@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
 from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
-from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, expected_above, lbann_dynamic
+from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, counted_in, expected_above, lbann_dynamic
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps, Sizes, cut, holders
 
 ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
@@ -97,6 +97,14 @@ def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
             assert [position[k] for k in tier] == sorted(position[k] for k in tier)
 
 
+@given(st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=4))
+def test_what_comes_in_parts_is_counted_as_a_whole(parts: list[list[int]]) -> None:
+    arrays = [np.array(part, np.int64) for part in parts]
+    for one, other in zip(counted_in(arrays, 12), counted(np.concatenate(arrays)), strict=True):
+        assert one.tolist() == other.tolist()
+        assert one.dtype == other.dtype
+
+
 def test_nodes_break_ties_differently() -> None:
     samples, nodes = 400, 4
     own = sequences(samples, nodes, 10, 2)
@@ -137,9 +145,10 @@ def test_a_node_sees_what_all_of_them_do_from_epochs_that_come_one_at_a_time(
     own, per_epoch = sequences(samples, nodes, batch, epochs, seed), batch * steps
     everything = cooperative(own, sizes, capacities, per_epoch)
     for node in range(nodes):
+        mine = np.split(own[node], epochs)
         parts = ([ids[at : at + per_epoch] for ids in own] for at in range(0, epochs * per_epoch, per_epoch))
         for other, (seen, kept) in enumerate(
-            zip(seen_by_node(parts, nodes, node, own[node], sizes, capacities), everything, strict=True)
+            zip(seen_by_node(parts, nodes, node, mine, sizes, capacities), everything, strict=True)
         ):
             shown = [
                 ids if other == node else ids[~copies] for ids, copies in zip(kept.tiers, kept.copies, strict=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.frequency import counted
+from dlio_bench.harness.plan.placement.frequency import counted_in
 from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Mask, Sizes, cut, from_file_system
 
 
@@ -50,20 +50,20 @@ def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
     epochs = ([node[start : start + per_epoch] for node in own] for start in range(0, len(own[0]), per_epoch))
     firsts = first_holders(epochs, len(own), sizes, capacities)
     held = _held(firsts, len(sizes))
-    return [_node(node, tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
+    return [_node([node], tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
 
 
 def seen_by_node(
     epochs: Iterable[Sequence[Integers]],
     nodes: int,
     node: int,
-    own: Integers,
+    own: Iterable[Integers],
     sizes: Sizes,
     capacities: Sequence[int],
 ) -> list[Keeps]:
     """What `node` must know of `cooperative`: all that it keeps itself, and of the others all but their copies.
 
-    `own`: what it reads in all epochs. Of other nodes it takes a few epochs, one at a time (see first_holders).
+    `own`: what it reads, epoch by epoch, in all of them. Of other nodes it takes a few epochs (see first_holders).
     """
     firsts = first_holders(epochs, nodes, sizes, capacities)
     keeps = [from_file_system(tiers) for tiers in firsts]
@@ -78,9 +78,9 @@ def _held(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
     return held
 
 
-def _node(own: Integers, tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+def _node(own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
-    ids, counts, first = counted(own)
+    ids, counts, first = counted_in(own, len(sizes))
     mine = np.zeros(len(sizes), bool)
     mine[np.concatenate(tiers)] = True
     wanted = np.flatnonzero(~mine[ids] & held[ids])

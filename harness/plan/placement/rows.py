@@ -12,9 +12,9 @@ from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
 
 # (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
 Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps]]
-# (epochs, in each what every node reads; nodes, a node, all that it reads, sizes, capacities) -> what each node keeps,
-# the copies of other nodes left out
-SeenByNode = Callable[[Iterable[Sequence[Integers]], int, int, Integers, Sizes, Sequence[int]], list[Keeps]]
+# (epochs, in each what every node reads; nodes, a node, what it reads in each epoch, sizes, capacities) -> what each
+# node keeps, the copies of other nodes left out
+SeenByNode = Callable[[Iterable[Sequence[Integers]], int, int, Iterable[Integers], Sizes, Sequence[int]], list[Keeps]]
 # (what each node keeps, node, accesses, accesses an epoch, seed) -> the ids that the node reads instead
 Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
 

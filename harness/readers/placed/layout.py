@@ -48,20 +48,20 @@ class Sequences:
         for epoch in self.epochs:
             yield [self.ids(node, epoch) for node in range(self.nodes)]
 
-    def whole(self, nodes: Sequence[int]) -> list[Integers]:
-        """All that each of these nodes reads: 4 bytes an access of theirs in all epochs, and an epoch's beside it."""
-        places, found = dict.fromkeys(nodes, 0), {node: np.zeros(0, np.int32) for node in nodes}
-        for number, epoch in enumerate(self.epochs):
-            for node in nodes:
-                ids = self.ids(node, epoch)
-                end = places[node] + len(ids)
+    def whole(self) -> list[Integers]:
+        """All that each node reads: 4 bytes an access of the job in all epochs, and an epoch's beside it."""
+        found = [np.zeros(0, np.int32) for _ in range(self.nodes)]
+        places = [0] * self.nodes
+        for number, everybody in enumerate(self.by_epoch()):
+            for node, ids in enumerate(everybody):
+                start, end = places[node], places[node] + len(ids)
                 if end > len(found[node]):  # epochs are alike, as a rule: then this is the only time
                     longer = np.empty(end + (len(self.epochs) - number - 1) * len(ids), np.int32)
-                    longer[: places[node]] = found[node][: places[node]]
+                    longer[:start] = found[node][:start]
                     found[node] = longer
-                found[node][places[node] : end] = ids
+                found[node][start:end] = ids
                 places[node] = end
-        return [found[node][: places[node]] for node in nodes]
+        return [ids[:place] for ids, place in zip(found, places, strict=True)]
 
     def _side_by_side(self, node: int, epoch: int) -> tuple[Integers, Integers]:
         first = node * self.ranks_per_node
@@ -110,8 +110,8 @@ def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: 
     validation reads beside them must not change what training has.
 
     Memory: about 100 bytes a sample, and 4 bytes an access of what the placement needs at once. That is nothing for
-    placements by number; the job's accesses in one epoch and the node's own in all of them for `cooperative`; and the
-    job's accesses in all epochs for `clairvoyant` and `lbann-dynamic`, which count, or follow, what each node reads.
+    placements by number; the job's accesses in one epoch for `cooperative`; and those in all epochs for `clairvoyant`
+    and `lbann-dynamic`, which count, or follow, what each node reads.
 
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
@@ -165,9 +165,9 @@ def _keeps(
     if row.first:
         return row.placement([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
     if row.seen is not None:
-        (own,) = read.whole([node])
+        own = (read.ids(node, epoch) for epoch in read.epochs)
         return row.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
-    everybody = read.whole(range(read.nodes))
+    everybody = read.whole()
     return row.placement(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
 
 
