@@ -18,7 +18,7 @@ from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
 from dlio_bench.harness.readers.placed.keeper import Keeper
-from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
 from dlio_bench.harness.readers.placed.source import Source
 from dlio_bench.harness.readers.placed.sources import Places, Sources
 from dlio_bench.harness.readers.placed.speeds import Speeds
@@ -102,11 +102,12 @@ class Placed:
             read = self._sequences(plan)
             dataset = self.form.dataset
             # what validation reads beside the training samples lies behind them
-            beyond = max((int(ids.max()) for ids in read.ids if len(ids)), default=0) >= dataset.training_samples
+            last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
+            beyond = max(comm.allgather(last)) >= dataset.training_samples
             samples = dataset.samples if beyond else dataset.training_samples
             sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
-            own = (self._seat.node, self._seat.ranks_per_node)
-            layout = lay_out(self._row, read, sizes, dataset.training_samples, self._tiers.capacities, *own)
+            training, capacities = dataset.training_samples, self._tiers.capacities
+            layout = lay_out(self._row, read, sizes, training, capacities, self._seat.node)
             store = self._shelf(layout)
             stack.callback(store.close)
             raw = self._extents(False)
@@ -178,7 +179,7 @@ class Placed:
                 ids: Ids = everybody[rank].get(epoch, nothing)
                 return ids
 
-        return sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
+        return Sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
 
     def _shelf(self, layout: Layout) -> shelf.Shelf:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
