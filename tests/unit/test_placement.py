@@ -180,6 +180,30 @@ def test_opportunistic_draws_are_local_as_often_as_published() -> None:
     assert len(np.unique(drawn)) == 200
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("room", [3, 7, 100])
+def test_nodes_that_read_the_same_hold_it_in_turn(copies: int, room: int) -> None:
+    """`copies`: ranks of a node, which read the same too."""
+    nodes, samples = 3, 20
+    order = np.random.Generator(np.random.Philox(1)).permutation(samples)
+    own = [np.tile(np.repeat(order, copies), 2)] * nodes
+    firsts = first_holders(own, np.ones(samples, np.int64), [room], per_epoch=samples * copies)
+    held = np.concatenate([tiers[0] for tiers in firsts])
+    assert len(np.unique(held)) == len(held) == min(samples, nodes * room)
+    for node, (ids,) in enumerate(firsts):
+        turn = order[node::nodes]
+        assert ids.tolist() == turn[:room].tolist()
+    kept = cooperative(own, np.ones(samples, np.int64), [room], samples * copies)
+    for keeps in kept:
+        assert len(np.unique(keeps.ids)) == len(keeps.ids) == min(room, samples)
+
+
+def test_a_sample_that_pads_an_epoch_is_held_once() -> None:
+    own = [np.array([0, 1, 2, 0]), np.array([3, 4, 5, 1])]
+    (first,), (second,) = first_holders(own, np.ones(6, np.int64), [9], per_epoch=4)
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4, 5])
+
+
 @pytest.mark.parametrize(
     ("nodes", "epochs", "samples", "excess", "expected"),
     [(4, 1000, 10_000, 0.1, 322.94), (16, 90, 1_281_167, 0.8, 31_634.7)],

@@ -17,19 +17,36 @@ def first_holders(
     Epoch by epoch, a node is offered the samples of its own sequence that nobody holds yet, and takes them in order
     until its tiers (`capacities`, bytes) are full. So no sample has two holders, and one whose first reader is full
     goes to the first later reader with room. `per_epoch` is the length of an epoch in each sequence; in an epoch
-    no sample has two readers.
+    no sample has two readers, or all nodes read the same (ranks that hold parts of one model): then they take turns.
     """
     held = np.zeros(len(sizes), bool)
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in own]
     for start in range(0, len(own[0]), per_epoch):
-        for node, sequence in enumerate(own):
-            offered = np.asarray(sequence[start : start + per_epoch], np.int64)
-            wanted = np.concatenate([*tiers[node], offered[~held[offered]]])
+        offers = [np.asarray(sequence[start : start + per_epoch], np.int64) for sequence in own]
+        turns = _in_turn(offers) if _alike(offers) else []
+        for node, offered in [*enumerate(turns), *enumerate(offers)]:
+            wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
             tiers[node] = cut(wanted, sizes, capacities)  # what was taken before comes first and stays where it is
             held[np.concatenate(tiers[node])] = True
         if held.all():
             break
     return tuple(tiers)
+
+
+def _alike(offers: Sequence[Ids]) -> bool:
+    return len(offers) > 1 and all(np.array_equal(offers[0], one) for one in offers[1:])
+
+
+def _in_turn(offers: Sequence[Ids]) -> list[Ids]:
+    """What all nodes read, dealt to them one by one."""
+    ids = _firsts(offers[0])
+    return [ids[node :: len(offers)] for node in range(len(offers))]
+
+
+def _firsts(ids: Ids) -> Ids:
+    """Each id once, where it first comes: ranks of a node may read the same, and padding repeats samples."""
+    found: Ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
+    return found
 
 
 def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[Keeps]:

@@ -30,14 +30,16 @@ class Sequences:
 def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, epochs: Sequence[int]) -> Sequences:
     """The accesses of every node. `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order.
 
-    The ranks of a node read side by side: its sequence has the first access of each, then the second of each.
+    The ranks of a node read side by side: its sequence has the first access of each, then the second of each. Ranks
+    that read the same take turns to be the first, so that each brings a part of it.
     Epochs are asked for one after the other, for all ranks each, so that `of` may keep what ranks have in common.
     """
-    parts: list[list[tuple[Integers, Ranks]]] = [[] for _ in range(ranks // ranks_per_node)]
+    nodes = ranks // ranks_per_node
+    parts: list[list[tuple[Integers, Ranks]]] = [[] for _ in range(nodes)]
     for epoch in epochs:
         for node, found in enumerate(parts):
             own = range(node * ranks_per_node, (node + 1) * ranks_per_node)
-            found.append(_side_by_side([of(rank, epoch) for rank in own], own.start))
+            found.append(_side_by_side([of(rank, epoch) for rank in own], own.start, nodes))
     lengths = [len(ids) for found in parts for ids, _ in found]
     none = np.zeros(0, np.int32)
     return Sequences(
@@ -47,7 +49,11 @@ def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, ep
     )
 
 
-def _side_by_side(own: Sequence[Ids], first_rank: int) -> tuple[Integers, Ranks]:
+def _side_by_side(own: Sequence[Ids], first_rank: int, nodes: int) -> tuple[Integers, Ranks]:
+    if len(own) > 1 and all(np.array_equal(own[0], one) for one in own[1:]):
+        # nodes that read the same take turns sample by sample (see the cooperative placement), and in each its ranks
+        turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // nodes + np.arange(len(own), dtype=np.int32)
+        return np.repeat(np.asarray(own[0], np.int32), len(own)), (first_rank + turns % len(own)).ravel()
     ids = np.concatenate([np.asarray(one, np.int32) for one in own])
     who = np.repeat(np.arange(first_rank, first_rank + len(own), dtype=np.int32), [len(one) for one in own])
     if len(own) == 1:
