@@ -174,7 +174,7 @@ def inference(result: Mapping[str, Any]) -> str | None:
     said = [f"{compute['title']}, {compute['parameters']:,} parameters, {weights}", dealt]
     said.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
     if last["held_out"]:
-        said.append(f"of the validation split: {_scores(last['held_out'])}")
+        said.append(f"of samples that no training reads: {_scores(last['held_out'])}")
     return "; ".join(said)
 
 
