@@ -86,20 +86,21 @@ def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches
         "--validation", "2", "--out", "out",
     )  # fmt: skip
     assert "all 4 ranks read the whole dataset in one order" in " ".join(done.stdout.split())
+    requested = []
     for reader in readers:
         result, _ = load(tmp_path / "out" / f"{reader}-2x2")
         assert {"one order", "exactly once", "validation", "bytes as planned"} <= checked(result)
         plan, trial = result["plan"], result["trials"][0]
-        assert (plan["copies"], plan["samples_per_epoch"]) == (4, 2048)
-        assert trial["samples"] == 2 * 2048
-        view = result["dataset"]["view_bytes"]
-        held_out = plan["validation"]["samples"]
-        assert trial["bytes_useful"] == pytest.approx(4 * view * (2 * 2048 + held_out))
-        once = result["dataset"]["stored_bytes"] + result["dataset"]["validation"]["stored_bytes"]
-        copies = 1 if reader == "cooperative" else 8  # four ranks, two epochs; validation comes but once
-        assert 0.8 * copies * once < trial["bytes_requested"] <= copies * once
+        samples, held_out = plan["samples_per_epoch"], plan["validation"]["samples"]
+        assert samples == result["dataset"]["samples"]
+        assert (plan["copies"], trial["samples"]) == (4, 2 * samples)
+        assert trial["bytes_useful"] == pytest.approx(4 * result["dataset"]["view_bytes"] * (2 * samples + held_out))
         assert trial["bytes_device"] <= 1.1 * trial["bytes_requested"]
         assert (trial["bytes_remote"] > 0) == (reader == "cooperative")
+        requested.append(trial["bytes_requested"])
+    # samples are of one size; four ranks ask for them in each of two epochs and in a pass, or one of them does, once
+    sample = requested[0] / (4 * (2 * samples + held_out))
+    assert requested == [requested[0]] * 3 + [pytest.approx(sample * (samples + held_out))]
 
 
 def test_training_on_the_same_batches_is_that_of_one_rank(cache: Path, tmp_path: Path) -> None:
