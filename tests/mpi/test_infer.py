@@ -51,6 +51,7 @@ def test_every_network_predicts_every_sample_of_every_split_once(
         assert other["scores"] == pytest.approx(scores[0]["scores"], rel=1e-4, abs=1e-6)
         assert other["held_out"] == pytest.approx(scores[0]["held_out"], rel=1e-4, abs=1e-6)
     assert metric in scores[0]["scores"]
+    assert "<h3>Inference</h3>" in (tmp_path / "out" / "report.html").read_text()
     assert f"{samples} predictions of {samples} samples on 2 ranks" in " ".join(done.stdout.split())
 
 
@@ -86,6 +87,7 @@ def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches
         "--validation", "2", "--out", "out",
     )  # fmt: skip
     assert "all 4 ranks read the whole dataset in one order" in " ".join(done.stdout.split())
+    assert "<h3>Who reads what</h3>" in (tmp_path / "out" / "report.html").read_text()
     requested = []
     for reader in readers:
         result, _ = load(tmp_path / "out" / f"{reader}-2x2")
