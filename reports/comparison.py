@@ -18,6 +18,13 @@ def _passes(plan: Mapping[str, Any] | None) -> str:
     return f"{plan['passes']} over {plan['samples']} samples" if plan else "none"
 
 
+def _steps(plan: Mapping[str, Any]) -> int | str:
+    """Steps of a trial; where no sample is left out, readers may need different numbers of them for the same."""
+    if plan.get("last") == "keep":
+        return f"as many as {plan['epochs']} x {plan['samples_per_epoch']} samples need"
+    return int(plan["steps"])
+
+
 SAME: dict[str, Callable[[Result], Any]] = {
     "workload": lambda result: result["workload"]["name"],
     "dataset": lambda result: result["dataset"]["digest"],
@@ -25,7 +32,8 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "nodes": lambda result: result["plan"]["nodes"],
     "ranks per node": lambda result: result["plan"]["ranks_per_node"],
     "batch": lambda result: result["plan"]["batch"],
-    "steps": lambda result: result["plan"]["steps"],
+    "steps": lambda result: _steps(result["plan"]),
+    "ranks that each sample goes to": lambda result: result["plan"].get("copies", 1),
     "validation passes": lambda result: _passes(result["plan"].get("validation")),
     "synchronisation": lambda result: result["plan"]["sync"],
     "cache regime": lambda result: result["plan"]["cache"],

@@ -88,6 +88,12 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         training=words.shared(
             tables.labels(results), [[said] if (said := words.training(result)) else [] for result in results]
         ),
+        inference=words.shared(
+            tables.labels(results), [[said] if (said := words.inference(result)) else [] for result in results]
+        ),
+        sharing=words.shared(
+            tables.labels(results), [[said] if (said := words.sharing(result)) else [] for result in results]
+        ),
         predictions=predictions.lines(results),
         prediction_notes=predictions.notes(results),
         transfers=transfers.rows(results),

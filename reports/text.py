@@ -81,6 +81,10 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
     ceilings = [[said] if (said := words.ceiling(result)) else [] for result in results]
     trained = [[said] if (said := words.training(result)) else [] for result in results]
     yield from _list("training", words.shared(labels, trained))
+    inferred = [[said] if (said := words.inference(result)) else [] for result in results]
+    yield from _list("inference", words.shared(labels, inferred))
+    sharing = [[said] if (said := words.sharing(result)) else [] for result in results]
+    yield from _list("shares", words.shared(labels, sharing))
     passes = [[said] if (said := words.validation(result)) else [] for result in results]
     yield from _list("validation", words.shared(labels, passes))
     yield from _list("of the ceiling", words.shared(labels, ceilings))
@@ -152,6 +156,10 @@ def _numbers(result: Result) -> Iterator[str]:
         yield from _entry("delivers", delivers)
     if training := words.training(result):
         yield from _entry("training", training)
+    if inference := words.inference(result):
+        yield from _entry("inference", inference)
+    if sharing := words.sharing(result):
+        yield from _entry("shares", sharing)
     if validation := words.validation(result):
         yield from _entry("validation", validation)
     names = words.shares([result])

@@ -8,6 +8,7 @@ from dlio_bench.units import format_bytes, format_seconds
 
 NOTHING = "-"
 EMULATED_PFS = "EMULATED PFS"  # the mark
+NETWORKS = ("train", "infer")  # modes of compute in which a real network is at work
 
 
 def format_share(value: float) -> str:
@@ -123,7 +124,7 @@ def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of the shares of the loop that these results have: only what somebody did among those not all do."""
     there = {
         "share_validation": any(result["plan"].get("validation") for result in results),
-        "share_convert": any(result["compute"]["mode"] == "train" for result in results),
+        "share_convert": any(result["compute"]["mode"] in NETWORKS for result in results),
         "share_checkpoint": any(_saved(trial) for result in results for trial in trials(result)),
     }
     return [name for name in SHARES if there.get(name, True)]
@@ -171,6 +172,41 @@ def training(result: Mapping[str, Any]) -> str | None:
     return "; ".join(said)
 
 
+def inference(result: Mapping[str, Any]) -> str | None:
+    """What predicted, how much of the dataset, and how well; None without inference."""
+    compute = result["compute"]
+    if compute["mode"] != "infer":
+        return None
+    last, samples, plan = trials(result)[-1]["inference"], result["dataset"]["samples"], result["plan"]
+    untrained = compute["resume"] is None
+    weights = "initial weights, not trained" if untrained else f"weights of step {compute['step']}"
+    dealt = f"{last['samples']} predictions of {plural(samples, 'sample')} on {plural(plan['ranks'], 'rank')}"
+    scores = f"{_scores(last['scores'])} (best constant: {compute['metric']} {compute['chance']:.4g})"
+    said = [f"{compute['title']}, {compute['parameters']:,} parameters, {weights}", dealt]
+    said.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
+    if last["held_out"]:
+        said.append(f"of samples that no training reads: {_scores(last['held_out'])}")
+    return "; ".join(said)
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+
+
+def sharing(result: Mapping[str, Any]) -> str | None:
+    """Who reads what, where ranks do not divide the dataset among them; None where they do."""
+    copies = result["plan"].get("copies", 1)
+    if copies == 1:
+        return None
+    requested = result["metrics"]["requested_bytes"]["value"]
+    delivered = sum(trial["bytes_useful"] for trial in trials(result)) / len(trials(result))
+    return (
+        f"model-parallel reading: all {copies} ranks read the whole dataset in one order, so that each sample is "
+        f"delivered {copies} times ({format_bytes(delivered)} in a trial, {format_bytes(requested)} requested) and "
+        "counts once in samples/s"
+    )
+
+
 def validation(result: Mapping[str, Any]) -> str | None:
     """What a validation pass is and takes; None where there is none."""
     plan, metrics = result["plan"].get("validation"), result["metrics"]
@@ -208,7 +244,7 @@ def step_time(result: Mapping[str, Any]) -> str:
     if compute["mode"] == "none":
         return "no compute: the trainer only reads"
     asked = "" if compute["asked_step_seconds"] is None else f"{format_time(compute['asked_step_seconds'])} a step, "
-    if compute["mode"] == "train":
+    if compute["mode"] in NETWORKS:
         return f"that of a real network, {compute['model']}, on {compute['device']}"
     mode = "emulated"
     if compute["kind"] == "measured":

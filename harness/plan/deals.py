@@ -1,12 +1,13 @@
 """How whole files are dealt to shares (of ranks, or of nodes), and how many steps that leaves them all."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.draws import Ids
-from dlio_bench.harness.plan.shape import Shape
+from dlio_bench.harness.plan.shape import KEEP, Shape
 from dlio_bench.harness.plan.staging import subset_count
 
 
@@ -16,13 +17,22 @@ def sharers(shape: Shape) -> int:
 
 
 def sliced(shape: Shape, shares: int, share: int) -> Ids:
-    """A contiguous slice of the files; when padding, the last shares go on at the first file."""
+    """A contiguous slice of the files; when padding, the last shares go on at the first file.
+
+    When nothing is left out, some shares have a file more than others.
+    """
+    if shape.last == KEEP:
+        _require_files(shape, shares)
+        return np.arange(share * shape.files // shares, (share + 1) * shape.files // shares, dtype=np.int64)
     each = _each(shape, shares)
     return np.arange(share * each, (share + 1) * each, dtype=np.int64) % shape.files
 
 
 def strided(shape: Shape, shares: int, share: int) -> Ids:
-    """Every shares-th file; when padding, the last shares go on at the first file."""
+    """Every shares-th file; when padding, the last shares go on at the first file; all, when nothing is left out."""
+    if shape.last == KEEP:
+        _require_files(shape, shares)
+        return np.arange(share, shape.files, shares, dtype=np.int64)
     return np.arange(share, _each(shape, shares) * shares, shares, dtype=np.int64) % shape.files
 
 
@@ -37,25 +47,38 @@ def by_samples(shape: Shape) -> Shape:
 def by_slices(shape: Shape) -> Shape:
     """Shares as `sliced`, of a rank or a node."""
     shares = shape.ranks // sharers(shape)
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shares, sliced), sharers(shape), shape.samples)
     sizes = shape.sizes(_each(shape, shares) * shares)
     return _cut(shape, sizes.reshape(shares, -1).sum(axis=1), sharers(shape), shape.samples)
 
 
 def by_turns(shape: Shape) -> Shape:
     """Shares as `strided`, of a rank."""
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shape.ranks, strided), 1, shape.samples)
     sizes = shape.sizes(_each(shape, shape.ranks) * shape.ranks)
     return _cut(shape, sizes.reshape(-1, shape.ranks).sum(axis=0), 1, shape.samples)
 
 
 def by_nodes(shape: Shape) -> Shape:
-    """Shares as stage-partition has them, of a node: what it leaves over is dropped, even when padding."""
+    """Shares as stage-partition has them, of a node: what it leaves over is dropped, even when padding.
+
+    Where nothing may be left out the first nodes have a file more.
+    """
     _require_files(shape, shape.nodes)
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shape.nodes, strided), shape.ranks_per_node, shape.samples)
     totals = shape.sizes(shape.files - shape.files % shape.nodes).reshape(-1, shape.nodes).sum(axis=0)
     return _cut(shape, totals, shape.ranks_per_node, int(totals.sum()))
 
 
 def by_permutation(shape: Shape) -> Shape:
     """Shares are slices of permuted files, each of a rank: as small and as large as a permutation can make them."""
+    if shape.last == KEEP:
+        _require_files(shape, shape.ranks)
+        fewest, most = shape.files // shape.ranks, -(-shape.files // shape.ranks)
+        return _cut(shape, np.array([_extremes(shape, fewest)[0], _extremes(shape, most)[1]]), 1, shape.samples)
     return _cut(shape, _extremes(shape, _each(shape, shape.ranks)), 1, shape.samples)
 
 
@@ -82,6 +105,12 @@ def _require_files(shape: Shape, shares: int) -> None:
         )
 
 
+def _totals(shape: Shape, shares: int, deal: Callable[[Shape, int, int], Ids]) -> Ids:
+    """Samples of each share."""
+    sizes = shape.sizes(shape.files)
+    return np.array([int(sizes[deal(shape, shares, share)].sum()) for share in range(shares)])
+
+
 def _extremes(shape: Shape, files: int) -> Ids:
     """Samples of the smallest and of the largest `files` files."""
     sizes = np.sort(shape.sizes(shape.files))
@@ -89,10 +118,10 @@ def _extremes(shape: Shape, files: int) -> Ids:
 
 
 def _cut(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
-    """All take the steps of the smallest share, or of the largest when padding. `totals`: samples of the shares."""
+    """All take the steps of the smallest share, or of the largest when padding or keeping. `totals`: of the shares."""
     step = sharing * shape.batch
     least, most = int(totals.min()), int(totals.max())
-    padding = shape.last == "pad"
+    padding = shape.last != "drop"
     steps = -(-most // step) if padding else least // step
     if steps == 0 or least == 0:
         who = f"a node's {sharing} ranks" if sharing > 1 else "a rank"

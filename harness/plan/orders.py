@@ -1,19 +1,24 @@
 """Orders: which sample ids a rank asks for, in which sequence, in one epoch.
 
 An order is a pure function (shape, rank, epoch, seed) -> int64 [steps, batch]. Random orders come from raw
-Philox words and integer operations only, so that every machine and NumPy version makes the same plan.
+Philox words and integer operations only, so that every machine and NumPy version makes the same plan. Where nothing is
+dropped and nothing comes twice (`last` "keep") the last batches of a rank are smaller: they end with -1.
 
 An order deals the dataset to *shares*: to every rank, or, under shard "node", to every node, whose ranks then cut
 the node's stream among them, step by step: in a step local rank l has part l of the node's samples. That is the
 published `--fs local` and `local_rank/local_size` (each rank's place is that in its node) for one dataset over all
 nodes; where every node holds the whole set and goes through all of it (CosmoFlow's `n_file_sets`), an epoch here is
 one nodes-th of theirs. buffered-shuffle cuts a node's files among its ranks before it shuffles, as tf.data must.
-Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard`.
+Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard` "node".
+
+Under shard "job" every rank has what the only rank of a job would have: all samples, in the same order. That is the
+reading of ranks that hold parts of one model ("model parallel: each process goes over the same dataset", A. Gainaru,
+WANT workshop at NeurIPS 2023).
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
 
@@ -22,10 +27,10 @@ import numpy as np
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import deals
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
-from dlio_bench.harness.plan.shape import Shape
+from dlio_bench.harness.plan.shape import JOB, KEEP, Shape
 from dlio_bench.harness.plan.staging import stage_partition, stage_subset
 
-__all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation"]
+__all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
 
 BUFFER = 10_000  # samples; TensorFlow's official ImageNet pipeline, imagenet_preprocessing.py
 
@@ -48,6 +53,10 @@ def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """Each share is contiguous and read from front to back, alike every epoch."""
     del epoch, seed
     sharers, share, place = _seat(shape, rank)
+    if shape.last == KEEP:
+        shares = shape.ranks // sharers
+        first, last = share * shape.samples // shares, (share + 1) * shape.samples // shares
+        return _part(shape, np.arange(first, last, dtype=np.int64), sharers, place)
     length = shape.steps * sharers * shape.batch
     return _part(shape, np.arange(share * length, (share + 1) * length, dtype=np.int64) % shape.samples, sharers, place)
 
@@ -98,17 +107,20 @@ def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: 
         node, local = divmod(rank, shape.ranks_per_node)
         rank = node + local * shape.nodes
     ids = _part(shape, shape.samples_of(deals.strided(shape, shape.ranks, rank))[0], 1, 0)
-    stream = ids.ravel()
+    stream = ids[ids >= 0]
     size = min(buffer, len(stream))
     slots = words(Purpose.BUFFER_SLOTS, rank, epoch, seed, len(stream) - size)
     drain = words(Purpose.BUFFER_DRAIN, rank, epoch, seed, size)
-    return stream[through_buffer(slots, drain)].reshape(ids.shape)
+    ids.ravel()[: len(stream)] = stream[through_buffer(slots, drain)]
+    return ids
 
 
 def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """Each node permutes the samples of the files that stage-partition gives it anew; its ranks cut that stream."""
     node, place = divmod(rank, shape.ranks_per_node)
-    ids = shape.samples_of(stage_partition(shape.files, shape.nodes, node))[0]
+    whole = shape.last == KEEP
+    files = deals.strided(shape, shape.nodes, node) if whole else stage_partition(shape.files, shape.nodes, node)
+    ids = shape.samples_of(files)[0]
     order = shuffled(words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
     return _part(shape, ids[order], shape.ranks_per_node, place)
 
@@ -141,12 +153,28 @@ def _seat(shape: Shape, rank: int) -> tuple[int, int, int]:
 
 def _part(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
     """The ids int64 [steps, batch] of one of the ranks that share a stream, cut or filled up from its own start."""
+    if shape.last == KEEP:
+        return _all_of(shape, stream, sharers, place)
     length = shape.steps * sharers * shape.batch
     if length > len(stream):
         stream = stream[np.arange(length) % len(stream)]
     # a copy: a view would keep the whole stream of every epoch in memory
     part = stream[:length].reshape(shape.steps, sharers, shape.batch)[:, place].copy()
     part += shape.first
+    return part
+
+
+def _all_of(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
+    """As `_part`, with all of the stream: what does not fill a step of its ranks is dealt evenly, in a last one."""
+    step = sharers * shape.batch
+    full = len(stream) // step
+    rest = stream[full * step :]
+    own = rest[place * len(rest) // sharers : (place + 1) * len(rest) // sharers]
+    part = np.full((shape.steps, shape.batch), -1, dtype=np.int64)
+    part[:full] = stream[: full * step].reshape(full, sharers, shape.batch)[:, place]
+    if len(own):
+        part[full, : len(own)] = own
+    part[part >= 0] += shape.first
     return part
 
 
@@ -178,7 +206,10 @@ class Order:
 
     def __call__(self, shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
         """The ids of this rank in this epoch. UsageError as `fit`."""
-        return self.draw(self.fit(shape), rank, epoch, seed)
+        shape = self.fit(shape)
+        if shape.shard == JOB:
+            return self.draw(_of_one(shape), 0, epoch, seed)
+        return self.draw(shape, rank, epoch, seed)
 
     def fit(self, shape: Shape) -> Shape:
         """The shape with the steps, and so the dropped and padded samples, that every epoch has under this order.
@@ -186,9 +217,22 @@ class Order:
         They are alike on every rank and in every epoch. Where shares of files differ, all ranks take the steps of the
         smallest share (the largest, when padding); where files are drawn, those of the smallest that could be drawn.
         For an order that is not exactly_once, dropped and padded count deliveries, not what the draws have in common.
-        UsageError when there are fewer files than shares, or when a share does not fill a step.
+        UsageError when there are fewer files than shares, when a share does not fill a step, or when an order that
+        leaves samples out is to keep all.
         """
+        if shape.last == KEEP and not self.exactly_once:
+            raise UsageError(
+                f"Under the order {self.name} samples come to several ranks, or to none, so that it cannot bring each "
+                "of them once. Use --last drop, or an order such as global-shuffle."
+            )
+        if shape.shard == JOB:
+            return replace(shape, cut=self.cut(_of_one(shape)).cut)
         return self.cut(shape)
+
+
+def _of_one(shape: Shape) -> Shape:
+    """The shape of a job of one rank."""
+    return replace(shape, ranks=1, ranks_per_node=1, shard="rank")
 
 
 def _buffered(number: int | None) -> Order:
@@ -237,6 +281,11 @@ def find_order(text: str) -> Order:
     if not re.fullmatch("[1-9][0-9]{0,17}", number):
         raise UsageError(f"Order '{text}' needs a whole number from 1 on, such as '{name}(100)'.")
     return NUMBERED[name](int(number))
+
+
+def steps_of(ids: Ids) -> list[Ids]:
+    """The batches of a plan int64 [steps, batch], without the -1 of those that are smaller."""
+    return list(ids) if ids.size == 0 or ids.min() >= 0 else [own[own >= 0] for own in ids]
 
 
 def every_sample_once(samples: int, ranks: int, rank: int, batch: int) -> list[Ids]:

@@ -9,8 +9,9 @@ from dlio_bench.errors import UsageError
 
 Ids = npt.NDArray[np.int64]
 
-SHARDS = ("rank", "node")
-LASTS = ("drop", "pad")
+JOB, KEEP = "job", "keep"
+SHARDS = ("rank", "node", JOB)
+LASTS = ("drop", "pad", KEEP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +19,10 @@ class Shape:
     """An epoch of `samples` over `ranks` in local batches of `batch`. Every rank has the same number of steps.
 
     bounds: int64 [files + 1]; file f holds samples [bounds[f], bounds[f + 1]). None: one file a sample.
-    ranks_per_node: ranks fill node after node. shard: who has a share of its own, each rank or each node.
+    ranks_per_node: ranks fill node after node. shard: who has a share of its own, each rank or each node; "job": nobody
+    has, and all ranks read the whole dataset in one order, as ranks do that hold parts of one model.
     last: what does not fill the last step is dropped ("drop"), or the epoch is filled up with samples from its own
-    start, which then come a second time ("pad").
+    start, which then come a second time ("pad"), or it is kept, and last batches are as small as need be ("keep").
     first: the first sample's id, where a validation split lies behind the training split; bounds count from it.
     cut: (steps, different samples) of an epoch, where the order does not cut by samples alone; set by `Order.fit`.
 
@@ -62,9 +64,14 @@ class Shape:
         return self.samples if self.bounds is None else len(self.bounds) - 1
 
     @property
+    def copies(self) -> int:
+        """Ranks that each sample goes to."""
+        return self.ranks if self.shard == JOB else 1
+
+    @property
     def step(self) -> int:
-        """Samples of a step over all ranks."""
-        return self.ranks * self.batch
+        """Different samples of a step over all ranks."""
+        return self.ranks // self.copies * self.batch
 
     @property
     def steps(self) -> int:
@@ -75,13 +82,13 @@ class Shape:
 
     @property
     def delivered(self) -> int:
-        """Samples that all ranks get in an epoch, those that come twice counted twice."""
-        return self.steps * self.step
+        """Samples of an epoch, those that come twice counted twice; each goes to `copies` ranks."""
+        return self.different if self.last == KEEP else self.steps * self.step
 
     @property
     def different(self) -> int:
         """Samples that come in an epoch, each counted once."""
-        return min(self.samples, self.delivered) if self.cut is None else self.cut[1]
+        return min(self.samples, self.steps * self.step) if self.cut is None else self.cut[1]
 
     @property
     def dropped(self) -> int:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Cost, Ids, is_validation
-from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.batches import Batch, Cost, Ids
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.readers.form import Form
@@ -124,10 +123,15 @@ class Staged:
         return self._decided[1]
 
     def _files_to_replicate(self, plan: Sequence[Planned]) -> int:
-        """The training files, which come first, or all up to the validation files where the plan validates too."""
+        """The training files, which come first, or all up to those of the last split that the plan reads too."""
         dataset = self.form.dataset
-        part = dataset.part(VALIDATION) if any(is_validation(batch.epoch) for batch in plan) else None
-        return len(dataset.training_files) if part is None else part.files.stop
+        last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
+        last = max(self._seat.comm.allgather(last))  # some ranks may have samples of the training split alone
+        if last < dataset.training_samples:
+            return len(dataset.training_files)
+        split = dataset.part(dataset.manifest.files[int(dataset.locate(np.array([last]), ())[0][0])].split)
+        assert split is not None
+        return split.files.stop
 
     def _wanted(self, plan: Sequence[Planned]) -> Ids:
         nothing = np.zeros(0, dtype=np.int64)

@@ -70,11 +70,11 @@ class TfData:
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
-        batches = [(batch.epoch, batch.ids) for batch in plan]
+        batches = [(batch.epoch, batch.ids) for batch in plan if len(batch.ids)]
         with _own_threads(self._threads if self.form.decode is not None else 0) as call:
             inner = (self._records if self._has_records else self._extents)(batches, tally, call)
             with inner as found:
-                yield found
+                yield _with_empty(plan, found)
 
     def _room(self) -> int:
         """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
@@ -275,6 +275,13 @@ class TfData:
 
     def _path(self, sample: int) -> Path:
         return self.form.dataset.path(int(self.form.dataset.locate(np.array([sample]), ())[0][0]))
+
+
+def _with_empty(plan: Sequence[Planned], found: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches of a plan, of which tf.data makes those that are not empty."""
+    nothing = Block(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+    for batch in plan:
+        yield next(found) if len(batch.ids) else Batch(batch.ids, (nothing,))
 
 
 @contextmanager

@@ -100,13 +100,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--shard",
         default="rank",
         metavar="WHAT",
-        help="rank or node: who owns a share in orders of shards (default rank)",
+        help="rank or node: who owns a share in orders of shards (default rank); job: nobody does, and all ranks read "
+        "the whole dataset in one order, as ranks do that hold parts of one model",
     )
     how.add_argument(
         "--last",
-        default="drop",
         metavar="HOW",
-        help="samples that do not fill the last step: drop, or pad it with the epoch's first (default drop)",
+        help="samples that do not fill the last step: drop, pad it with the epoch's first, or keep them, in smaller "
+        "batches (default drop; keep with --compute infer)",
     )
     how.add_argument(
         "--decode", action="store_true", help="do to the samples what the application does before training"
@@ -143,10 +144,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="HOW",
         help="none; emulate:DEVICE, a published step time (default emulate:v100); emulate:50ms, a time of your own; "
         "emulate:@FILE, what `dlio-bench calibrate --compute` measured; "
-        "train or train:MODEL, the published network, on decoded samples, by TensorFlow",
+        "train or train:MODEL, the published network, on decoded samples, by TensorFlow; infer or infer:MODEL, forward "
+        "through it: every sample of every split of the dataset once, on one of the ranks, in one epoch",
     )
     how.add_argument(
-        "--sync", default="step", metavar="WHEN", help="ranks meet at every step, epoch or none (default step)"
+        "--sync",
+        metavar="WHEN",
+        help="ranks meet at every step, epoch or none (default step; none with --compute infer)",
     )
     how.add_argument(
         "--threads",
@@ -252,7 +256,8 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         "--resume",
         type=Path,
         metavar="DIR",
-        help="go on from the newest whole checkpoint in DIR, written at the end of an epoch: one trial",
+        help="go on from the newest whole checkpoint in DIR, written at the end of an epoch: one trial; with --compute "
+        "infer, predict with its weights",
     )
 
 

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.job import Job
 from dlio_bench.units import format_seconds
 
@@ -27,8 +28,8 @@ class Count:
 
     @property
     def samples(self) -> int:
-        """Samples delivered in an epoch."""
-        return self.steps * self.job.batch * self.job.ranks
+        """Samples of an epoch, those that come again to fill the last step counted again."""
+        return self.different if self.job.last == KEEP else self.steps * self.job.batch * self.job.trainers
 
     @property
     def dropped(self) -> int:
@@ -55,6 +56,8 @@ def checks(
     if verified := own["verified"]:
         if row.exactly_once:
             results.append(_once_check(count, verified))
+        if job.shard == JOB:
+            results.append(_alike_check(verified))
         if own.get("validation"):
             results.append(_passes_check(own["validation"], verified))
         bad, fields = verified["damaged_fields"], verified["fields"]
@@ -65,6 +68,8 @@ def checks(
         results.append(
             _check("delivered bytes", not altered, f"64 bytes of {deliveries} timed deliveries as verified", found)
         )
+    if job.infer is not None:
+        results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):
         results.append(_cold_check(timed))
     if job.cache == "warm":
@@ -76,10 +81,28 @@ def checks(
 
 def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
     once, epochs = verified["epochs_once"], verified["epochs"]
-    each = f"each of {count.different} planned samples once in {epochs} epochs"
+    each = f"each of {count.different} planned samples once{_everywhere(count.job)} in {epochs} epochs"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
     return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
+
+
+def _everywhere(job: Job) -> str:
+    return f" on each of {job.ranks} ranks" if job.shard == JOB else ""
+
+
+def _alike_check(verified: Mapping[str, Any]) -> dict[str, Any]:
+    alike, epochs = verified["epochs_alike"], verified["epochs"]
+    each = f"the same samples in the same order on every rank in {epochs} epochs"
+    return _check("one order", alike == epochs, each, each if alike == epochs else f"so in {alike} epochs only")
+
+
+def _inferred_check(count: Count, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the ranks' networks have predicted, added up, is the dataset; whether verified or not."""
+    found = sorted({trial["inference"]["samples"] for trial in trials})
+    wanted = count.dataset_samples * count.job.epochs
+    each = " or ".join(f"{samples} samples predicted in a trial" for samples in found)
+    return _check("whole dataset", found == [wanted], f"{wanted} samples predicted in a trial", each)
 
 
 def _passes_check(plan: Mapping[str, Any], verified: Mapping[str, Any]) -> dict[str, Any]:

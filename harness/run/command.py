@@ -14,6 +14,7 @@ from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
 from dlio_bench.harness.run.folders import EMULATION, local_tiers, output_folder
 from dlio_bench.harness.run.forecast import forecast, require_possible
+from dlio_bench.harness.run.inference import require_labelled
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.jobs import jobs, node_memory
 from dlio_bench.harness.run.measurement import measure, plan_launch
@@ -47,6 +48,7 @@ def run(options: Options) -> int:
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress.bytes_written)
         require_trainable(request.training, dataset)
+        require_labelled(request.inference, dataset)
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         for template in planned:
             with _mounted(options, dataset, template.nodes) as (mounts, board):

@@ -23,7 +23,7 @@ NAMED = 3  # bad files in a message
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's data are or will be; samples and bytes are those of the training split.
+    """Where a run's data are or will be; samples and bytes are those of the training split, or all for an inference.
 
     validation_samples: of the validation split, 0 where there is none. files: of each split, to be made if they are not
     there; None: the data were given.
@@ -55,11 +55,13 @@ def source(request: Request) -> Source:
     options, layout = request.options, request.layout
     if options.data is not None:
         dataset = _given(options.data, layout)
-        stored = sum(file.bytes for file in dataset.training_files)
+        whole = request.inference is not None  # goes over all splits
+        read = dataset.manifest.files if whole else dataset.training_files
+        stored = sum(file.bytes for file in read)
         part = dataset.part(VALIDATION)
         held_out = 0 if part is None else len(part.samples)
-        _require_room(options, stored, len(dataset.training_files))
-        return Source(dataset.folder.resolve(), dataset.training_samples, stored, None, held_out)
+        _require_room(options, stored, len(read))
+        return Source(dataset.folder.resolve(), sum(file.samples for file in read), stored, None, held_out)
     files = request.files()
     _require_room(options, files[TRAIN] * layout.file_bytes, files[TRAIN])
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]

@@ -19,6 +19,7 @@ from dlio_bench.harness.run.checks import Count, checks
 from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.request import Request
+from dlio_bench.harness.run.site import files_of, samples_of
 from dlio_bench.harness.run.sizing import STEPS
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
@@ -43,7 +44,8 @@ def draft(
     reader: str, job: Job, setting: Setting, measured: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
 ) -> dict[str, Any]:
     """One reader's draft result. `measured`: the job's json and launch; `own`, `steps`: the reader's json and npz."""
-    count = Count(own["steps_per_epoch"], own["different_samples"], job, setting.dataset.training_samples)
+    files = files_of(job, setting.dataset)
+    count = Count(own["steps_per_epoch"], own["different_samples"], job, samples_of(job, setting.dataset))
     trials = [
         _trial(
             job,
@@ -71,11 +73,11 @@ def draft(
             "variant": manifest.variant,
             "fill": manifest.fill,
             "seed": manifest.seed,
-            "files": len(setting.dataset.training_files),
-            "samples": setting.dataset.training_samples,
-            "stored_bytes": sum(file.bytes for file in setting.dataset.training_files),
+            "files": len(files),
+            "samples": count.dataset_samples,
+            "stored_bytes": sum(file.bytes for file in files),
             "view": list(job.view),
-            "view_bytes": passes.sample_bytes(trials[0]),
+            "view_bytes": passes.sample_bytes(job, trials[0]),
             "validation": passes.split(job, setting.dataset),
             "owner": "given" if setting.request.options.data else "made",
         },
@@ -104,6 +106,7 @@ def draft(
             "samples_per_epoch": count.samples,
             "dropped_samples": count.dropped,
             "shard": job.shard,
+            "copies": job.copies,
             "last": job.last,
             "seed": job.seed,
             "sync": job.sync,
@@ -116,7 +119,7 @@ def draft(
             "comparable": count.steps * job.epochs >= STEPS,
             "notes": [*setting.notes, *_defects(row, setting.request.workload)],
         },
-        "compute": trained.compute(own) if job.train else _compute(job, setting.request.step_time),
+        "compute": trained.compute(job, own) if job.train or job.infer else _compute(job, setting.request.step_time),
         "marks": _marks(job, setting, trials),
         "checks": checks(job, count, row, trials, own),
         "trials": trials,
@@ -128,7 +131,7 @@ def draft(
             "emulated_pfs": None if job.pfs is None else {**job.pfs, "says": describe(from_dict(job.pfs))},
             "launcher": measured["launcher"],
             "mpi": measured["mpi"],
-            "ceiling": _ceiling(setting.storage, passes.sample_bytes(trials[0])),
+            "ceiling": _ceiling(setting.storage, passes.sample_bytes(job, trials[0])),
             "startup_seconds": measured["startup_seconds"],
             "code_digest": job.code_digest,
         },
@@ -181,7 +184,8 @@ def _trial(
     ]
     held_out = own["validation"]["samples"] * len(validated) if validated else 0
     # over all ranks, each of which waits as long as the others
-    asked = job.step_seconds * count.steps * job.epochs * job.ranks + job.validation_sample_seconds * held_out
+    validating = job.validation_sample_seconds * held_out * job.copies
+    asked = job.step_seconds * count.steps * job.epochs * job.ranks + validating
     busy = [rank["host_cpu"] for rank in ranks if rank["host_cpu"] is not None]
     return {
         "trial": ranks[0]["trial"],
@@ -273,6 +277,7 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
         "EMULATED PFS": job.pfs is not None,
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and setting.request.step_time.kind == ESTIMATE,
+        "UNTRAINED NETWORK": job.infer is not None and job.infer["resume"] is None,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not job.verify,

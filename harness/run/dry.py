@@ -30,13 +30,15 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     per_epoch = min(shape.steps, job.steps or shape.steps)
     steps = per_epoch * job.epochs
     rank_bytes = per_epoch * job.batch * request.view_bytes
-    dropped = shape.dropped + (shape.steps - per_epoch) * job.batch * job.ranks
+    dropped = shape.dropped + (shape.steps - per_epoch) * shape.step
     node_bytes = rank_bytes * job.ranks_per_node
     trials = job.trials + job.warmup_trials
     seconds = format_seconds(steps * job.step_seconds * trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
     if job.train:
         compute, seconds = f"training of {job.train['model']}", "as long as it takes"
+    if job.infer:
+        compute, seconds = f"forward through {job.infer['model']}", "as long as it takes"
     content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
     rows = [
@@ -66,6 +68,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
             else []
         ),
         *([("tiers", _kept(job))] if job.ram_bytes or job.disk_bytes else []),
+        *([("shard", f"job: all {job.ranks} ranks read the whole dataset in one order")] if job.copies > 1 else []),
         *([("decode", "what the application makes of its samples")] if job.decode else []),
         *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
         *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.plan.shape import JOB
 
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
@@ -48,9 +49,20 @@ class Job(SavedJob):
     rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
     steps: int = 0  # most of an epoch; 0: all
     train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
+    infer: dict[str, Any] | None = None  # through what network samples go forward, as inference.Inference; None: none
     board: str = ""  # the file of the mounts' counters
 
     @property
     def ranks(self) -> int:
         """Ranks in the whole job."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def copies(self) -> int:
+        """Ranks that each sample goes to: all, where they hold parts of one model."""
+        return self.ranks if self.shard == JOB else 1
+
+    @property
+    def trainers(self) -> int:
+        """Ranks that read apart from each other, or one that all of them are together."""
+        return self.ranks // self.copies

@@ -31,7 +31,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
     """
     options = request.options
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    training = request.training
+    training, inference = request.training, request.inference
     goes_on = training is not None and training.resume is not None
     if training is not None and training.seed is not None:
         seed = training.seed
@@ -58,17 +58,17 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             code_digest=code,
             view=request.workload.view,
             # networks take what their applications make of a sample
-            decode=options.decode or training is not None,
+            decode=options.decode or training is not None or inference is not None,
             check_crc=options.check_crc,
             shard=options.shard,
-            last=options.last,
+            last=request.last,
             batch=cut.batch,
             epochs=cut.epochs,
             trials=1 if goes_on else options.trials or (TINY_TRIALS if options.tiny else TRIALS),
             warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
             seed=seed,
             cache=options.cache,
-            sync=options.sync,
+            sync=options.sync or ("step" if inference is None else "none"),
             step_seconds=request.step_seconds(cut.batch),
             threads=options.threads
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
@@ -80,6 +80,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             validation_sample_seconds=request.validation_seconds(cut.batch) if validation else 0.0,
             steps=cut.steps,
             train=None if training is None else training.to_dict(),
+            infer=None if inference is None else inference.to_dict(),
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
         )
         _require_memory(options, job)

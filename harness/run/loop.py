@@ -62,8 +62,9 @@ def run(
         batch = next(batches)
         row[1] = clock()
         require_planned(batch, ids, ordered=ordered)
-        delivered[step] = batch.ids
-        samples[step] = marks(batch)
+        size = len(ids)  # what kept a last batch small stays -1
+        delivered[step, :size] = batch.ids
+        samples[step, :size] = marks(batch)
         row[2] = clock()
         spent = trainer.step(batch)
         row[3] = row[2] + spent.convert

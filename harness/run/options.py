@@ -19,7 +19,7 @@ class Options:
     placements: tuple[str, ...] = ()
     deliveries: tuple[str, ...] = ()
     shard: str = "rank"
-    last: str = "drop"
+    last: str | None = None
     decode: bool = False
     check_crc: bool = False
     variant: str | None = None
@@ -41,7 +41,7 @@ class Options:
     checkpoint: int | None = None  # steps
     resume: Path | None = None  # folder of checkpoints
     cache: str = "cold"
-    sync: str = "step"
+    sync: str | None = None
     threads: int | None = None
     staging: int | None = None  # bytes a rank
     local_tier: Path | None = None

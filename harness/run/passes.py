@@ -40,9 +40,10 @@ def in_training(part: Mapping[str, Any], name: str) -> Any:
     return part[name] - (part["validation"][name] if part["validation"] else 0)
 
 
-def sample_bytes(trial: Mapping[str, Any]) -> float:
+def sample_bytes(job: Job, trial: Mapping[str, Any]) -> float:
     """Delivered bytes of a training sample, the mean."""
-    return float(sum(in_training(epoch, "bytes_useful") for epoch in trial["epochs"]) / trial["samples"])
+    delivered = trial["samples"] * job.copies
+    return float(sum(in_training(epoch, "bytes_useful") for epoch in trial["epochs"]) / delivered)
 
 
 def split(job: Job, dataset: Dataset) -> dict[str, Any] | None:

@@ -19,16 +19,17 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.mpi import mpi_version
-from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.run import training
+from dlio_bench.harness.run import inference, training
 from dlio_bench.harness.run.choice import executed, policy, validation_order
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Site, shape_of, validation_shape
@@ -82,13 +83,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
         ]
         for name, row in rows.items()
     }
-    # orders that keep files together fill fewer steps: all readers take the least, so that they can be compared
-    steps = min(trial.steps for own in trials.values() for trial in own)
-    steps = min(steps, job.steps or steps)
-    for own in trials.values():
-        for trial in own:
-            trial.steps = steps
-            trial.first_epoch = training.first_epoch(job, steps)
+    _cut(job, [trial for own in trials.values() for trial in own])
     # every buffer is made, and found too small, before anything is timed
     readers = {
         name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
@@ -99,9 +94,10 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
         tell({"event": "epoch", "epoch": epoch})
 
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
-    if job.train is not None:
+    if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    with training.opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
+    opened = training.opened if job.infer is None else inference.opened
+    with opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
         trainer,
         trained,
     ):
@@ -146,6 +142,19 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     comm.barrier()
 
 
+def _cut(job: Job, trials: Sequence[Trial]) -> None:
+    """Orders that keep files together fill fewer steps: all readers take the least, so that they can be compared.
+
+    Where every sample is to come nothing is cut.
+    """
+    steps = min(trial.steps for trial in trials)
+    steps = min(steps, job.steps or steps)
+    for trial in trials:
+        if job.last != KEEP:
+            trial.steps = steps
+        trial.first_epoch = training.first_epoch(job, steps)
+
+
 def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[str, Passes]:
     """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
     if shape is None:
@@ -162,7 +171,7 @@ def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[s
 def _described(passes: Passes | None) -> dict[str, Any] | None:
     if passes is None:
         return None
-    samples = passes.samples * passes.shape.ranks
+    samples = passes.samples * passes.shape.ranks // passes.shape.copies
     return {"order": passes.order.name, "samples": samples, "dropped_samples": passes.shape.samples - samples}
 
 
@@ -172,9 +181,10 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
     for trial in trials:
         most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
         for epoch, ids in enumerate(trial.ids(comm.rank)):
-            most = max(most, largest(planned(form, [(epoch, list(ids))])))
+            most = max(most, largest(planned(form, [(epoch, steps_of(ids))])))
     tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
-    computing = job.step_seconds if job.train is None else math.inf  # how long training takes nobody knows beforehand
+    # how long a network takes nobody knows beforehand
+    computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers)
 
 

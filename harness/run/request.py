@@ -15,11 +15,14 @@ from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import OWN, Policy, order_of
-from dlio_bench.harness.plan.shape import LASTS, SHARDS
+from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
+from dlio_bench.harness.run.inference import Inference
+from dlio_bench.harness.run.inference import asked as asked_inference
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed, shortened, validation_files_needed
@@ -45,11 +48,22 @@ class Request:
     scale: float  # of samples against those of the step time: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
     training: Training | None = None
+    inference: Inference | None = None
 
     @property
     def most_ranks(self) -> int:
-        """Ranks of the largest node count: it decides batch and data for all of them (strong scaling)."""
-        return max(self.options.nodes) * self.options.ranks_per_node
+        """Ranks that read apart, of the largest node count: it decides batch and data for all (strong scaling)."""
+        return 1 if self.options.shard == JOB else max(self.options.nodes) * self.options.ranks_per_node
+
+    @property
+    def last(self) -> str:
+        """What becomes of samples that do not fill the last step."""
+        return self.options.last or ("drop" if self.inference is None else KEEP)
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs that were asked for; None: as many as make enough steps."""
+        return self.options.epochs or (None if self.inference is None else 1)
 
     @property
     def view_bytes(self) -> float:
@@ -99,7 +113,7 @@ class Request:
             ranks=ranks,
             published_batch=self.workload.batch,
             batch=options.batch,
-            epochs=options.epochs,
+            epochs=self.epochs,
             dealt=any(order_of(row).name not in OF_SAMPLES for row in rows),
         )
         return {TRAIN: training} | ({VALIDATION: validation_files(training)} if self.validation else {})
@@ -134,7 +148,8 @@ class Request:
             ranks=self.most_ranks,
             published_batch=self.workload.batch,
             batch=options.batch,
-            epochs=options.epochs,
+            epochs=self.epochs,
+            whole=self.last == KEEP,
         )
         if options.steps is None:
             return whole
@@ -152,17 +167,38 @@ def look_up(options: Options) -> Request:
         ("--last", options.last, LASTS),
     )
     for flag, value, known in choices:
-        if value not in known:
+        if value is not None and value not in known:
             raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
-    training = asked_training(options, workload, layout, [policy(name, workload) for name in readers])
-    step = None if training else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
+    rows = [policy(name, workload) for name in readers]
+    _require_plans(options, rows)
+    training = asked_training(options, workload, layout, rows)
+    inference = asked_inference(options, workload, layout, rows)
+    step = None if training or inference else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     validation = _validation(options, workload, layout, readers)
-    return Request(options, readers, workload, layout, step, scale, validation, training)
+    return Request(options, readers, workload, layout, step, scale, validation, training, inference)
+
+
+def _require_plans(options: Options, rows: Sequence[Policy]) -> None:
+    """UsageError for shards and last batches that a reader cannot have."""
+    if options.shard == JOB:
+        for row in rows:
+            require_readable(row)
+    if options.last != KEEP:
+        return
+    if options.steps is not None or options.predict:
+        flag = "--predict" if options.predict else f"--steps {options.steps}"
+        raise UsageError(f"{flag} counts steps of whole batches, which --last keep leaves to nobody. Leave one out.")
+    for row in rows:
+        if row.delivery == OWN or not row.exactly_once:
+            raise UsageError(
+                f"--last keep brings every sample once, and reader '{row.name}' goes by an order of its own. Use "
+                "--last drop, or another reader, such as prefetch."
+            )
 
 
 def _validation(options: Options, workload: Workload, layout: Layout, readers: Sequence[str]) -> int:

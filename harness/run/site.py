@@ -10,6 +10,7 @@ import numpy as np
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.datagen.manifest import FileEntry
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Shape
@@ -55,7 +56,7 @@ class Site:
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
         seat = Seat(comm, job.ranks_per_node, tier)
         part = dataset.part(VALIDATION) if job.validation else None
-        files = (*range(len(dataset.training_files)), *(() if part is None else part.files))
+        files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:
             return cls(seat, dataset, dataset, None, None, files)
         seen = replace(dataset, folder=Path(job.mounts[node]))
@@ -126,11 +127,21 @@ class Site:
         return [dataset.path(number) for number in self.files]
 
 
+def files_of(job: Job, dataset: Dataset) -> Sequence[FileEntry]:
+    """The files that an epoch goes over, the first of the dataset: those of training; for an inference all."""
+    return dataset.training_files if job.infer is None else dataset.manifest.files
+
+
+def samples_of(job: Job, dataset: Dataset) -> int:
+    """The samples that an epoch goes over, whose ids are those below it."""
+    return dataset.training_samples if job.infer is None else dataset.samples
+
+
 def shape_of(job: Job, dataset: Dataset) -> Shape:
-    """How the job cuts an epoch over the training split."""
-    bounds = np.cumsum([0, *(file.samples for file in dataset.training_files)])
+    """How the job cuts an epoch over the training split; an inference goes over all splits."""
+    bounds = np.cumsum([0, *(file.samples for file in files_of(job, dataset))])
     return Shape(
-        dataset.training_samples,
+        samples_of(job, dataset),
         job.ranks,
         job.batch,
         bounds=bounds,

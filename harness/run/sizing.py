@@ -20,11 +20,19 @@ class Cut:
     steps: int = 0  # most of an epoch; 0: all that fit
 
 
-def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = None, epochs: int | None = None) -> Cut:
+def cut(
+    samples: int,
+    *,
+    ranks: int,
+    published_batch: int,
+    batch: int | None = None,
+    epochs: int | None = None,
+    whole: bool = False,
+) -> Cut:
     """Choose batch and epochs for a dataset of `samples`: the published batch, halved until STEPS steps fit.
 
     Where even a batch of one leaves fewer, a trial takes several epochs. What was asked for by hand stays as it is.
-    UsageError when there is less than one batch for every rank.
+    UsageError when there is less than one batch for every rank; `whole`: than one sample, as last batches may be small.
     """
     notes = []
     chosen = batch or published_batch
@@ -36,7 +44,7 @@ def cut(samples: int, *, ranks: int, published_batch: int, batch: int | None = N
                 f"the batch is {chosen} a rank instead of the published {published_batch}, so that {samples} samples "
                 f"give {ranks} ranks at least {STEPS} steps"
             )
-    steps = samples // (ranks * chosen)
+    steps = -(-samples // (ranks * chosen)) if whole and samples >= ranks else samples // (ranks * chosen)
     if steps == 0:
         raise UsageError(
             f"{ranks} ranks with a batch of {chosen} need {ranks * chosen} samples a step, but the dataset has "

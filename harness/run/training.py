@@ -16,7 +16,9 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
@@ -27,7 +29,7 @@ from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, Exchan
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 
-TRAIN = "train"
+TRAIN, INFER = "train", "infer"
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 INSTALL = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use --compute emulate."
@@ -64,7 +66,7 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
     """
     mode, _, name = options.compute.partition(":")
     if mode != TRAIN:
-        _refuse_alone(options)
+        _refuse_alone(options, mode)
         return None
     model = choose(workload.models, layout.variant, name or None)
     found = Training(
@@ -79,7 +81,12 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
     require_valid(found.exchange(options.ranks_per_node))
     if options.predict:
         raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
-    if options.sync != "step" and options.exchange != "none":
+    if options.last == KEEP:
+        raise UsageError(
+            "--last keep: gradients are averaged over ranks whose batches are of one size, and last ones would not be. "
+            "Use --last drop or pad."
+        )
+    if options.sync not in (None, "step") and options.exchange != "none":
         raise UsageError(
             f"--sync {options.sync}: ranks that train together meet in the exchange of gradients, at every step. Leave "
             "it out, or train apart with --exchange none."
@@ -159,8 +166,8 @@ def _tensorflow_version() -> str | None:
     return None
 
 
-def _refuse_alone(options: Options) -> None:
-    """Options of training without training."""
+def _refuse_alone(options: Options, mode: str) -> None:
+    """Options of training without training; an inference may have the weights of a checkpoint."""
     given = {
         "--exchange": options.exchange is not None,
         "--fp16-gradients": options.fp16_gradients,
@@ -168,7 +175,7 @@ def _refuse_alone(options: Options) -> None:
         "--hierarchical": options.hierarchical,
         "--exchange-timeout": options.exchange_timeout is not None,
         "--checkpoint": options.checkpoint is not None,
-        "--resume": options.resume is not None,
+        "--resume": options.resume is not None and mode != INFER,
     }
     for flag, there in given.items():
         if there:
@@ -179,8 +186,8 @@ def _refuse_alone(options: Options) -> None:
 
 
 def begin(job: Job, comm: Comm) -> str:
-    """Load what the job trains with, before anything else may; the name of the device, empty without training."""
-    return "" if job.train is None else start_tensorflow(comm)
+    """Load what the job's network needs, before anything else may; the name of the device, empty without a network."""
+    return "" if job.train is None and job.infer is None else start_tensorflow(comm)
 
 
 @contextmanager
@@ -203,7 +210,7 @@ def opened(
         return
     asked = Training(**job.train)
     model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
-    sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.ranks)
+    sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
     exchange = open_exchange(comm, asked.exchange(job.ranks_per_node))
     checkpoints = None
     if asked.checkpoint:
@@ -214,7 +221,7 @@ def opened(
     trainer = NetworkTrainer(
         comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints, resumed=found
     )
-    blocks = [_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
+    blocks = [sample_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})
     trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
@@ -234,7 +241,7 @@ def _about(job: Job, asked: Training, course: Course) -> dict[str, Any]:
     }
 
 
-def _widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
+def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
     """Bytes of a sample in each block of a reader's batches.
 
     Published pipelines deliver what they deliver: theirs are looked at, in a first batch that nobody counts; the caches
@@ -243,6 +250,6 @@ def _widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
     if row.delivery not in (OWN, "tf.data"):
         assert reader.form.decode is not None
         return (reader.form.decode.sample_bytes,)
-    ids = trial.ids(rank)[0]
-    with reader.session(planned(reader.form, [(0, list(ids))], trial.of), Tally()) as batches:
+    ids = steps_of(trial.ids(rank)[0])
+    with reader.session(planned(reader.form, [(0, ids)], trial.of), Tally()) as batches:
         return widths(next(batches))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import Ids, Shape
+from dlio_bench.harness.plan.orders import Ids, Shape, steps_of
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
@@ -24,7 +24,7 @@ from dlio_bench.harness.run.site import Delivered, Site
 from dlio_bench.harness.run.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import TRAINING, StepLog
-from dlio_bench.harness.training.trainer import Trained, Trainer
+from dlio_bench.harness.training.trainer import Left, Trainer
 
 
 @dataclass
@@ -39,7 +39,7 @@ class TrialTimes:
     loop_seconds: float = 0.0
     enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
-    trained: Trained | None = None
+    left: Left | None = None  # by the trainer
     tally: Tally = field(default_factory=Tally)
     # bytes by epoch, or by `validation_after` an epoch: delivered, and what the plan's reads must ask for
     useful: dict[int, int] = field(default_factory=dict)
@@ -53,12 +53,11 @@ class TrialTimes:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract)."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
-        phases, trained = self.log.phases(), self.trained
-        if trained is None:
-            phases = {name: seconds for name, seconds in phases.items() if name not in TRAINING}
+        phases, left = self.log.phases(), self.left
+        missing = set(TRAINING) - set(() if left is None else left.phases)
         return {
-            **phases,
-            **({} if trained is None else {"loss": trained.losses}),
+            **{name: seconds for name, seconds in phases.items() if name not in missing},
+            **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
             "epoch": epoch,
@@ -76,7 +75,7 @@ class TrialTimes:
             "enclosing_seconds": self.enclosing_seconds,
             **{name: [a + b for a, b in zip(training[name], passes[name], strict=True)] for name in training},
             "validation": passes | {"scores": [one.scores for one in self.passes]},
-            "training": None if self.trained is None else self.trained.to_json(),
+            **({} if self.left is None else {self.left.kind: self.left.to_json()}),
             "compute_seconds": float(sum(compute)),
             "delivered": [asdict(found) for found in self.delivered],
             "cpu_seconds": self.cpu_seconds,
@@ -132,10 +131,10 @@ class Trial:
     @property
     def different(self) -> int:
         """Samples that come in an epoch over all ranks, each counted once."""
-        return min(self._fit.different, self.steps * self._shape.ranks * self._shape.batch)
+        return min(self._fit.different, self.steps * self._shape.step)
 
     def ids(self, rank: int) -> list[Ids]:
-        """The plan of a rank: for each epoch the sample ids, int64 [steps, batch]."""
+        """The plan of a rank: for each epoch the sample ids, int64 [steps, batch], -1 where a batch is smaller."""
         return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
@@ -147,7 +146,8 @@ class Trial:
     def of(self, rank: int, epoch: int) -> Ids:
         """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
         if not is_validation(epoch):
-            return self._epoch(rank, epoch).ravel()
+            ids = self._epoch(rank, epoch)
+            return ids[ids >= 0]
         assert self._passes is not None
         number = self._passes.epochs.index(validation_after(epoch))
         return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
@@ -170,7 +170,7 @@ class Trial:
         job, plan = self._job, self.ids(comm.rank)
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
-        times.useful = {epoch: reader.form.useful(ids.ravel()) for epoch, ids in enumerate(plan)}
+        times.useful = {epoch: reader.form.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
         times.useful |= {validation_after(one.epoch): reader.form.useful(one.ids) for one in times.passes}
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
@@ -179,7 +179,7 @@ class Trial:
         for segment in segments:
             times.residency.append(self._site.prepare_cache(comm, job.cache))
             starts.append(self._run_segment(segment, reader, comm, trainer, times, at_epoch))
-        times.trained = trainer.end()
+        times.left = trainer.end()
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
@@ -198,7 +198,7 @@ class Trial:
         at_epoch: Callable[[int], None],
     ) -> npt.NDArray[np.float64]:
         job, per_epoch = self._job, len(times.plan[0])
-        ids = [step for epoch in epochs for step in times.plan[epoch]]
+        ids = [step for epoch in epochs for step in steps_of(times.plan[epoch])]
         first = epochs[0] * per_epoch
         log = times.log.part(slice(first, first + len(ids)))
         remaining = iter(epochs)
@@ -211,7 +211,7 @@ class Trial:
         behind = {one.epoch: one for one in times.passes}
         parts: list[tuple[int, Sequence[Ids]]] = []
         for epoch in epochs:
-            parts.append((epoch, list(times.plan[epoch])))
+            parts.append((epoch, steps_of(times.plan[epoch])))
             if epoch in behind:
                 parts.append((validation_after(epoch), behind[epoch].batches))
         plan = planned(reader.form, parts, self.of)

@@ -5,6 +5,7 @@ It also turns the marks taken in the timed loops into evidence: they must be the
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.site import samples_of
 from dlio_bench.harness.run.trial import TrialTimes
 
 SHOWN = 5  # damaged fields named in a result; the count is exact
@@ -27,7 +29,8 @@ SHOWN = 5  # damaged fields named in a result; the count is exact
 class Verified:
     """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
 
-    `passes_once` of `passes`: the same of the validation passes.
+    `passes_once` of `passes`: the same of the validation passes. `epochs_alike`: those that were the same sequence on
+    every rank.
     """
 
     fields: int
@@ -39,6 +42,7 @@ class Verified:
     epochs_once: int
     passes: int
     passes_once: int
+    epochs_alike: int
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
@@ -48,7 +52,10 @@ class Verified:
 def verify(
     reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool, different: int
 ) -> Verified:
-    """Verify content on all ranks together, then every delivery of every timed step and pass against it."""
+    """Verify content on all ranks together, then every delivery of every timed step and pass against it.
+
+    `different`: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
+    """
     dataset = reader.form.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
@@ -70,17 +77,21 @@ def verify(
         require_same_set(np.concatenate(delivered), np.concatenate(share))
     table = comm.total(table)
 
-    deliveries = altered = once = passes_once = 0
+    deliveries = altered = once = alike = passes_once = 0
     for times in trials:
         ids = times.log.ids.reshape(len(times.plan), -1)
+        there = times.log.ids >= 0
         for epoch in ids:
-            seen = _seen(epoch, dataset.samples, comm)
-            once += int((seen > 0).sum()) == different  # under padding some of them come twice
-        deliveries += ids.size
-        altered += int((table[times.log.ids] != times.log.samples).sum())
+            seen = _seen(epoch[epoch >= 0], dataset.samples, comm)
+            came = seen[seen > 0]
+            # under padding some of them come twice
+            once += len(came) == different and bool((came == job.copies).all() or job.last == "pad")
+            alike += len(set(comm.allgather(sha256(epoch.tobytes()).digest()))) == 1
+        deliveries += int(there.sum())
+        altered += int((table[times.log.ids[there]] != times.log.samples[there]).sum())
         for one in times.passes:
             seen = _seen(one.delivered, dataset.samples, comm)
-            passes_once += bool((seen <= 1).all())  # all ranks took as many as were planned
+            passes_once += bool((seen <= job.copies).all())  # all ranks took as many as were planned
             deliveries += one.delivered.size
             altered += int((table[one.delivered] != one.marks).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
@@ -95,6 +106,7 @@ def verify(
         epochs_once=once,
         passes=sum(len(times.passes) for times in trials),
         passes_once=passes_once,
+        epochs_alike=alike,
     )
 
 
@@ -104,7 +116,7 @@ def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tup
     As (epoch, ids of each batch).
     """
     part = dataset.part(VALIDATION) if job.validation else None
-    found = [(0, every_sample_once(dataset.training_samples, ranks, rank, job.batch))]
+    found = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
     if part is not None:
         batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
         found.append((validation_after(0), [ids + part.samples.start for ids in batches]))

@@ -29,11 +29,11 @@ def step_time(workload: Workload, asked: str, variant: str | None = None, *, tin
     if mode == "none" and not device:
         return None
     if mode != "emulate":
-        close = get_close_matches(mode, ["none", "emulate", "train"], n=1)
+        close = get_close_matches(mode, ["none", "emulate", "train", "infer"], n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise UsageError(
             f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, emulate:@FILE, "
-            "train, or train:MODEL."
+            "train, train:MODEL, infer, or infer:MODEL."
         )
     if re.match(r"[0-9]", device):
         return given(parse_seconds(device), "--compute")

@@ -122,12 +122,12 @@ class NetworkTrainer:
 
         All ranks take as many training steps.
         """
-        with _memory(self._model):
+        with memory_told(self._model):
             for samples, widths in dict.fromkeys(training):
-                _, gradients = self._train(_blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
+                _, gradients = self._train(blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
                 self._apply(_tensors(self._exchange.reduce(gradients)))
             for samples, widths in dict.fromkeys(validation):
-                outputs, labels = self._evaluate(_blank(samples, widths))
+                outputs, labels = self._evaluate(blank(samples, widths))
                 self._model.count(outputs.numpy(), labels.numpy())
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
@@ -148,7 +148,7 @@ class NetworkTrainer:
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
         converted = clock()
-        with _memory(self._model):
+        with memory_told(self._model):
             loss, gradients = self._train(lent, key)
             value, rate = float(loss), self._model.rate(self._step, self._course)
             self._finish()
@@ -157,7 +157,7 @@ class NetworkTrainer:
         means = self._exchange.reduce(gradients)
         exchanged = clock()
         self._optimizer.learning_rate = rate
-        with _memory(self._model):
+        with memory_told(self._model):
             self._apply(_tensors(means))
             self._finish()
         self._losses.append(value)
@@ -184,7 +184,7 @@ class NetworkTrainer:
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
-        with _memory(self._model):
+        with memory_told(self._model):
             outputs, labels = self._evaluate(lend(batch))
             counts = self._model.count(outputs.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
@@ -220,7 +220,7 @@ def widths(batch: Batch) -> Widths:
     return tuple(block.data.size // len(batch.ids) for block in batch.blocks)
 
 
-def _blank(samples: int, widths: Widths) -> tuple[Any, ...]:
+def blank(samples: int, widths: Widths) -> tuple[Any, ...]:
     """What `lend` makes of a batch of such samples, all of whose numbers are 1 as integers, and next to 0 as floats.
 
     1 is a class in every workload; 0 is none where classes count from 1.
@@ -234,7 +234,7 @@ def _tensors(means: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def _memory(model: Model) -> Iterator[None]:
+def memory_told(model: Model) -> Iterator[None]:
     """EnvironmentFailure where the device has too little memory for a batch."""
     try:
         yield

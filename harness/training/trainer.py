@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,12 @@ class Trained:
     allreduce_seconds: float
     allreduce_bytes: int
     checkpoints: Sequence[dict[str, Any]] = field(default_factory=list)
+    kind: ClassVar[str] = "training"
+    phases: ClassVar[tuple[str, ...]] = ("convert", "checkpoint")
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What there is by step, [steps]."""
+        return {"loss": self.losses}
 
     def to_json(self) -> dict[str, Any]:
         """All but the losses, as JSON."""
@@ -39,6 +45,28 @@ class Trained:
             "allreduce_bytes": self.allreduce_bytes,
             "checkpoints": list(self.checkpoints),
         }
+
+
+class Left(Protocol):
+    """What a trainer left on one rank. kind: its name in a result. phases: of a step, that no other trainer has."""
+
+    @property
+    def kind(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """See above."""
+        ...
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What there is by step, [steps]."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The rest, as JSON."""
+        ...
 
 
 class Trainer(Protocol):
@@ -69,8 +97,8 @@ class Trainer(Protocol):
         """A pass is over: its metrics by name, over all ranks, which call it together; empty where nothing is known."""
         ...
 
-    def end(self) -> Trained | None:
-        """The trial is over: what it left; None where nothing was trained."""
+    def end(self) -> Left | None:
+        """The trial is over: what it left; None where no network was at work."""
         ...
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dlio_bench.batches import Cost
@@ -79,6 +80,30 @@ class PlacedContract(ReaderContract):
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])
 
 
+class OneModelContract(PlacedContract):
+    """Every rank reads what one rank would, so that nodes and the ranks of a node all want the same at a time."""
+
+    ranks_per_node = 1
+
+    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
+        return Seat(world, self.ranks_per_node if world.size % self.ranks_per_node == 0 else 1, folder or self.place)
+
+    def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
+        return super().epochs(dataset, 1, 0, epochs)
+
+    @pytest.mark.parametrize("ranks", [WORLD])
+    def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
+        """Each sample comes to every rank, from the file system to one of them."""
+        reader, tally = self.make(dataset, world), Tally()
+        seen = np.concatenate(self.deliver(reader, self.epochs(dataset, ranks, world.rank), tally))
+        assert len({ids.tobytes() for ids in world.allgather(seen)}) == 1
+        assert np.bincount(seen).max() == 2  # once in each epoch
+        requested = world.allgather(sum(cost.requested for cost in tally.epochs.values()))
+        if self.policy == "cooperative":
+            assert sum(requested) == reader.form.stored(np.unique(seen))
+            assert all(requested)  # they took turns
+
+
 class DrawnContract(PlacedContract):
     """Policies whose placement draws the order."""
 
@@ -100,6 +125,19 @@ class TestCooperativeOnFastStorage(PlacedContract):
 
     def tiers(self, dataset: Dataset) -> Tiers:
         return Tiers(ram=self.bytes(dataset))
+
+
+class TestCooperativeOneModel(OneModelContract):
+    policy = "cooperative"
+
+
+class TestCooperativeOneModelOnNodesOfTwo(OneModelContract):
+    policy = "cooperative"
+    ranks_per_node = 2
+
+
+class TestClairvoyantOneModel(OneModelContract):
+    policy = "clairvoyant"
 
 
 class TestClairvoyant(PlacedContract):

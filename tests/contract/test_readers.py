@@ -459,3 +459,31 @@ class TestDoubleBufferWithoutSpareCores(ReaderContract):
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert not all(self.who_reads(dataset, world, monkeypatch, from_memory=False, step=0))
+
+
+class OneModel(ReaderContract):
+    """Ranks that hold parts of one model: every rank reads what one rank would."""
+
+    def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
+        bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
+        shape, order = Shape(dataset.samples, ranks, BATCH, bounds=bounds, shard="job"), find_order(self.row.order)
+        return planned(self.form(dataset), [(e, list(order(shape, rank, e, 5))) for e in range(epochs)])
+
+    @pytest.mark.parametrize("ranks", WORLDS)
+    def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
+        """As inherited; each sample comes to every rank."""
+        reader = self.make(dataset, world)
+        own = [world.rank] if WORLD > 1 else range(ranks)
+        seen = [np.concatenate(self.deliver(reader, self.epochs(dataset, ranks, rank))) for rank in own]
+        every = [ids for found in world.allgather(seen) for ids in found]
+        assert len(every) == ranks
+        assert all(np.array_equal(ids, every[0]) for ids in every)
+        assert np.bincount(every[0]).max() == 2  # once in each epoch
+
+
+class TestNaiveOneModel(OneModel):
+    policy = "naive"
+
+
+class TestPrefetchOneModel(OneModel):
+    policy = "prefetch"

@@ -86,7 +86,7 @@ def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: For
 
 def test_any_plan_at_all(form: Form) -> None:
     draw = np.random.default_rng(2)
-    steps = [(e, [draw.integers(0, form.dataset.samples, n) for n in (4, 2, 4)]) for e in range(2)]
+    steps = [(e, [draw.integers(0, form.dataset.samples, n) for n in (4, 2, 0, 4, 0)]) for e in range(2)]
     plan = planned(form, steps)
     check_epochs(plan, deliver(make(form), plan))
 

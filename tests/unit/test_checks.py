@@ -151,3 +151,30 @@ def test_steps_shorter_than_a_schedulers_slice_are_not_judged() -> None:
     assert failed(late, replace(JOB, step_seconds=0.001)) == []
     assert failed(late, replace(JOB, step_seconds=0.0)) == []
     assert failed(late, replace(JOB, tiny=True)) == []
+
+
+def test_an_inference_is_held_against_the_dataset() -> None:
+    job = replace(JOB, infer={"model": "m", "resume": None, "step": 0}, last="keep", step_seconds=0.0, cache="as-is")
+    count = Count(17, 33, job, 33)
+    assert (count.samples, count.dropped) == (33, 0)
+    found = [trial | {"inference": {"samples": 33}} for trial in trials()]
+    results = {check["name"]: check for check in checks(job, count, ROW, found, verified())}
+    assert results["whole dataset"]["ok"]
+    assert all(check["ok"] for check in results.values())
+    found[1]["inference"] = {"samples": 32}
+    results = {check["name"]: check for check in checks(job, count, ROW, found, {"verified": None})}
+    assert not results["whole dataset"]["ok"]
+    assert "32 samples" in results["whole dataset"]["found"]
+
+
+def test_ranks_of_one_model_must_have_read_alike() -> None:
+    job = replace(JOB, shard="job")
+    count = Count(32, 32, job, 33)
+    assert count.samples == 32
+    own = verified()
+    own["verified"]["epochs_alike"] = 2
+    results = {check["name"]: check for check in checks(job, count, ROW, trials(), own)}
+    assert all(check["ok"] for check in results.values())
+    assert "once on each of 2 ranks" in results["exactly once"]["found"]
+    own["verified"]["epochs_alike"] = 1
+    assert [check["name"] for check in checks(job, count, ROW, trials(), own) if not check["ok"]] == ["one order"]

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_sample_once, find_order
+from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_sample_once, find_order, steps_of
 
 # every order there is, and those with a number also with a small one
 NAMES = [*ORDERS, "buffered-shuffle(3)", "subset-shuffle(2)"]
@@ -45,6 +45,10 @@ def fitted(name: str, shape: Shape) -> tuple[Order, Shape]:
 
 def plans(order: Order, shape: Shape, epoch: int, seed: int) -> list[Ids]:
     return [order(shape, rank, epoch, seed) for rank in range(shape.ranks)]
+
+
+def batches(parts: list[Ids]) -> list[Ids]:
+    return [own for part in parts for own in steps_of(part)]
 
 
 epochs, seeds = st.integers(0, 4), st.integers(0, 2**32)
@@ -84,6 +88,53 @@ def test_padding_brings_every_sample_and_counts_the_second_times(
     else:  # what stage-partition leaves on no node
         left = np.arange(shape.files - shape.files % shape.nodes, shape.files, dtype=np.int64)
         assert fit.dropped == len(shape.samples_of(left)[0])
+
+
+@pytest.mark.parametrize("name", ONCE)
+@given(shape=shapes(last="keep"), epoch=epochs, seed=seeds)
+def test_keeping_brings_every_sample_once_in_batches_that_only_end_smaller(
+    name: str, shape: Shape, epoch: int, seed: int
+) -> None:
+    order, fit = fitted(name, shape)
+    parts = plans(order, shape, epoch, seed)
+    assert {part.shape for part in parts} == {(fit.steps, shape.batch)}
+    found = np.concatenate(batches(parts))
+    assert sorted(found - shape.first) == list(range(shape.samples))
+    assert fit.delivered == fit.different == shape.samples
+    assert (fit.dropped, fit.padded) == (0, 0)
+    for part in parts:
+        assert (np.diff((part >= 0).ravel().astype(int)) <= 0).all()  # what is missing is missing at the end
+    if name == "global-shuffle":  # dealt as evenly as can be
+        sizes = [sum(map(len, steps_of(part))) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [(name, last) for name in NAMES for last in ("drop", "pad", "keep") if last != "keep" or name in ONCE],
+)
+@given(data=st.data(), epoch=epochs, seed=seeds)
+def test_ranks_that_hold_parts_of_one_model_all_read_what_one_rank_would(
+    name: str, last: str, data: st.DataObject, epoch: int, seed: int
+) -> None:
+    shape = replace(data.draw(shapes(last)), shard="job")
+    order, fit = fitted(name, shape)
+    alone = replace(shape, ranks=1, ranks_per_node=1, shard="rank")
+    own = order(alone, 0, epoch, seed)
+    for part in plans(order, shape, epoch, seed):
+        assert (part == own).all()
+    counted = ("steps", "step", "delivered", "different", "dropped", "padded")
+    assert [getattr(fit, one) for one in counted] == [getattr(order.fit(alone), one) for one in counted]
+    assert (fit.copies, order.fit(alone).copies) == (shape.ranks, 1)
+    ids = own[own >= 0]
+    if name in ONCE:
+        assert len(np.unique(ids)) == fit.different
+        assert len(ids) == fit.delivered
+
+
+def test_an_order_that_leaves_samples_out_cannot_keep_all() -> None:
+    with pytest.raises(UsageError, match="samples come to several ranks"):
+        ORDERS["subset-shuffle"](Shape(12, 2, 2, last="keep"), 0, 0, 1)
 
 
 @pytest.mark.parametrize("name", ["sequential", "global-shuffle"])

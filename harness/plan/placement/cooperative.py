@@ -15,20 +15,23 @@ def first_holders(
 ) -> tuple[list[Ids], ...]:
     """The samples each node holds because it reads them first: its tiers, int64 ids in the order it reads them.
 
-    `epochs`: for each epoch what every node reads in it; no sample has two readers in an epoch. A node is offered
-    the samples of its own sequence that nobody holds yet, and takes them in order until its tiers (`capacities`, bytes)
-    are full. So no sample has two holders, and one whose first reader is full goes to the first later reader with room.
-    No more epochs are asked for than decide, mostly two: until all samples are held, or all nodes are full. Of a single
-    epoch nothing is held: nobody would ask for it again.
+    `epochs`: for each epoch what every node reads in it; no sample has two readers in an epoch, or all nodes read the
+    same (ranks that hold parts of one model): then they take turns. A node is offered the samples of its own sequence
+    that nobody holds yet, and takes them in order until its tiers (`capacities`, bytes) are full. So no sample has two
+    holders, and one whose first reader is full goes to the first later reader with room. No more epochs are asked for
+    than decide, mostly two: until all samples are held, or all nodes are full. Of a single epoch in which nobody reads
+    what others do nothing is held.
     """
     held = np.zeros(len(sizes), bool)
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in range(nodes)]
     coming = iter(epochs)
     opening = list(islice(coming, 2))
-    for own in chain(opening, coming) if len(opening) == 2 else ():  # noqa: PLR2004 - see above
-        for node, sequence in enumerate(own):
-            offered = np.asarray(sequence, np.int64)
-            wanted = np.concatenate([*tiers[node], offered[~held[offered]]])
+    read_again = len(opening) > 1 or any(_alike(own) for own in opening)
+    for own in chain(opening, coming) if read_again else ():
+        offers = [np.asarray(sequence, np.int64) for sequence in own]
+        turns = _in_turn(offers) if _alike(offers) else []
+        for node, offered in [*enumerate(turns), *enumerate(offers)]:
+            wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
             tiers[node] = cut(wanted, sizes, capacities)  # what was taken before comes first and stays where it is
             held[np.concatenate(tiers[node])] = True
         if held.all() or all(_is_full(node, sizes, capacities, int(sizes[~held].min())) for node in tiers):
@@ -41,6 +44,22 @@ def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smal
     last = max((tier for tier, ids in enumerate(tiers) if len(ids)), default=0)
     rooms = zip(tiers[last:], capacities[last:], strict=True)
     return all(capacity - int(sizes[ids].sum()) < smallest for ids, capacity in rooms)
+
+
+def _alike(offers: Sequence[Integers]) -> bool:
+    return len(offers) > 1 and all(np.array_equal(offers[0], one) for one in offers[1:])
+
+
+def _in_turn(offers: Sequence[Ids]) -> list[Ids]:
+    """What all nodes read, dealt to them one by one."""
+    ids = _firsts(offers[0])
+    return [ids[node :: len(offers)] for node in range(len(offers))]
+
+
+def _firsts(ids: Ids) -> Ids:
+    """Each id once, where it first comes: ranks of a node may read the same, and padding repeats samples."""
+    found: Ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
+    return found
 
 
 def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[Keeps]:

@@ -21,7 +21,8 @@ class Sequences:
 
     `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order. Epochs are asked for one after the
     other, for all ranks each, so that `of` may keep what ranks have in common. The ranks of a node read side by side:
-    its sequence has the first access of each, then the second of each.
+    its sequence has the first access of each, then the second of each. Ranks that read the same take turns to be the
+    first, so that each brings a part of it.
     """
 
     of: Callable[[int, int], Ids]
@@ -68,6 +69,10 @@ class Sequences:
         own = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
         if len(own) == 1:
             return own[0], np.zeros(len(own[0]), np.int32)
+        if all(np.array_equal(own[0], one) for one in own[1:]):
+            # nodes that read the same take turns sample by sample (see placement.cooperative), and in each its ranks
+            turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(len(own), dtype=np.int32)
+            return np.repeat(own[0], len(own)), (turns % len(own)).ravel()
         who = np.repeat(np.arange(len(own), dtype=np.int32), [len(one) for one in own])
         order = np.argsort(np.concatenate([np.arange(len(one)) for one in own]), kind="stable")
         return np.concatenate(own)[order], who[order]

@@ -1,0 +1,138 @@
+"""Inference: batches go forward through a published network, and its predictions are scored."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Batch
+from dlio_bench.benchmarks import model as models
+from dlio_bench.benchmarks.lending import lend
+from dlio_bench.benchmarks.model import Counts, Model, Sample, parameters
+from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.errors import Diverged
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.training.checkpoint import Found, restore
+from dlio_bench.harness.training.network import Widths, blank, memory_told
+from dlio_bench.harness.training.trainer import NOTHING, Spent
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What an inference of one trial left on one rank.
+
+    samples: that this rank predicted. scores: of the predictions of all ranks, by name; held_out: of those for samples
+    that no training has seen, empty where there are none.
+    """
+
+    samples: int
+    scores: dict[str, float]
+    held_out: dict[str, float] = field(default_factory=dict)
+    kind: ClassVar[str] = "inference"
+    phases: ClassVar[tuple[str, ...]] = ("convert",)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Nothing by step."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"samples": self.samples, "scores": self.scores, "held_out": self.held_out}
+
+
+class Inference:
+    """See Trainer. Nothing is learnt and nothing exchanged: ranks meet nowhere, and each has its own network."""
+
+    meets = False
+
+    def __init__(
+        self, comm: Comm, model: Model, sample: Sample, *, device: str, seed: int, training: int, weights: Found | None
+    ) -> None:
+        """`device`: what start_tensorflow said. `seed`: of the initial weights, where no `weights` are given.
+
+        training: samples with ids below it are those of the training split. DataError for weights of another network.
+        """
+        self._comm, self._model, self._device, self._training = comm, model, device, training
+        self._network = models.build(model, sample.shape, seed=seed)
+        if weights is not None:
+            restore(self._network.variables, weights.state.weights, "weights", weights.path)
+        _, self._evaluate = models.traced(model, sample, self._network)
+        self._samples = 0
+        self._counts: dict[bool, Counts] = {}  # by whether the samples are of the training split
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What predicts, and where, for the result."""
+        return {
+            "model": self._model.name,
+            "title": self._model.title,
+            "parameters": parameters(self._model, self._network),
+            "metric": self._model.metric,
+            "better": self._model.better,
+            "chance": self._model.chance,
+            "device": self._device,
+            "threads": int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+            "tensorflow": str(tensorflow().__version__),
+            "source": self._model.source,
+            "notes": list(self._model.notes),
+        }
+
+    def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
+        """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
+        with memory_told(self._model):
+            for samples, widths in dict.fromkeys(batches):
+                outputs, labels = self._evaluate(blank(samples, widths))
+                self._model.count(outputs.numpy(), labels.numpy())
+
+    def begin(self, reader: str, trial: int, seed: int) -> None:  # noqa: ARG002 - a trainer's
+        """See Trainer."""
+        self._samples, self._counts = 0, {}
+
+    def step(self, batch: Batch) -> Spent:
+        """Predict a batch, and compare with its labels. Diverged where a prediction is no number."""
+        if not len(batch.ids):
+            return NOTHING
+        began = time.perf_counter()
+        lent = lend(batch)
+        converted = time.perf_counter()
+        with memory_told(self._model):
+            outputs, labels = (one.numpy() for one in self._evaluate(lent))
+        if not np.isfinite(outputs).all():
+            raise Diverged(
+                f"Some of what {self._model.name} predicts for samples {batch.ids[:4]}... is no number. Use weights of "
+                "a training that did not diverge, or data whose values mean something (--fill physical)."
+            )
+        seen = batch.ids < self._training
+        for part in (True, False):
+            chosen = seen == part
+            if chosen.any():
+                counts = self._model.count(outputs[chosen], labels[chosen])
+                self._counts[part] = self._counts[part] + counts if part in self._counts else counts
+        self._samples += len(batch.ids)
+        return Spent(converted - began)
+
+    def save(self) -> None:
+        """Nothing: weights stay as they are."""
+
+    def forward(self, batch: Batch) -> None:
+        """As a step: an inference has no validation passes."""
+        self.step(batch)
+
+    def score(self) -> dict[str, float]:
+        """See Trainer."""
+        return {}
+
+    def end(self) -> Inferred:
+        """See Trainer. All ranks call it together."""
+        counts = self._comm.allgather(self._counts)
+        every = [own for found in counts for own in found.values()]
+        held_out = [found[False] for found in counts if False in found]
+        return Inferred(self._samples, self._score(every), self._score(held_out))
+
+    def _score(self, counts: list[Counts]) -> dict[str, float]:
+        if not counts:
+            return {}
+        return {name: float(value) for name, value in self._model.score(np.sum(counts, axis=0)).items()}

@@ -1,0 +1,118 @@
+"""`--compute infer` and `--shard job` for real: every sample once on one rank, and every sample on every rank."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.reports.result import load
+from tests.mpi.conftest import complaint, dlio
+
+# (workload, its network and metric, files, samples of them, batch): steps do not divide the samples
+DATA = [
+    ("hepcnnb", "hepcnn", "auc", 7, 280, 16),
+    ("cdb", "tiramisu", "mean_iou", 17, 17, 1),
+    ("cosmoflow", "cosmoflow", "mae", 17, 17, 4),
+    ("imagenet", "resnet50", "top_1", 3, 148, 32),
+]
+
+
+def checked(result: dict[str, Any]) -> set[str]:
+    assert all(check["ok"] for check in result["checks"]), result["checks"]
+    return {check["name"] for check in result["checks"]}
+
+
+@pytest.mark.parametrize(("workload", "network", "metric", "files", "samples", "batch"), DATA)
+def test_every_network_predicts_every_sample_of_every_split_once(
+    workload: str, network: str, metric: str, files: int, samples: int, batch: int, cache: Path, tmp_path: Path
+) -> None:
+    dlio(cache, tmp_path, "generate", workload, "--tiny", "--files", str(files), "--out", "data")
+    readers = ("naive", "tfdata", "cooperative", "staged")
+    done = dlio(
+        cache, tmp_path, "run", workload, "--tiny", "--data", "data", "--nodes", "2", "--compute", "infer",
+        "--reader", ",".join(readers), "--batch", str(batch), "--warmup-trials", "0", "--out", "out",
+    )  # fmt: skip
+    assert "UNTRAINED NETWORK" in done.stdout
+    scores = []
+    for reader in readers:
+        result, steps = load(tmp_path / "out" / f"{reader}-2x1")
+        assert {"whole dataset", "exactly once", "content"} <= checked(result)
+        compute, plan, trial = result["compute"], result["plan"], result["trials"][0]
+        assert (compute["mode"], compute["model"], compute["resume"]) == ("infer", network, None)
+        assert (plan["epochs"], plan["last"], plan["sync"], plan["dropped_samples"]) == (1, "keep", "none", 0)
+        assert result["dataset"]["samples"] == plan["samples_per_epoch"] == trial["samples"] == samples
+        assert trial["inference"]["samples"] == samples
+        scores.append(trial["inference"])
+        assert np.all(steps["compute"].sum(axis=2) > 0)
+        assert "loss" not in steps
+        assert result["metrics"]["share_other"]["value"] < 0.05
+    for other in scores[1:]:  # whichever rank predicts a sample, and beside which others
+        assert other["scores"] == pytest.approx(scores[0]["scores"], rel=1e-4, abs=1e-6)
+        assert other["held_out"] == pytest.approx(scores[0]["held_out"], rel=1e-4, abs=1e-6)
+    assert metric in scores[0]["scores"]
+    assert "<h3>Inference</h3>" in (tmp_path / "out" / "report.html").read_text()
+    assert f"{samples} predictions of {samples} samples on 2 ranks" in " ".join(done.stdout.split())
+
+
+def test_a_checkpoint_predicts_what_its_training_validated(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "generate", "hepcnnb", "--tiny", "--files", "7", "--out", "data")
+    common = ("run", "hepcnnb", "--tiny", "--data", "data", "--batch", "16", "--warmup-trials", "0", "--no-verify")
+    train = (*common, "--compute", "train", "--nodes", "2", "--epochs", "1", "--checkpoint", "8", "--out", "one")
+    dlio(cache, tmp_path, *train)
+    trained, _ = load(tmp_path / "one" / "prefetch-2x1")
+    assert trained["plan"]["steps"] == 8
+    infer = ("--compute", "infer", "--nodes", "1", "--resume", "one/prefetch-2x1/checkpoints/trial-0", "--out", "two")
+    done = dlio(cache, tmp_path, *common, *infer)
+    assert "UNTRAINED" not in done.stdout
+    result, _ = load(tmp_path / "two" / "prefetch-1x1")
+    assert "whole dataset" in checked(result)
+    assert result["compute"]["step"] == 8
+    validated = {
+        name: value for name, value in trained["trials"][0]["training"]["scores"][0].items() if name != "epoch"
+    }
+    assert result["trials"][0]["inference"]["held_out"] == pytest.approx(validated, rel=1e-4)
+    dlio(cache, tmp_path, "generate", "hepcnnb", "--tiny", "--fill", "random", "--files", "7", "--out", "noise")
+    noise = ("run", "hepcnnb", "--tiny", "--data", "noise", "--compute", "infer", "--out", "three")
+    assert "--fill physical" in complaint(dlio(cache, tmp_path, *noise, status=2))
+
+
+def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches_it_once(
+    cache: Path, tmp_path: Path
+) -> None:
+    readers = ("naive", "shuffled", "double-buffer", "cooperative")
+    done = dlio(
+        cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--shard", "job",
+        "--reader", ",".join(readers), "--emulate-pfs", "bandwidth=200MB/s", "--epochs", "2", "--warmup-trials", "0",
+        "--validation", "2", "--out", "out",
+    )  # fmt: skip
+    assert "all 4 ranks read the whole dataset in one order" in " ".join(done.stdout.split())
+    assert "<h3>Who reads what</h3>" in (tmp_path / "out" / "report.html").read_text()
+    requested = []
+    for reader in readers:
+        result, _ = load(tmp_path / "out" / f"{reader}-2x2")
+        assert {"one order", "exactly once", "validation", "bytes as planned"} <= checked(result)
+        plan, trial = result["plan"], result["trials"][0]
+        samples, held_out = plan["samples_per_epoch"], plan["validation"]["samples"]
+        assert samples == result["dataset"]["samples"]
+        assert (plan["copies"], trial["samples"]) == (4, 2 * samples)
+        assert trial["bytes_useful"] == pytest.approx(4 * result["dataset"]["view_bytes"] * (2 * samples + held_out))
+        assert trial["bytes_device"] <= 1.1 * trial["bytes_requested"]
+        assert (trial["bytes_remote"] > 0) == (reader == "cooperative")
+        requested.append(trial["bytes_requested"])
+    # samples are of one size; four ranks ask for them in each of two epochs and in a pass, or one of them does, once
+    sample = requested[0] / (4 * (2 * samples + held_out))
+    assert requested == [requested[0]] * 3 + [pytest.approx(sample * (samples + held_out))]
+
+
+def test_training_on_the_same_batches_is_that_of_one_rank(cache: Path, tmp_path: Path) -> None:
+    common = (
+        "run", "cosmoflow", "--tiny", "--compute", "train", "--steps", "4", "--batch", "2", "--seed", "3",
+        "--warmup-trials", "0", "--validation", "none", "--no-verify",
+    )  # fmt: skip
+    dlio(cache, tmp_path, "generate", "cosmoflow", "--tiny", "--files", "16", "--out", "data")
+    dlio(cache, tmp_path, *common, "--data", "data", "--nodes", "1", "--out", "one")
+    dlio(cache, tmp_path, *common, "--data", "data", "--nodes", "2", "--shard", "job", "--out", "two")
+    (_, alone), (_, together) = (load(tmp_path / name) for name in ("one/prefetch-1x1", "two/prefetch-2x1"))
+    for rank in (0, 1):
+        assert together["loss"][0, rank] == pytest.approx(alone["loss"][0, 0], rel=1e-4)

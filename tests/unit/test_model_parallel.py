@@ -1,0 +1,54 @@
+"""Ranks that hold parts of one model: which readers can bring all of them the same, and how a run is cut for them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.model_parallel import require_readable
+from dlio_bench.harness.plan.policies import POLICIES, find
+from dlio_bench.harness.run.jobs import jobs
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.request import look_up
+
+READABLE = {
+    "naive", "shuffled", "double-buffer", "staged-replicated", "clairvoyant", "cooperative", "lbann-preload",
+    "deepio-ordered", "locality-aware",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_readers_that_give_nodes_parts_of_their_own_are_refused(name: str) -> None:
+    if name in READABLE:
+        require_readable(find(name))
+        return
+    with pytest.raises(UsageError, match="--shard job: every rank reads the whole dataset"):
+        require_readable(find(name))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"readers": ("staged",)}, "placement stage-partition gives every node a part"),
+        ({"readers": ("lbann-dynamic",)}, "placement lbann-dynamic gives every node a part"),
+        ({"readers": ("naive", "tfdata")}, "reader 'tfdata' leaves it to tf.data"),
+        ({"readers": ("upstream",)}, "as its application did"),
+        ({"readers": ("parallel-staging",)}, "draws the order of a node"),
+        ({"readers": ("naive",), "orders": ("subset-shuffle(2)",)}, r"order subset-shuffle\(2\) gives every node"),
+    ],
+)
+def test_a_run_says_which_part_of_a_reader_does_not_fit(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        look_up(Options("cdb", tiny=True, shard="job", **asked))
+
+
+def test_a_step_is_one_batch_however_many_ranks_read_it(tmp_path: Path) -> None:
+    one = look_up(Options("hepcnnb", tiny=True, nodes=(1,)))
+    all_alike = look_up(Options("hepcnnb", tiny=True, nodes=(2, 4), ranks_per_node=2, shard="job"))
+    assert all_alike.files() == one.files()
+    assert all_alike.cut(2048) == one.cut(2048)
+    few, many = jobs(all_alike, all_alike.cut(2048), tmp_path, 0)
+    assert (few.copies, few.trainers, many.copies, many.trainers) == (4, 1, 8, 1)
+    [apart] = jobs(one, one.cut(2048), tmp_path, 0)
+    assert (apart.copies, apart.trainers) == (1, 1)
