@@ -1,30 +1,14 @@
-"""One application: its dataset layouts, the view its readers deliver, its batch and its published step times."""
+"""One application: its dataset layouts, the view its readers deliver, its batch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dlio_bench.benchmarks.model import Model
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
+from dlio_bench.benchmarks.profile import Profile
+from dlio_bench.benchmarks.profile_files import shipped
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
-
-PUBLISHED, DERIVED, ESTIMATE = "published", "derived from published figures", "estimate"
-GIVEN = "given"  # by the user
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds of compute in one training step of `batch` samples (0: whatever the batch is) on one device.
-
-    `kind` is GIVEN, PUBLISHED, DERIVED (a quotient of published figures) or ESTIMATE (ours, from operation counts;
-    every output that shows the number says so). `source` names document and reasoning.
-    """
-
-    device: str  # lower case: "v100"
-    seconds: float
-    batch: int
-    kind: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -63,12 +47,16 @@ class Workload:
     view: tuple[str, ...]
     batch: int  # samples a rank and step
     batch_source: str
-    step_times: tuple[StepTime, ...]
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     validation: Validation | None = None
     models: tuple[Model, ...] = ()
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """The step times that come with the package, by device, the default one first."""
+        return shipped(self.name)
 
     def of(self, variant: str | None) -> "Workload":
         """The workload with the published pipeline of this variant (None: of the default one)."""

@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -159,8 +158,6 @@ def _start_worker(life: Connection, barrier: Barrier) -> None:
     global _meeting  # noqa: PLW0603 - a barrier reaches a pool's workers through their start only
     _meeting = barrier
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # on a full disk h5py fails once more while it is cleaned up; the call that failed has told its parent already
-    sys.unraisablehook = lambda _unraisable: None
 
     def watch() -> None:
         life.poll(None)

@@ -4,18 +4,18 @@ import argparse
 import io
 import json
 import os
-import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
+from dlio_bench import interruption
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
+from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
@@ -89,8 +89,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    interruption.listen()
+    stacks.on_signal()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
@@ -98,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BenchError as error:
         return _complain(str(error), error.status)
     except KeyboardInterrupt:
+        interruption.met()
         message = "Interrupted: the ranks were ended, and nothing unfinished was kept as a result."
         return _complain(message, EnvironmentFailure.status)
     except BrokenPipeError:  # whoever read our output has left: nothing more can be said
@@ -131,7 +132,3 @@ def _complain(message: str, status: int) -> int:
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{line}dlio-bench: {message}", file=sys.stderr)
     return status
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
-    raise KeyboardInterrupt

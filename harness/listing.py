@@ -1,4 +1,4 @@
-"""`dlio-bench list`: the workloads with their data and step times, the readers, and the axes they are made of."""
+"""`dlio-bench list`: the workloads with their data and step times, the readers, the axes, the systems."""
 
 import textwrap
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from dlio_bench.benchmarks.pipeline import Upstream
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
@@ -47,8 +48,17 @@ def listing() -> dict[str, Any]:
                 "batch": workload.batch,
                 "batch_source": workload.batch_source,
                 "step_times": [
-                    {"device": t.device, "seconds": t.seconds, "batch": t.batch, "kind": t.kind, "source": t.source}
-                    for t in workload.step_times
+                    {
+                        "device": profile.device,
+                        "seconds": row.seconds,
+                        "batch": row.batch,
+                        "kind": profile.kind,
+                        "source": profile.source,
+                        "model": profile.model,
+                        "variants": list(profile.variants),
+                    }
+                    for profile in workload.profiles.values()
+                    for row in profile.rows
                 ],
                 "models": [
                     {
@@ -81,7 +91,8 @@ def listing() -> dict[str, Any]:
         for policy in POLICIES.values()
     ]
     axes = {"order": list(ORDERS), "placement": list(PLACEMENTS), "delivery": [d for d in DELIVERIES if d != OWN]}
-    return {"workloads": workloads, "readers": readers, "axes": axes}
+    systems = [{"name": name, "tiers": describe(shipped(name))} for name in SHIPPED]
+    return {"workloads": workloads, "readers": readers, "axes": axes, "systems": systems}
 
 
 def _upstream(own: Upstream | None) -> dict[str, Any] | None:
@@ -110,7 +121,7 @@ def render(found: dict[str, Any]) -> str:
                 lines += _wrapped(6, f"{split['name']}: {split['files']} files of {size}, {samples} each")
         for step in workload["step_times"]:
             seconds = format_seconds(step["seconds"])
-            head = f"step on {step['device'].upper()}: {seconds} for a batch of {step['batch']}"
+            head = f"--compute emulate:{step['device']}  {seconds} a step of {step['batch']}"
             lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
         for model in workload["models"]:
             what = f"{model['title']}, {model['parameters']} parameters"
@@ -133,6 +144,9 @@ def render(found: dict[str, Any]) -> str:
     lines += ["", "Axes that can be set by hand"]
     for axis, names in found["axes"].items():
         lines += _wrapped(2, f"--{axis}  {', '.join(names)}")
+    lines += ["", "Systems (simulate --system NAME)"]
+    for system in found["systems"]:
+        lines += _wrapped(2, f"{system['name']}  {system['tiers']}")
     return "\n".join(lines)
 
 

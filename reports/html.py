@@ -39,6 +39,7 @@ TITLES: dict[str, str] = {
     "over_bound": "elapsed / no-I/O bound",
     "read_seconds": "reading, a rank, summed over its threads",
     "decode_seconds": "decoding, a rank, summed over its threads",
+    "allreduce_seconds": "all-reduces, a rank, in part behind its compute",
     "requested_bytes": "bytes requested of the file system in a trial",
     "pfs_bytes": "bytes that the device delivered in a trial",
     "compute_overrun": "compute beyond what was asked",
@@ -193,7 +194,11 @@ def _shared_evidence(results: Sequence[Result]) -> list[str]:
 
 def _metric_groups(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Every metric but the shares (they are a figure), a row each, in tables of one node count and a few results."""
-    labels, names = tables.labels(results), [name for name in UNITS if not name.startswith("share_")]
+    labels = tables.labels(results)
+    # results of earlier versions lack what is measured only since
+    names = [
+        name for name in UNITS if not name.startswith("share_") and all(name in result["metrics"] for result in results)
+    ]
     groups = []
     for _, same in groupby(range(len(results)), key=lambda position: results[position]["plan"]["nodes"]):
         positions = list(same)

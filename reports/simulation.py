@@ -206,6 +206,12 @@ def machine(document: Document) -> str:
     return f"System {system['name']}" + (f": {tiers}" if tiers else "")
 
 
+def step_time(document: Document) -> str | None:
+    """The sentence on the time of a step, or None where the system says a rate."""
+    found = document["case"].get("step_time")
+    return f"A step computes for {found}." if found else None
+
+
 def assumed(document: Document) -> str | None:
     """The sentence on numbers of the system that no source gives, or None."""
     found = document["system"].get("estimated", ())

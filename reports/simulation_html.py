@@ -36,6 +36,7 @@ def page(document: Document) -> str:
         subject=simulation.subject(document),
         machine=simulation.machine(document),
         bounds=simulation.bounds(document),
+        step_time=simulation.step_time(document),
         assumed=simulation.assumed(document),
         estimated=simulation.estimated(document),
         starred=simulation.starred(document),

@@ -14,7 +14,7 @@ def render(document: Document) -> str:
     """The document as text; no line is longer than 80 columns, long policy names excepted."""
     lines = _wrapped(f"{document['case']['title']}: {simulation.subject(document)}")
     lines += _wrapped(simulation.machine(document))
-    for said in (simulation.assumed(document), simulation.estimated(document)):
+    for said in (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document)):
         if said:
             lines += _wrapped(said)
     lines += ["", *(_grid(document) if document["kind"] == simulation.GRID else _table(document))]

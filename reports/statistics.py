@@ -35,6 +35,7 @@ UNITS: dict[str, str] = {
     "over_bound": "ratio",
     "read_seconds": "s",
     "decode_seconds": "s",
+    "allreduce_seconds": "s",
     "requested_bytes": "B",
     "pfs_bytes": "B",
     "compute_overrun": "share",
@@ -158,6 +159,7 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         # summed over a rank's threads, mean of the ranks; they overlap the trainer's phases
         "read_seconds": _known_column(trials, "read_seconds", stall.shape[1]),
         "decode_seconds": _known_column(trials, "decode_seconds", stall.shape[1]),
+        "allreduce_seconds": _reduced(trials),
         "requested_bytes": requested,
         "pfs_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
@@ -181,6 +183,14 @@ def _known_column(trials: list[dict[str, Any]], name: str, share: int) -> Floats
     """A column over `share`, or None where a trial could not measure it."""
     values = [trial.get(name) for trial in trials]
     return None if None in values else np.asarray(values, dtype=np.float64) / share
+
+
+def _reduced(trials: list[dict[str, Any]]) -> Floats | None:
+    """Seconds of a rank's all-reduces, mean of the ranks; None where no gradients were exchanged."""
+    found = [trial.get("training") for trial in trials]
+    if not all(own and own["allreduce_bytes"] for own in found):
+        return None
+    return _column([own for own in found if own], "allreduce_seconds")
 
 
 def _utilisation(compute: Floats, stall: Floats) -> Floats | None:

@@ -165,11 +165,7 @@ def _numbers(result: Result) -> Iterator[str]:
     names = words.shares([result])
     shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in names)
     yield from _entry("time goes (mean)", shares)
-    yield from _entry(
-        "meanwhile",
-        f"reading {number(metrics['read_seconds'])}, decoding "
-        f"{number(metrics['decode_seconds'])} a rank, summed over its threads",
-    )
+    yield from _entry("meanwhile", words.meanwhile(result))
 
 
 def _held(result: Result) -> str:

@@ -130,6 +130,17 @@ def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in SHARES if there.get(name, True)]
 
 
+def meanwhile(result: Mapping[str, Any]) -> str:
+    """What overlaps the trainer's phases: totals of a rank."""
+    metrics = result["metrics"]
+    said = (
+        f"reading {number(metrics['read_seconds'])}, decoding "
+        f"{number(metrics['decode_seconds'])} a rank, summed over its threads"
+    )
+    reduced = metrics.get("allreduce_seconds")  # results of earlier versions have none
+    return said if reduced is None or reduced["value"] is None else f"{said}; all-reduces {number(reduced)}"
+
+
 def _saved(trial: Mapping[str, Any]) -> bool:
     return bool(trial.get("training", {}).get("checkpoints"))
 
@@ -227,7 +238,8 @@ def storage(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def step_time(result: Mapping[str, Any]) -> str:
-    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'."""
+    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'; of a step time that was
+    measured, on what and with which network."""
     compute = result["compute"]
     if compute["mode"] == "none":
         return "no compute: the trainer only reads"
@@ -235,5 +247,9 @@ def step_time(result: Mapping[str, Any]) -> str:
     if compute["mode"] in NETWORKS:
         return f"that of a real network, {compute['model']}, on {compute['device']}"
     mode = "emulated"
+    if compute["kind"] == "measured":
+        profile = compute.get("profile") or {}
+        model = f" of {profile['model']}" if profile.get("model") else ""
+        return f"{asked}{mode}: step time{model} measured on {compute['device']}"
     device = f" {compute['device']}" if compute["device"] else ""
     return f"{asked}{mode}{device}" + (f" ({compute['kind']})" if compute["kind"] else "")

@@ -1,12 +1,10 @@
-"""CosmoFlow as MLPerf Storage runs it: batch and step times."""
+"""CosmoFlow as MLPerf Storage runs it: batch."""
 
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
 from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_SC18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
-from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
-
-_SOURCE = "argonne-lcf/dlio_benchmark @e1919d7 and mlcommons/storage @caa90c9, configs/workload/cosmoflow_{}.yaml"
+from dlio_bench.benchmarks.workload import Validation, Workload
 
 COSMOFLOW = Workload(
     name="cosmoflow",
@@ -15,12 +13,8 @@ COSMOFLOW = Workload(
     default_variant="mlperf-v1",
     view=("record",),
     batch=1,
-    batch_source=_SOURCE.format("v100"),
-    step_times=(
-        StepTime("v100", 0.00936, 1, PUBLISHED, _SOURCE.format("v100")),
-        StepTime("a100", 0.00551, 1, PUBLISHED, _SOURCE.format("a100")),
-        StepTime("h100", 0.00350, 1, PUBLISHED, _SOURCE.format("h100")),
-    ),
+    batch_source="argonne-lcf/dlio_benchmark @e1919d7 and mlcommons/storage @caa90c9, "
+    "configs/workload/cosmoflow_v100.yaml",
     decode=decode,
     upstream=UPSTREAM,
     validation=Validation(

@@ -1,12 +1,10 @@
-"""ImageNet as ResNet-50 reads it: batch and step times."""
+"""ImageNet as ResNet-50 reads it: batch."""
 
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
 from dlio_bench.benchmarks.imagenet.model import RESNET_50
 from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM, UPSTREAM_RAW
-from dlio_bench.benchmarks.workload import PUBLISHED, StepTime, Validation, Workload
-
-_SOURCE = "argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_{}.yaml"
+from dlio_bench.benchmarks.workload import Validation, Workload
 
 IMAGENET = Workload(
     name="imagenet",
@@ -15,12 +13,7 @@ IMAGENET = Workload(
     default_variant="tfrecord",
     view=("record",),
     batch=64,
-    batch_source=_SOURCE.format("v100"),
-    step_times=(
-        StepTime("v100", 0.195, 64, PUBLISHED, _SOURCE.format("v100")),
-        StepTime("a100", 0.435, 400, PUBLISHED, _SOURCE.format("a100")),
-        StepTime("h100", 0.224, 400, PUBLISHED, _SOURCE.format("h100")),
-    ),
+    batch_source="argonne-lcf/dlio_benchmark @e1919d7, configs/workload/resnet50_v100.yaml",
     decode=decode,
     upstream=UPSTREAM,
     upstreams={"raw": UPSTREAM_RAW},

@@ -3,11 +3,15 @@
 HDF5 lays the file out and tells the offsets. h5py is imported on first use: naming a layout must not cost it.
 """
 
+import errno
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,10 @@ import numpy.typing as npt
 
 from dlio_bench.datagen.layout import Extents, Field
 from dlio_bench.errors import DataError
+from dlio_bench.whole_files import write_at
+
+_MEMORY = Path("/dev/shm")  # files in memory, shm_overview(7)
+_ROOM = 1 << 20  # bytes, more than HDF5 writes beside the contents of a file
 
 
 def _h5py() -> Any:
@@ -29,14 +37,63 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     The contents are left for plain writes at these offsets. All properties stay HDF5's defaults (allocation late,
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
-    with _created(path, None) as file:
-        for number, (name, dtype, shape) in enumerate(datasets):
-            dataset = file.create_dataset(name, shape, dtype)
-            dataset[(0,) * len(shape)] = 0
-            if number == 0:
-                file.flush()  # a file system that fails says so here, where HDF5 has little open to fall over
-        file.flush()  # before it, the offset of a small dataset is not settled
-        return {name: file[name].id.get_offset() for name, _, _ in datasets}
+    plan = _planned(tuple(datasets))
+    with path.open("wb", buffering=0) as file:
+        for start, content in plan.parts:
+            write_at(file.fileno(), content, start)
+        file.truncate(plan.bytes)
+    return dict(plan.offsets)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A file before its contents: the parts that HDF5 wrote, by their place; all else is a hole."""
+
+    offsets: Mapping[str, int]
+    parts: tuple[tuple[int, bytes], ...]
+    bytes: int
+
+
+@functools.lru_cache(maxsize=16)
+def _planned(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
+    """What HDF5 makes of `datasets`, in a file aside that takes a few pages of memory.
+
+    Aside, since HDF5 (2.0) cannot close a file of several datasets on a disk that fills up, and crashes at its next
+    use or at the end of the process. Once for all files of a layout: equal datasets are laid out alike.
+    """
+    with NamedTemporaryFile(dir=_aside()) as aside:
+        with _h5py().File(aside.name, "w", locking=False) as file:
+            for number, (name, dtype, shape) in enumerate(datasets):
+                dataset = file.create_dataset(name, shape, dtype)
+                dataset[(0,) * len(shape)] = 0
+                if number == 0:
+                    file.flush()  # leaves bytes in the file that datasets made before this had a plan have too
+            file.flush()  # before it, the offset of a small dataset is not settled
+            offsets = {name: file[name].id.get_offset() for name, _, _ in datasets}
+        return _Plan(offsets, tuple(_parts(aside.fileno())), os.fstat(aside.fileno()).st_size)
+
+
+def _aside() -> Path | None:
+    """The folder of a small file: in memory where that has room, else wherever this machine keeps temporary files."""
+    try:
+        room = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    return _MEMORY if os.access(_MEMORY, os.W_OK) and room.f_bavail * room.f_frsize > _ROOM else None
+
+
+def _parts(handle: int) -> Iterator[tuple[int, bytes]]:
+    """Start and content of each part of a file that is not a hole."""
+    end = 0
+    while True:
+        try:
+            start = os.lseek(handle, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is none from here on
+                return
+            raise
+        end = os.lseek(handle, start, os.SEEK_HOLE)
+        yield start, os.pread(handle, end - start, start)
 
 
 def write_chunks(
@@ -60,7 +117,7 @@ def write_chunks(
 
 
 @contextmanager
-def _created(path: Path, libver: tuple[str, str] | None) -> Iterator[Any]:
+def _created(path: Path, libver: tuple[str, str]) -> Iterator[Any]:
     """A new file, not locked: it is nobody else's yet, and some file systems cannot lock."""
     try:
         with _h5py().File(path, "w", locking=False, libver=libver) as file:

@@ -18,8 +18,8 @@ from dlio_bench.harness.bench_readers.job import MEASURED, Job
 from dlio_bench.harness.bench_readers.rank import measure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.run.data import SEED, cache_folder

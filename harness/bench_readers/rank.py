@@ -34,6 +34,7 @@ from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run import loop
@@ -118,7 +119,9 @@ def _prepare(
     """A call that reads this rank's epoch once. NotMeasured."""
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
     most = max(largest(plan) for plan in plans.values())
-    resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC)
+    # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
+    tiers = Tiers(ram=job.staging_bytes)
+    resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC, tiers=tiers)
     if name in OURS:
         policy = find(OURS[name])
         reader = open_reader(policy, form, resources, Seat(comm))
@@ -126,7 +129,7 @@ def _prepare(
         return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context
     if name == RAW:
-        slots = open_reader(find("prefetch"), form, resources).options["slots"]
+        slots = open_reader(find("double-buffer"), form, resources).options["slots"]
         return _theirs(enter(yardsticks.raw(form, shuffled, job.threads, slots, most)), shuffled, comm)
     if name == PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)

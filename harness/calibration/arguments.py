@@ -1,8 +1,9 @@
 """The options of `dlio-bench calibrate`, and the call they lead to. Heavy imports wait until the command runs."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
@@ -12,12 +13,16 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 SIZES = (4096, 65_536, 262_144, 1_048_576, 2_097_152, 8_388_608)  # of a label up to a piece of a staged file
 THREADS = (1, 2, 4)
+OF_PFS = ("local", "nodes", "sample_bytes", "size", "workload", "emulate_pfs", "launcher")
+OF_COMPUTE = ("variant", "batch", "tiny", "steps")
 
 EXAMPLES = """\
 examples:
   dlio-bench calibrate --pfs /scratch/me --nodes 4 --out here.toml
   dlio-bench calibrate --pfs /scratch/me --local /local --nodes 8 --workload imagenet --out here.toml
   dlio-bench run hepcnnb --nodes 4 --predict --system here.toml
+  dlio-bench calibrate --compute cdb:deeplab --batch 1,2 --out deeplab.toml
+  dlio-bench run cdb --compute emulate:@deeplab.toml
 """
 
 
@@ -25,22 +30,27 @@ def add_calibrate(commands: Commands) -> None:
     """`calibrate`."""
     own = commands.add_parser(
         "calibrate",
-        help="measure a machine's rates for `simulate --system` and `run --predict`",
-        description="Measure how fast this machine reads, and write it as the [measured] part of a system description. "
-        "A [declared] part that the file has already stays as it is. The test files are removed at the end.",
+        help="measure a machine's rates for `simulate --system` and `run --predict`, or a network's step times for "
+        "`--compute emulate:@FILE`",
+        description="With --pfs, measure how fast this machine reads, and write it as the [measured] part of a system "
+        "description. A [declared] part that the file has already stays as it is. The test files are removed at the "
+        "end. With --compute, measure how long a step of a real network takes here by batch size, on the GPU that "
+        "TensorFlow sees or else the processor, and write it as a compute profile.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    own.add_argument("--pfs", type=Path, metavar="DIR", required=True, help="folder on the parallel file system")
+    own.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
     own.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
-    own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that read, one rank each (default 1)")
+    own.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
     own.add_argument(
-        "--threads", type=_threads, default=THREADS, metavar="N[,N...]", help="threads a node (default 1,2,4)"
+        "--threads",
+        type=_threads,
+        metavar="N[,N...]",
+        help="threads a node (default 1,2,4); with --compute one number, the cores that a rank has (default all)",
     )
     own.add_argument(
         "--sample-bytes",
         type=_sizes,
-        default=SIZES,
         metavar="SIZE[,SIZE...]",
         help="sizes of reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
     )
@@ -50,18 +60,74 @@ def add_calibrate(commands: Commands) -> None:
     own.add_argument(
         "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
     )
+    compute = own.add_argument_group("step times")
+    compute.add_argument(
+        "--compute", metavar="WORKLOAD[:MODEL]", help="the network, as in `run --compute train:MODEL` (or --pfs)"
+    )
+    compute.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    compute.add_argument(
+        "--batch", type=_batches, metavar="B[,B...]", help="samples a step (default 1, 2, 4, ... the published batch)"
+    )
+    compute.add_argument(
+        "--steps", type=int, metavar="N", help="steps that are timed, of each batch (default 5, more of short ones)"
+    )
+    compute.add_argument("--tiny", action="store_true", help="shrunken samples, for a smoke test: never a measurement")
     own.add_argument(
-        "--out", type=Path, default=Path("system.toml"), metavar="FILE", help="description (default system.toml)"
+        "--out", type=Path, metavar="FILE", help="what is written (default system.toml; with --compute compute.toml)"
     )
     own.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
 
 def run_calibrate(asked: argparse.Namespace) -> int:
-    """`calibrate`."""
+    """`calibrate`. UsageError for options of the one kind with the other."""
+    values = {
+        name: value
+        for name, value in vars(asked).items()
+        if name not in ("command", "version", "json", "out") and value is not None and value is not False
+    }
+    kind = _kind(values)
+    if kind == "compute":
+        from dlio_bench.harness.calibration.compute import command as compute
+
+        if "threads" in values:
+            values["threads"] = _one(values["threads"])
+        return compute.calibrate(compute.Options(**values), asked.out or Path("compute.toml"), as_json=asked.json)
     from dlio_bench.harness.calibration.command import Options, calibrate
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "json", "out")}
-    return calibrate(Options(**values), asked.out, as_json=asked.json)
+    return calibrate(Options(**values), asked.out or Path("system.toml"), as_json=asked.json)
+
+
+def _kind(given: Mapping[str, Any]) -> str:
+    """What is to be measured: pfs or compute."""
+    kinds = [kind for kind in ("pfs", "compute") if kind in given]
+    if not kinds:
+        raise UsageError(
+            "calibrate measures one of two: with --pfs DIR how fast storage is, with --compute WORKLOAD how long a "
+            "network's step takes. Give one."
+        )
+    if len(kinds) == 2:
+        raise UsageError("--pfs and --compute measure different things, into different files. Give one at a time.")
+    others = OF_COMPUTE if kinds == ["pfs"] else OF_PFS
+    if wrong := [name for name in others if name in given]:
+        flag = f"--{wrong[0].replace('_', '-')}"
+        raise UsageError(f"{flag} is no option of calibrate --{kinds[0]}. Leave it out.")
+    return kinds[0]
+
+
+def _one(threads: tuple[int, ...]) -> int:
+    if len(threads) > 1:
+        raise UsageError(f"--threads {','.join(map(str, threads))}: with --compute give one number.")
+    return threads[0]
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    try:
+        batches = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        batches = [0]
+    if batches[0] < 1:
+        raise UsageError(f"--batch '{text}' cannot be used. Write whole numbers from 1, as --batch 1,2,4.")
+    return tuple(batches)
 
 
 def _threads(text: str) -> tuple[int, ...]:

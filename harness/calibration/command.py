@@ -21,9 +21,9 @@ from dlio_bench.harness.ceiling.folder import WORK, claimed, free_bytes, write_f
 from dlio_bench.harness.ceiling.sizing import Shape
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.run.progress import Progress

@@ -117,6 +117,10 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(key)} = {_value(one)}' for key, one in value.items())} }}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
         escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda found: f"\\u{ord(found[0]):04x}", value)
         return f'"{escaped}"'

@@ -13,7 +13,7 @@ import numpy as np
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.ceiling.folder import free_bytes
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.units import format_bytes
 from dlio_bench.whole_files import write_at
 

@@ -22,8 +22,8 @@ from dlio_bench.harness.ceiling.rank import measure
 from dlio_bench.harness.ceiling.reading import REQUEST
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.storage.memory import memory

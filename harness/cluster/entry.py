@@ -7,10 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.process import EVENT, FAILED, die_with_parent
+from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.cluster.process import EVENT, FAILED, STALLED, die_with_parent
+from dlio_bench.harness.cluster.stacks import Stacks, unique
+
+# A rank that waited in vain leaves the others so long to write where they stand before it ends the job.
+LAST_WORDS = 2.0  # seconds
 
 
 def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]]]) -> int:
@@ -20,12 +25,17 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     """
     die_with_parent()
     comm: Comm | None = None
+    stacks: Stacks | None = None
     try:
+        stacks = Stacks(folder, f"{host_name()}-{unique()}")
         ranks, body = start()
         comm = connect(ranks)
+        stacks.rename(f"rank-{comm.rank}")
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
+        if isinstance(error, Stalled) and stacks is not None:
+            _tell_where(stacks)
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
         try:
             (folder / f"error-{where}.part").write_text(json.dumps(report))
@@ -35,7 +45,17 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
         if comm is not None:
             comm.abort(report["status"])
         return int(report["status"])
+    finally:
+        if stacks is not None:
+            stacks.close()
     return 0
+
+
+def _tell_where(stacks: Stacks) -> None:
+    """Write where this rank's threads stand, and have the launching command ask the same of the others."""
+    stacks.write()
+    say({"event": STALLED})
+    time.sleep(LAST_WORDS)
 
 
 def require_same(comm: Comm, what: str, asked: str, here: str, thing: str) -> None:
@@ -57,6 +77,11 @@ def _report(error: Exception) -> dict[str, Any]:
     """What the launching command is told: a message for its user, or the trace of a defect of ours."""
     if isinstance(error, OSError):
         error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
+    if isinstance(error, MemoryError):
+        error = EnvironmentFailure(
+            f"A rank on {host_name()} found no memory ({error or 'nobody said for what'}). Fewer ranks on a machine, a "
+            "smaller --batch or a smaller --staging need less."
+        )
     if isinstance(error, BenchError):
         return {"status": error.status, "message": str(error), "expected": True}
     trace = "".join(traceback.format_exception(error))

@@ -97,6 +97,11 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
     return match[1].strip() if match else None
 
 
+def cpu_model() -> str:
+    """The processor's name, or that of its architecture."""
+    return parse_cpu_model(_read("/proc/cpuinfo") or "") or platform.machine()
+
+
 def parse_stripe(text: str) -> dict[str, str]:
     """`name: value` pairs of `lfs getstripe -d` (lfs-getstripe(1)): on one line, or on a line each; the first wins."""
     found: dict[str, str] = {}
@@ -122,7 +127,7 @@ def describe_host(path: Path) -> dict[str, Any]:
     room = memory()
     return {
         "host": host_name(),
-        "cpu": parse_cpu_model(_read("/proc/cpuinfo") or "") or platform.machine(),
+        "cpu": cpu_model(),
         "cores": usable_cores(),
         "cpu_quota": cpu_quota(),
         "cores_physical": physical_cores(),

@@ -14,9 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import interruption
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
+from dlio_bench.harness.cluster import stacks
 
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
+STALLED = "stalled"  # the event of a rank that waits in vain for others
 FAILED = "failed"  # the event that stands for a report which could not be written down
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
@@ -46,6 +49,7 @@ def launch(
     `lost` says what becomes of the work when a rank is killed.
 
     The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
+    A rank that says that it waits in vain for others, and a SIGUSR1, have all ranks write where they stand (stacks).
     What it says besides events is kept in memory, and written to launcher.log where that explains a failure.
     """
     said: deque[str] = deque(maxlen=KEPT_LINES)
@@ -66,17 +70,24 @@ def launch(
             "choose another with --launcher."
         ) from error
     assert process.stdout is not None
+    asked = False
     try:
-        for line in process.stdout:
-            text = line.decode(errors="replace")
-            event = _event(text)
-            if event is None:
-                said.append(text)
-            elif event["event"] == FAILED:
-                reports.append(event)
-            else:
-                on_event(event)
-        status = process.wait()
+        interruption.check()
+        with stacks.passed_on(process, folder):
+            for line in process.stdout:
+                text = line.decode(errors="replace")
+                event = _event(text)
+                if event is None:
+                    said.append(text)
+                elif event["event"] == FAILED:
+                    reports.append(event)
+                elif event["event"] == STALLED:
+                    if not asked:
+                        stacks.ask(process)
+                    asked = True
+                else:
+                    on_event(event)
+            status = process.wait()
     finally:
         _end(process)
     if status != 0:
@@ -120,7 +131,7 @@ def _reason(
         # a defect of ours goes first and shows where its trace is; else the gravest failure speaks for all
         report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
         if report["expected"]:
-            return ERRORS[report["status"]](report["message"])
+            return ERRORS[report["status"]](report["message"] + _stacks(folder))
         last = report["message"].strip().splitlines()[-1]
         trace = _kept(folder / "defect.txt", report["message"])
         return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
@@ -131,11 +142,21 @@ def _reason(
             f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}. "
             f"{MEMORY_HINT if number == '9' else ''}".rstrip()
         )
+    if status < 0:  # the process that was started is the rank itself, or the launcher was ended
+        name = signal.Signals(-status).name
+        hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
+        return EnvironmentFailure(f"The process {Path(argv[0]).name} was ended by {name}: {lost}.{hint}")
     tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
         f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "
         f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; {_kept(folder / LOG, said)}."
     )
+
+
+def _stacks(folder: Path) -> str:
+    """Where it is written in which calls the ranks stood, if they were asked; a sentence, or nothing."""
+    found = stacks.written(folder)
+    return f" Where the threads of {len(found)} ranks stood is in {folder}/stacks-*.txt." if found else ""
 
 
 def _kept(path: Path, text: str) -> str:

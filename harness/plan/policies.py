@@ -61,8 +61,10 @@ _ROWS = (
 
 POLICIES: dict[str, Policy] = {row.name: row for row in _ROWS}
 
-# `prefetch` is the best `ahead` row.
-ALIASES: dict[str, str] = {"prefetch": "double-buffer"}
+# `prefetch` is the best `ahead` row by measurement: on an emulated file system of 200 MB/s shared by 4 nodes, with
+# tiers that hold the dataset together, `cooperative` takes 0.69 of the time of `double-buffer` and 0.9 of that of
+# `clairvoyant`; on storage as fast as memory it leaves its tiers empty, and is within 5 % of the others (README).
+ALIASES: dict[str, str] = {"prefetch": "cooperative"}
 
 
 def find(name: str) -> Policy:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.race import Race
 from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
 from dlio_bench.units import format_bytes
 
@@ -23,8 +24,10 @@ WAKE_AT = 1 / 4
 # threads sleep: handing so little from thread to thread costs more than reading it.
 QUICK_SECONDS = 200e-6
 # The same where nothing can be gained: the processor is busy all the while that is read, so that the bytes come from
-# memory; there is no core for threads beside the trainer's; and the trainer computes for less than this part of the
-# time that reading takes, so that there is nothing to read behind. (It may wait for other ranks, but these read, too.)
+# memory; and the trainer computes for less than this part of the time that reading takes, so that there is nothing to
+# read behind. (It may wait for other ranks, but these read, too.) Where there are cores for threads beside the
+# trainers', more of them may get more from memory, or less, as all that they bring has left the trainer's cache: a race
+# decides.
 HIDDEN = 0.25
 # Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
 # processor and the interpreter; from a disk or a file system below a tenth.
@@ -123,8 +126,11 @@ class _Work:
         self._wake_at = max(1, int(WAKE_AT * len(slots)))
         self._awaited = -1  # the step that the trainer waits for
         # threads wait, and the trainer reads for itself: until its first chunk has told where the bytes come from
-        self._asleep = not spare_cores
+        self._asleep = True
         self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
+        self._in_vain = False  # whether threads can gain nothing but what several get from memory
+        self._race = Race()
+        self._own = False  # whether the trainer has read all of this step itself, while threads slept
         self._stopped = False
         self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
@@ -135,9 +141,6 @@ class _Work:
         """The trainer's side. An error of a thread is raised in the step whose bytes it spoiled."""
         began = time.perf_counter()
         self._workers = workers
-        with self._lock:
-            if not self._asleep:
-                self._rouse()
         for step, batch in enumerate(self._plan):
             slot = self._await(step, tally)
             data = self._slots[0][:0] if slot is None else self._slots[slot][: batch.bytes]
@@ -146,7 +149,7 @@ class _Work:
             with self._lock:
                 if slot is not None:
                     self._free.append(slot)
-                self._asleep = began - last < QUICK_SECONDS or self._in_vain()
+                self._asleep = self._alone(began - last, batch.bytes)
                 if len(self._free) >= self._wake_at and not self._asleep:
                     self._rouse()
 
@@ -157,13 +160,20 @@ class _Work:
                 worker.start()
         self._room.notify_all()
 
-    def _in_vain(self) -> bool:
-        """Whether threads would gain nothing, by what was read since the last step; no change where nothing was."""
-        if not self._busy:
-            return self._asleep
-        vain = not self._spare_cores and self._from_memory() and self._step_seconds < HIDDEN * self._busy
-        self._busy = self._computed = 0.0
-        return vain
+    def _alone(self, seconds: float, size: int) -> bool:
+        """Whether the trainer reads alone from now on, after a step of `size` bytes that took so many seconds."""
+        if self._busy:
+            memory = self._from_memory()
+            # threads that wait for each other seem to wait for storage: only the trainer's own reads tell that they do
+            if memory or self._own:
+                self._in_vain = memory and self._step_seconds < HIDDEN * self._busy
+            self._busy = self._computed = 0.0
+        if seconds < QUICK_SECONDS and (self._own or self._asleep):
+            return True
+        if not self._in_vain:
+            self._race.restart()
+            return False
+        return not self._spare_cores or self._race.alone(size, seconds, own=self._own)
 
     def _from_memory(self) -> bool:
         """Whether what was read since the last step came from memory."""
@@ -174,10 +184,11 @@ class _Work:
 
         The trainer reads those that no thread has taken yet.
         """
+        self._own = self._asleep and self._mine(step) and step not in self._taken
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
-                    self._awaited = step
+                    self._awaited, self._own = step, False
                     self._ready.wait()
                 if not self._missing[step]:
                     if error := self._errors.get(step):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import usable_cores
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead

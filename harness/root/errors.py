@@ -37,4 +37,8 @@ class Diverged(EnvironmentFailure):
     """
 
 
+class Stalled(EnvironmentFailure):
+    """A rank waited too long for others, one of which has died or stands still: where the threads stand tells more."""
+
+
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}

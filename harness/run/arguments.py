@@ -143,6 +143,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default="emulate",
         metavar="HOW",
         help="none; emulate:DEVICE, a published step time (default emulate:v100); emulate:50ms, a time of your own; "
+        "emulate:@FILE, what `dlio-bench calibrate --compute` measured; "
         "train or train:MODEL, the published network, on decoded samples, by TensorFlow; infer or infer:MODEL, forward "
         "through it: every sample of every split of the dataset once, on one of the ranks, in one epoch",
     )

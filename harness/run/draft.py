@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import __version__
-from dlio_bench.benchmarks.workload import ESTIMATE, StepTime, Workload
+from dlio_bench.benchmarks.profile import ESTIMATE, Profile
+from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.run import passes, trained
@@ -255,7 +256,7 @@ def _residency(ranks: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict
     return found
 
 
-def _compute(job: Job, step_time: StepTime | None) -> dict[str, Any]:
+def _compute(job: Job, step_time: Profile | None) -> dict[str, Any]:
     if step_time is None:
         return {"mode": "none", "device": None, "asked_step_seconds": 0.0, "kind": None, "source": None}
     return {
@@ -263,7 +264,8 @@ def _compute(job: Job, step_time: StepTime | None) -> dict[str, Any]:
         "device": step_time.device or None,
         "asked_step_seconds": job.step_seconds,
         "kind": step_time.kind,
-        "source": f"{step_time.seconds:g} s for a batch of {step_time.batch or job.batch}: {step_time.source}",
+        "source": f"{step_time.told(job.batch)}: {step_time.source}",
+        "profile": step_time.facts(),
     }
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.placed.layout import lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import AT_MEMORY_SPEED, PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.chunks import Cut, chunks
@@ -41,11 +41,8 @@ def execute_placed(setting: Setting) -> Executed:
     tiers = Tiers(job.ram_bytes, job.disk_bytes)
     sizes = tiers.sizes_of(form)
     epochs = range(len(plans.ids[0]))
-    read = sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
-    shelves = [
-        Shelf(lay_out(one, read, sizes, len(sizes), tiers.capacities, node, job.ranks_per_node))
-        for node in range(job.nodes)
-    ]
+    read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
+    shelves = [Shelf(lay_out(one, read, sizes, len(sizes), tiers.capacities, node)) for node in range(job.nodes)]
     pfs = FileSystem(clock, system, job.nodes)
     rates = [setting.tier(name) for name in tiers.names]
     kept = [setting.memory(clock, tier) for tier in rates]

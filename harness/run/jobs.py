@@ -4,7 +4,6 @@ import os
 import secrets
 from pathlib import Path
 
-from dlio_bench.benchmarks.workload import validation_share
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
@@ -78,9 +77,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             verify=options.verify,
             tier_folders=(),
             validation=validation,
-            validation_sample_seconds=request.step_seconds(cut.batch) / cut.batch * validation_share(request.workload)
-            if validation
-            else 0.0,
+            validation_sample_seconds=request.validation_seconds(cut.batch) if validation else 0.0,
             steps=cut.steps,
             train=None if training is None else training.to_dict(),
             infer=None if inference is None else inference.to_dict(),

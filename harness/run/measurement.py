@@ -12,8 +12,8 @@ import numpy as np
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import launchers
-from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.run import rank
 from dlio_bench.harness.run.draft import Setting, draft

@@ -15,9 +15,10 @@ from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Comm, mpi_version
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy

@@ -9,13 +9,15 @@ from itertools import product
 import numpy as np
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.tensors import require_tensorflow
-from dlio_bench.benchmarks.workload import StepTime, Workload
+from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.orders import find_order
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import OWN, Policy, order_of
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
@@ -42,8 +44,8 @@ class Request:
     readers: tuple[str, ...]  # spelled, with the axes set by hand
     workload: Workload
     layout: Layout
-    step_time: StepTime | None
-    scale: float  # of samples against the published ones: tiny ones take less compute
+    step_time: Profile | None
+    scale: float  # of samples against those of the step time: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
     training: Training | None = None
     inference: Inference | None = None
@@ -72,11 +74,16 @@ class Request:
         return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
 
     def step_seconds(self, batch: int) -> float:
-        """Seconds of emulated compute in a step of `batch` samples."""
-        step = self.step_time
-        if step is None:
-            return 0.0
-        return self.scale * step.seconds * batch / step.batch if step.batch else step.seconds
+        """Seconds of emulated compute in a step of `batch` samples. UsageError where the profile has none of them."""
+        return 0.0 if self.step_time is None else self.scale * self.step_time.seconds(batch)
+
+    def validation_seconds(self, batch: int) -> float:
+        """Seconds of emulated compute for a sample of a validation pass; known forward passes go before a share."""
+        forward = None if self.step_time is None else self.step_time.forward_seconds(batch)
+        if forward is None:
+            return self.step_seconds(batch) / batch * validation_share(self.workload)
+        forwards = 1 if self.workload.validation is None else self.workload.validation.forwards
+        return self.scale * forwards * forward / batch
 
     def files(self) -> dict[str, int]:
         """Files of each split to be made for this run. UsageError when the ranks are too many for them."""
@@ -168,9 +175,10 @@ def look_up(options: Options) -> Request:
     _require_plans(options, rows)
     training = asked_training(options, workload, layout, rows)
     inference = asked_inference(options, workload, layout, rows)
-    step = None if training or inference else step_time(workload, options.compute)
+    networked = training is not None or inference is not None
+    step = None if networked else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
-    if options.tiny:
+    if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     validation = _validation(options, workload, layout, readers)
     return Request(options, readers, workload, layout, step, scale, validation, training, inference)
@@ -245,7 +253,7 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
         raise UsageError(
             f"--cache cold-epochs starts '{own[0]}' anew for each epoch, which it never did. Use --cache cold."
         )
-    staged = [row.name for row in rows if row.placement != "none" and row.delivery != OWN]
+    staged = [row.name for row in rows if _fills_first(row)]
     if staged and options.cache == "cold-epochs":
         raise UsageError(
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
@@ -262,6 +270,13 @@ def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
     return readers
+
+
+def _fills_first(row: Policy) -> bool:
+    """Whether copies are made before the first step. (Other tiers are filled in each session.)"""
+    if row.placement in KEPT_ON_FILES:
+        return ROWS[row.placement].first
+    return row.placement != "none" and row.delivery != OWN
 
 
 def _tensorflow(row: Policy, workload: Workload) -> bool:

@@ -66,7 +66,7 @@ def about(case: Case) -> dict[str, Any]:
     return {
         "title": case.title, "samples": len(case.sizes), "bytes": int(case.sizes.sum()), "batch": case.batch,
         "epochs": case.epochs, "seed": case.seed,
-    }  # fmt: skip
+    } | ({"step_time": case.step_time} if case.step_time else {})  # fmt: skip
 
 
 def extent(case: Case) -> dict[str, int]:

@@ -56,6 +56,12 @@ def add_simulate(commands: Commands) -> None:
         help="readers that the parallel file system is shared by: all nodes (default), or as the published simulator "
         "counted them",
     )
+    machine.add_argument(
+        "--compute",
+        metavar="HOW",
+        help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: as the "
+        "system says)",
+    )
     own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
     own.add_argument(
         "--vary",
@@ -78,7 +84,7 @@ def run_simulate(asked: argparse.Namespace) -> int:
     return simulate(
         Options(
             asked.workload, asked.scenario, asked.nodes, asked.epochs, asked.seed, system, asked.tiers,
-            asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out,
+            asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out, asked.compute,
         )
     )  # fmt: skip
 

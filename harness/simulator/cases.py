@@ -26,7 +26,8 @@ def quick_permutation(samples: int, epoch: int, seed: int) -> Ids:
 class Case:
     """`sizes` int64 [samples] bytes; `batch` samples a node and step; every epoch a new global shuffle from `seed`.
 
-    `compute` MB/s a node, where the system does not say it. UsageError when an epoch has no whole step.
+    `compute` MB/s a node, where the system does not say it, and the `step_time` that it comes from, in words.
+    UsageError when an epoch has no whole step.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Case:
     seed: int
     system: System
     compute: float | None = None
+    step_time: str = ""
 
     def __post_init__(self) -> None:
         if not self.steps:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench.benchmarks.profile import Profile
+from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import SHIPPED, System, named
 from dlio_bench.harness.plan.placement.keeps import Sizes
@@ -47,6 +49,7 @@ class Options:
     json: bool
     vary: tuple[Axis, ...] = ()
     out: Path | None = None
+    compute: str | None = None
 
 
 def simulate(asked: Options) -> int:
@@ -135,6 +138,8 @@ def make_case(asked: Options) -> Case:
 
 def _scenario_case(asked: Options) -> Case:
     assert asked.scenario is not None
+    if asked.compute is not None:
+        raise UsageError("--compute is of a workload, and a scenario has a compute rate of its own. Leave it out.")
     names = {name.lower(): row for name, row in SCENARIOS.items()}
     scenario = names.get(asked.scenario.lower())
     if scenario is None:
@@ -158,16 +163,10 @@ def _workload_case(asked: Options) -> Case:
     if asked.nodes is None or asked.system is None:
         raise UsageError(f"simulate {asked.workload} needs --nodes N and --system FILE (or {', '.join(SHIPPED)}).")
     system = _system(asked, "")
-    compute = None
-    if system.compute is None:
-        known = {step.device: step for step in workload.step_times}
-        step = known.get(system.device or "")
-        if step is None:
-            raise UsageError(
-                f"System {system.name} says no compute rate, and {workload.name} has no step time on device "
-                f"{system.device}. Add compute = MB/s a node, or a device of {', '.join(known)}."
-            )
-        compute = system.ranks_per_node * _mean_bytes(asked.workload) / MB * step.batch / step.seconds
+    step, compute = _step_time(asked, workload, system), None
+    if step is not None:
+        step_bytes = workload.batch * _mean_bytes(asked.workload)
+        compute = system.ranks_per_node * step_bytes / MB / step.seconds(workload.batch)
     return Case(
         title=f"{workload.title}, {workload.default_variant}",
         sizes=_workload_sizes(asked.workload, asked.seed),
@@ -177,7 +176,35 @@ def _workload_case(asked: Options) -> Case:
         seed=asked.seed,
         system=system,
         compute=compute,
+        step_time="" if step is None else _said(step, workload.batch),
     )
+
+
+def _step_time(asked: Options, workload: Workload, system: System) -> Profile | None:
+    """That of --compute, else that of the system's device; None where the system says a rate. UsageError."""
+    from dlio_bench.harness.training.compute import step_time
+
+    if asked.compute is not None:
+        step = step_time(workload, asked.compute)
+        if step is None:
+            raise UsageError("--compute none: simulate needs the time of a step. Use emulate:DEVICE, TIME or @FILE.")
+        return step
+    if system.compute is not None:
+        return None
+    step = workload.profiles.get(system.device or "")
+    if step is None:
+        raise UsageError(
+            f"System {system.name} says no compute rate, and {workload.name} has no step time on device "
+            f"{system.device}. Add compute = MB/s a node, or a device of {', '.join(workload.profiles)}; or give a "
+            "step time with --compute."
+        )
+    return step
+
+
+def _said(step: Profile, batch: int) -> str:
+    """Where the step time comes from, for the output."""
+    on = f" on {step.device}" if step.device else ""
+    return f"{step.told(batch)}{on} ({step.kind}; {step.source})"
 
 
 def _system(asked: Options, default: str) -> System:

@@ -39,6 +39,7 @@ class Node:
     ) -> None:
         self.number, self.behaviour, self.costs, self.clients, self.turn = number, behaviour, costs, clients, turn
         self.size = trace.size.tolist()
+        self.room = self.size if trace.room is None else trace.room.tolist()
         self.local_done: list[float] = trace.local_done.tolist()
         self.local_tier = trace.local_tier.tolist()
         self.remote_done: list[list[float]] = [done.tolist() for done in trace.remote_done]
@@ -63,10 +64,10 @@ class Node:
                 clock = served
             elif self.clients and self.from_pfs[access]:
                 self.clients.consumed(self.number, clock)
-            if ahead and len(ready) < len(self.size) and (self.size[len(ready)] <= self.free or len(ready) <= access):
+            if ahead and len(ready) < len(self.size) and (self.room[len(ready)] <= self.free or len(ready) <= access):
                 self.top_up(clock, access)
             clock += self.size[access] * self.costs.compute
-        self.free += sum(self.size[access] for access in range(first, self.position) if ready and ready[access] < INF)
+        self.free += sum(self.room[access] for access in range(first, self.position) if ready and ready[access] < INF)
         return clock
 
     def _late(self, access: int, now: float, staged: float) -> float:
@@ -93,7 +94,7 @@ class Node:
         while len(ready) < len(self.size):
             access = len(ready)
             size = self.size[access]
-            if size > self.free:
+            if self.room[access] > self.free:
                 break
             thread = self.turn[0] % len(self.clocks)
             clock = self._released(access, self.clocks[thread]) if behaviour.waits else self.clocks[thread]
@@ -110,7 +111,7 @@ class Node:
             self.turn[0] += 1
             self.clocks[thread] = clock + size * (cost + self.costs.write)
             ready.append(self.clocks[thread])
-            self.free -= size
+            self.free -= self.room[access]
             self.read[source] += size
 
     def _released(self, access: int, clock: float) -> float:

@@ -94,7 +94,8 @@ def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], fl
     if one.placement is not None:
         keeps, blocks = _place(case, one, pfs_clients)
         fills = [fill(node, case.megabytes, case.costs) for node in keeps]
-        if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
+        if blocks:
+            fills = [published.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
             planned = published.first_fetches(fills, blocks)
         if one.first:
             before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
@@ -105,6 +106,7 @@ def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], fl
             sequences = [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in nodes]
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
     if pfs_clients == PUBLISHED:
+        traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
         clients = published.LoggedClients(case.nodes, planned)
         outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before, clients, shared_turn=True)
     elif case.nodes < MANY_NODES:

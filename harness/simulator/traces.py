@@ -10,12 +10,16 @@ from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 
 @dataclass(frozen=True)
 class Trace:
-    """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies."""
+    """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies.
+
+    room: MB that each takes in the staging buffer, where that is not its size.
+    """
 
     size: Floats
     local_done: Floats
     local_tier: Tiers
     remote_done: tuple[Floats, ...]
+    room: Floats | None = None
 
 
 @dataclass(frozen=True)

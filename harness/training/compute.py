@@ -1,43 +1,77 @@
-"""Compute between two batches: none, or a published step time emulated by waiting, which leaves the CPU free."""
+"""Compute between two batches: none, or a known step time emulated by waiting, which leaves the CPU free."""
 
 import ctypes
 import re
 import time
+from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 
-from dlio_bench.benchmarks.workload import GIVEN, StepTime, Workload
+from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, given
+from dlio_bench.benchmarks.profile_files import load
+from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.units import parse_seconds
 
 PR_SET_TIMERSLACK = 29
-DEFAULT_DEVICE = "v100"
+FILE = "@"  # what a file name begins with
 
 
-def step_time(workload: Workload, asked: str) -> StepTime | None:
-    """The step time that `--compute asked` means: None for 'none', else the workload's on the device, or a time itself.
+def step_time(workload: Workload, asked: str, variant: str | None = None, *, tiny: bool = False) -> Profile | None:
+    """The step times that `--compute asked` means: None for 'none', else the workload's on a device, those of a file,
+    or a time itself; for data of a `variant` (None: the default one), `tiny` ones or not.
 
-    UsageError.
+    UsageError; also for the profile of another workload, variant or model, or of tiny samples where these are not.
     """
     mode, _, device = asked.partition(":")
-    known = {entry.device: entry for entry in workload.step_times}
+    variant = variant or workload.default_variant
     if mode == "none" and not device:
         return None
     if mode != "emulate":
         close = get_close_matches(mode, ["none", "emulate", "train", "infer"], n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise UsageError(
-            f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, train, "
-            "train:MODEL, infer, or infer:MODEL."
+            f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, emulate:@FILE, "
+            "train, train:MODEL, infer, or infer:MODEL."
         )
     if re.match(r"[0-9]", device):
-        return StepTime("", parse_seconds(device), 0, GIVEN, "--compute")
-    entry = known.get((device or DEFAULT_DEVICE).lower())
-    if entry is None:
+        return given(parse_seconds(device), "--compute")
+    if device.startswith(FILE):
+        return _fitting(workload, load(Path(device.removeprefix(FILE))), variant, tiny=tiny)
+    known = workload.profiles
+    profile = known.get((device or DEFAULT_DEVICE).lower())
+    if profile is None:
         raise UsageError(
-            f"No step time of {workload.name} is known for device '{device}'. Known: {', '.join(sorted(known))}. "
-            "A time of your own, such as emulate:50ms, is that of a step."
+            f"No step time of {workload.name} is known for device '{device}'. Known: {', '.join(known)}. Give a time "
+            f"of your own, such as emulate:50ms, or measure one with `dlio-bench calibrate --compute {workload.name} "
+            "--out FILE` and use emulate:@FILE."
         )
-    return entry
+    if variant not in profile.variants:
+        source = f"{profile.source}; of {workload.name} {' and '.join(profile.variants)}, and taken for {variant}"
+        return replace(profile, kind=ESTIMATE, source=source)
+    return profile
+
+
+def _fitting(workload: Workload, profile: Profile, variant: str, *, tiny: bool) -> Profile:
+    """The profile of a file, if it is of what is run."""
+    of = f"{profile.workload} {' and '.join(profile.variants)}"
+    if profile.workload != workload.name or variant not in profile.variants:
+        raise UsageError(
+            f"The compute profile {profile.name} is of {of}, and this is {workload.name} {variant}. Measure one with "
+            f"`dlio-bench calibrate --compute {workload.name} --variant {variant} --out FILE`."
+        )
+    if profile.model is not None:
+        try:
+            choose(workload.models, variant, profile.model)
+        except UsageError as error:
+            raise UsageError(f"The compute profile {profile.name} is of a model that does not fit. {error}") from None
+    if profile.tiny and not tiny:
+        raise UsageError(
+            f"The compute profile {profile.name} is of the shrunken samples of --tiny, and this run has those of the "
+            "published size. Measure one without --tiny, or run with --tiny."
+        )
+    return profile
 
 
 def fine_timers() -> None:

@@ -25,14 +25,14 @@ from dlio_bench.harness.training.trainer import Spent, Trained
 Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
 
 
-def start_tensorflow(comm: Comm) -> str:
+def start_tensorflow(comm: Comm, threads: int = 0) -> str:
     """Load TensorFlow with this rank's share of its machine; the device's name. EnvironmentFailure.
 
-    Call it before anything is computed. A rank computes with as many threads as it has cores to itself.
+    Call it before anything is computed. A rank computes with as many threads as it has cores to itself, or as asked.
     """
     tf = tensorflow()
     gpu = pin_gpu(tf.config, comm.host_rank)
-    threads = max(1, usable_cores() // comm.host_size)
+    threads = threads or max(1, usable_cores() // comm.host_size)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     return "cpu" if gpu is None else str(tf.config.experimental.get_device_details(_device(tf)).get("device_name", gpu))
@@ -157,8 +157,9 @@ class NetworkTrainer:
         means = self._exchange.reduce(gradients)
         exchanged = clock()
         self._optimizer.learning_rate = rate
-        self._apply(_tensors(means))
-        self._finish()
+        with memory_told(self._model):
+            self._apply(_tensors(means))
+            self._finish()
         self._losses.append(value)
         self._step += 1
         return Spent(converted - began, exchanged - computed)

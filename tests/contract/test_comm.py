@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Comm, Outgoing, connect, together
+from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
+from dlio_bench.harness.cluster.mpi import connect
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 

@@ -13,7 +13,8 @@ import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 

@@ -9,7 +9,9 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.harness.cluster.comm import Comm, Solo, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 

@@ -10,7 +10,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.peers import Peers, Serving
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with

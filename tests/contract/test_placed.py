@@ -24,6 +24,9 @@ from dlio_bench.harness.storage import shelf
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, WORLD, ReaderContract, harmed
 
+# of a file system that is not bypassed, as the one of the tests would be, whose files are in memory
+SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}
+
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 
@@ -50,7 +53,7 @@ class PlacedContract(ReaderContract):
         assert list(memory.iterdir()) == []
 
     def tiers(self, dataset: Dataset) -> Tiers:
-        return Tiers(ram=self.bytes(dataset), disk=self.bytes(dataset))
+        return Tiers(ram=self.bytes(dataset), disk=self.bytes(dataset), rates=SLOW)
 
     def bytes(self, dataset: Dataset) -> int:
         return int(Tiers().sizes_of(self.form(dataset)).sum())
@@ -115,6 +118,15 @@ class TestCooperative(PlacedContract):
     policy = "cooperative"
 
 
+class TestCooperativeOnFastStorage(PlacedContract):
+    """Whose files are in memory already: they are read there, and the tiers stay empty."""
+
+    policy = "cooperative"
+
+    def tiers(self, dataset: Dataset) -> Tiers:
+        return Tiers(ram=self.bytes(dataset))
+
+
 class TestCooperativeOneModel(OneModelContract):
     policy = "cooperative"
 
@@ -163,7 +175,7 @@ class TestCooperativeWithoutRoom(PlacedContract):
 
     def tiers(self, dataset: Dataset) -> Tiers:
         size = self.bytes(dataset) // (6 * WORLD)
-        return Tiers(ram=size, disk=size)
+        return Tiers(ram=size, disk=size, rates=SLOW)
 
 
 class TestDeepioWithoutRoom(TestCooperativeWithoutRoom):

@@ -23,7 +23,8 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers import registry
@@ -358,8 +359,8 @@ class TestShuffled(ReaderContract):
     policy = "shuffled"
 
 
-class TestPrefetch(ReaderContract):
-    policy = "prefetch"
+class TestDoubleBuffer(ReaderContract):
+    policy = "double-buffer"
     cores = 64
 
     @pytest.fixture(autouse=True)
@@ -378,12 +379,15 @@ class TestPrefetch(ReaderContract):
         plan = self.epochs(dataset, 1, 0)
         most = largest(plan)
         tally = Tally()
-        with self.make(dataset, world, staging=3 * most, batch_bytes=most).session(plan, tally) as batches:
+        reader = self.make(dataset, world, staging=3 * most, batch_bytes=most, step_seconds=9.0)
+        with reader.session(plan, tally) as batches:
+            next(batches)
+            time.sleep(0.01)  # as a trainer that computes: there is something to read behind
             next(batches)
             for thread in readers():
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
             assert readers()
-        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:3]]
+        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4]]
         assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)
 
     def test_the_first_batch_has_the_storage_to_itself(
@@ -415,8 +419,8 @@ class TestPrefetch(ReaderContract):
         assert early == []
 
 
-class TestPrefetchWithoutSpareCores(ReaderContract):
-    policy = "prefetch"
+class TestDoubleBufferWithoutSpareCores(ReaderContract):
+    policy = "double-buffer"
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:

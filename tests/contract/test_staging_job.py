@@ -14,7 +14,8 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm, connect
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form

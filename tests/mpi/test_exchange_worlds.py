@@ -15,6 +15,8 @@ from dlio_bench.harness.cluster import launchers, process
 ROOT = Path(__file__).parents[2]
 SUITES = [f"tests/contract/test_{suite}.py" for suite in ("exchange", "exchange_training")]
 
+STANDING = ("-o", "faulthandler_timeout=200")  # a rank whose test takes so many seconds says where it stands
+
 
 def argv_and_env(ranks: int, command: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
     site = launchers.detect_site(os.environ)
@@ -25,7 +27,9 @@ def argv_and_env(ranks: int, command: tuple[str, ...]) -> tuple[tuple[str, ...],
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_suites_pass_on_every_rank(ranks: int) -> None:
-    argv, env = argv_and_env(ranks, (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES))
+    argv, env = argv_and_env(
+        ranks, (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *STANDING, *SUITES)
+    )
     done = subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" passed") == ranks
@@ -42,8 +46,11 @@ def test_a_rank_that_dies_in_an_exchange_ends_the_job_with_a_reason(kind: str, e
     argv, env = argv_and_env(3, (sys.executable, "-P", str(rank), str(tmp_path), kind, end))
     said: list[int] = []
     reason = r"Rank 1 .* was ended by SIGKILL" if end == "killed" else r"was not over after 3 s|Horovod gave the exch"
-    with pytest.raises(EnvironmentFailure, match=reason):
+    with pytest.raises(EnvironmentFailure, match=reason) as failure:
         process.launch(argv, env, tmp_path, lambda event: said.append(event["step"]))
+    if end == "absent":  # the one that stands still says where, too
+        assert f"3 ranks stood is in {tmp_path}/stacks-*.txt" in str(failure.value)
+        assert "failing_rank.py" in (tmp_path / "stacks-rank-1.txt").read_text()
     assert said[:2] == [0, 1]  # it was at work before
     assert said[-1] <= 2
     for pid in map(int, (path.read_text() for path in tmp_path.glob("pid-*"))):

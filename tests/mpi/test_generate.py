@@ -19,6 +19,7 @@ from dlio_bench.datagen.verify import verify_files
 DLIO = [sys.executable, "-m", "dlio_bench"]
 MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", "600")  # some seconds of work
 FILE_BYTES = 202_840  # of a tiny training file
+PATIENCE = 120  # seconds until something counts as hanging: machines that test are busy
 
 
 def start(cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -29,7 +30,7 @@ def start(cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
     process = start(cwd, *arguments)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == status, out + err
     assert "Traceback" not in out + err
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -76,7 +77,7 @@ def test_a_killed_generation_goes_on_where_it_was(who: tuple[str, ...], victim: 
     process = start(tmp_path, "generate", *MANY, "--out", "set", *who)
     writers = wait_for_writers(tmp_path / "set", process)
     os.kill(writers[0] if victim == "writer" else process.pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     gone(writers)
     if victim == "writer":
         assert process.returncode == 4
@@ -110,7 +111,7 @@ def test_a_disk_that_fills_up_is_named_and_nothing_half_stays(
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(bytes(1 << 16)):
             pass
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, err
     assert "No space left" in err
     assert str(small_disk / "set") in err
@@ -120,6 +121,34 @@ def test_a_disk_that_fills_up_is_named_and_nothing_half_stays(
     filler.unlink()
     dlio(tmp_path, "generate", *MANY, "--out", str(small_disk / "set"), *who)
     assert verify_files(open_dataset(small_disk / "set")) == []
+
+
+# In a process of its own, as HDF5 crashes rather than fails; it must also end well. argv: folder, tries
+FILL_UP = """
+import sys
+from pathlib import Path
+import numpy as np
+from dlio_bench.datagen.formats import hdf5
+full = 0
+for number in range(int(sys.argv[2])):
+    path = Path(sys.argv[1]) / str(number)
+    try:
+        if number % 2:
+            hdf5.write_chunks(path, "g", {"x": np.zeros(512, "f4"), "y": np.zeros(512, "f4")}, ("v108", "v108"))
+        else:
+            hdf5.allocate(path, [("x", "<f4", (64, 64)), ("y", "<f4", (64,)), ("z", "<i8", (64,))])
+    except OSError as error:
+        assert error.errno == 28, error
+        full += 1
+assert full
+"""
+
+
+@pytest.mark.parametrize("pages", [1, 2, 4, 11])
+def test_hdf5_files_on_a_full_disk_are_errors_and_no_crash(pages: int, mount: Callable[[str], Path]) -> None:
+    disk = mount(f"size={pages * os.sysconf('SC_PAGE_SIZE')}")
+    done = subprocess.run([sys.executable, "-c", FILL_UP, disk, "12"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_too_small_a_disk_is_refused_before_the_first_byte(tmp_path: Path, small_disk: Path) -> None:
@@ -207,7 +236,7 @@ def test_a_run_reads_the_training_files_of_an_indexed_dataset(workload: str, tmp
 
 def wait_for_writers(folder: Path, process: "subprocess.Popen[str]") -> list[int]:
     """The process ids of the two writers, once files have been finished."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while len(list((folder / ".progress").glob("*.npz"))) < 15:
         assert time.monotonic() < deadline, "no file was finished"
         assert process.poll() is None, process.communicate()
@@ -241,7 +270,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while any(is_writer(pid) for pid in pids):
         assert time.monotonic() < deadline, f"orphans: {pids}"
         time.sleep(0.05)

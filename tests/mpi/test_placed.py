@@ -116,7 +116,7 @@ def serving(pid: int) -> bool:
         (["--tiers", "ram=1MB,disk=900TB"], "need 1.8 PB in"),
         (["--reader", "lbann-preload", "--tiers", "ram=1kB"], "Use more nodes or a larger RAM tier"),
         (["--tiers", "ram=0"], "--tiers ram=1GB"),
-        (["--cache", "cold-epochs"], "keeps its copies over epochs"),
+        (["--reader", "lbann-preload", "--cache", "cold-epochs"], "keeps its copies over epochs"),
     ],
 )
 def test_tiers_that_cannot_be_are_refused_in_one_paragraph(

@@ -47,7 +47,7 @@ def through(dataset: Dataset, policy: str) -> Callable[[], int]:
 
 
 @pytest.mark.benchmark(group="cdb, one epoch of 4 samples, warm")
-@pytest.mark.parametrize("policy", ["naive", "prefetch"])
+@pytest.mark.parametrize("policy", ["naive", "double-buffer"])
 def test_cdb_through_a_reader(benchmark: BenchmarkFixture, cdb: Dataset, policy: str) -> None:
     assert benchmark(through(cdb, policy)) == 4
 

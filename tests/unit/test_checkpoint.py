@@ -9,7 +9,7 @@ import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training import checkpoint
 from dlio_bench.harness.training.checkpoint import State
 from dlio_bench.harness.training.exchange.exchange import open_exchange

@@ -29,6 +29,7 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
         (["run", "cdb", "--seed", str(2**64)], "at most"),
         (["run", "cdb", "--compute", "emulate:v200"], "Known:"),
         (["run", "cdb", "--compute", "emulat"], "Did you mean 'emulate'"),
+        (["run", "cdb", "--compute", "emulate:@absent.toml"], "calibrate --compute"),
         (["run", "cdb", "--cache", "cool"], "cold, cold-epochs, warm, as-is"),
         (["run", "cdb", "--sync", "never"], "step, epoch, none"),
         (["run", "cdb", "--variant", "xl"], "Its variants: cori"),
@@ -67,6 +68,9 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
         assert all(f"model {model['name']}: " in shown for model in workload["models"])
     estimates = [s for w in found["workloads"] for s in w["step_times"] if s["kind"] == "estimate"]
     assert shown.count("(estimate;") == len(estimates) > 0
+    assert shown.count("--compute emulate:") == sum(len(w["step_times"]) for w in found["workloads"])
+    assert all(f"\n  {system['name']}  " in shown for system in found["systems"])
+    assert {"deck", "cori"} <= {system["name"] for system in found["systems"]}
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training.exchange import exchange as module
 from dlio_bench.harness.training.exchange.background import Background
 from dlio_bench.harness.training.exchange.choice import Choice
@@ -94,7 +94,7 @@ class Hanging:
 def test_a_library_that_hangs_is_left_with_a_reason(lag: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE", 0.01)
     reducer = Hanging(good=1)
-    exchange = Exchange(Solo(), HOROVOD, reducer, ExchangeOptions(timeout=0.05, lag=lag))
+    exchange = Exchange(Solo(), HOROVOD, lambda: reducer, ExchangeOptions(timeout=0.05, lag=lag))
     for _ in range(1 + lag):
         exchange.reduce([np.ones(2)])
     with pytest.raises(EnvironmentFailure, match=r"exchange 2 by horovod was not over after 0\.05 s, says rank 0 of 1"):
@@ -104,7 +104,7 @@ def test_a_library_that_hangs_is_left_with_a_reason(lag: int, monkeypatch: pytes
 
 def test_with_a_lag_the_trainer_goes_on_while_gradients_travel() -> None:
     reducer = Hanging()
-    exchange = Exchange(Solo(), HOROVOD, reducer, ExchangeOptions(timeout=60, lag=1))
+    exchange = Exchange(Solo(), HOROVOD, lambda: reducer, ExchangeOptions(timeout=60, lag=1))
     first = exchange.reduce([np.ones((2, 3), np.float32)])  # back, although the reduction is not over
     assert [one.tolist() for one in first] == [np.zeros((2, 3)).tolist()]
     reducer.end.set()
@@ -121,14 +121,16 @@ class Failing(Hanging):
 
 
 def test_a_failure_in_the_background_reaches_the_trainer() -> None:
-    exchange = Exchange(Solo(), HOROVOD, Failing(), ExchangeOptions())
+    exchange = Exchange(Solo(), HOROVOD, Failing, ExchangeOptions())
     with pytest.raises(EnvironmentFailure, match="stalled"):
         exchange.reduce([np.ones(2)])
 
 
 def test_the_background_thread_ends_with_the_exchange() -> None:
     before = threading.active_count()
-    exchange = Exchange(Solo(), Choice("mpi", "as asked"), OverMpi(Solo(), ExchangeOptions()), ExchangeOptions())
+    exchange = Exchange(
+        Solo(), Choice("mpi", "as asked"), lambda: OverMpi(Solo(), ExchangeOptions()), ExchangeOptions()
+    )
     assert exchange.reduce([np.full(2, 3.0)])[0].tolist() == [3.0, 3.0]
     exchange.close()
     assert threading.active_count() == before

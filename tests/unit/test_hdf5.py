@@ -28,6 +28,24 @@ def test_allocated_datasets_are_contiguous_and_at_the_offsets_told(tmp_path: Pat
     assert sorted(offsets, key=lambda name: offsets[name]) == ["b", "a"]
 
 
+@pytest.mark.parametrize("rows", [1, 64, 5_000_000])
+def test_the_file_is_as_hdf5_itself_makes_it_whatever_ends_it(rows: int, tmp_path: Path) -> None:
+    datasets = [("b", "<f4", (rows, 4)), ("a", "<i4", (3,)), ("last", "<f8", (rows,))]
+    path, own = tmp_path / "a.h5", tmp_path / "own.h5"
+    for _ in range(2):  # planned, and from the plan kept
+        hdf5.allocate(path, datasets)
+    with h5py.File(own, "w") as file:
+        for name, dtype, shape in datasets:
+            file.create_dataset(name, shape, dtype)[(0,) * len(shape)] = 0
+            file.flush()
+    assert path.stat().st_size == own.stat().st_size
+    assert path.stat().st_blocks * 512 < 1_000_000  # holes are left as holes
+    with h5py.File(path) as file, h5py.File(own) as expected:
+        assert {name: file[name].id.get_offset() for name in file} == {
+            name: expected[name].id.get_offset() for name in expected
+        }
+
+
 def test_chunks_are_one_each_and_not_filtered(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     values = {"x": np.arange(24, dtype="<f4").reshape(2, 3, 4), "y": np.array([7.0], dtype="<f4")}

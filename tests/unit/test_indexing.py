@@ -116,7 +116,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
     found = open_dataset(made.folder)
     assert np.array_equal(np.sort(found.checksums(np.arange(6), view), axis=0), np.sort(right, axis=0))
     assert verify_files(found) == []
-    for policy in ("naive", "prefetch", "tfdata"):
+    for policy in ("naive", "double-buffer", "tfdata"):
         form = Form(found, view)
         plan = planned(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
         tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), check_crc=True)

@@ -6,7 +6,7 @@ import pytest
 from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rows import ROWS
-from dlio_bench.harness.readers.placed.layout import lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.simulator import runtime
 from dlio_bench.harness.simulator.devices import FileSystem, Memory
 from dlio_bench.harness.simulator.keeping import Costs, Keeping, Shelf
@@ -23,9 +23,9 @@ def run(
     one, ranks = ROWS[policy], nodes * per_node
     shape, order = Shape(SAMPLES, ranks, BATCH, ranks_per_node=per_node), find_order("global-shuffle")
     ids = [[order(shape, rank, epoch, 7) for epoch in range(EPOCHS)] for rank in range(ranks)]
-    read = sequences(lambda rank, epoch: ids[rank][epoch].ravel(), ranks, per_node, range(EPOCHS))
+    read = Sequences(lambda rank, epoch: ids[rank][epoch].ravel(), ranks, per_node, range(EPOCHS))
     sizes = np.full(SAMPLES, SIZE)
-    shelves = [Shelf(lay_out(one, read, sizes, SAMPLES, (capacity,), node, per_node)) for node in range(nodes)]
+    shelves = [Shelf(lay_out(one, read, sizes, SAMPLES, (capacity,), node)) for node in range(nodes)]
     clock = Clock()
     pfs = FileSystem(clock, machine(), nodes)
     memory, writes = (Memory(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))

@@ -56,7 +56,7 @@ def delivered(dataset: Dataset, reader: str) -> tuple[list[bool], list[tuple[Any
 
 def test_our_readers_lend_and_agree(dataset: Dataset) -> None:
     first = delivered(dataset, "naive")
-    second = delivered(dataset, "prefetch")
+    second = delivered(dataset, "double-buffer")
     assert first[0] == second[0] == [True, True]
     for one, other in zip(first[1], second[1], strict=True):
         for a, b in zip(one, other, strict=True):

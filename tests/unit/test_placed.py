@@ -15,8 +15,9 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Serving
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import REDRAWN, find
@@ -96,6 +97,13 @@ def form_of(dataset: Dataset) -> Form:
     return Form(dataset, find_workload(dataset.manifest.workload).view)
 
 
+SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}  # the file system: the tests' own would be bypassed
+
+
+def tiers_of(ram: int, disk: int = 0) -> Tiers:
+    return Tiers(ram=ram, disk=disk, rates=SLOW)
+
+
 def size_of(dataset: Dataset) -> int:
     return int(Tiers().sizes_of(form_of(dataset)).sum())
 
@@ -148,7 +156,7 @@ def total(costs: Sequence[Sequence[Cost]], name: str) -> int:
 def test_cooperative_asks_the_file_system_for_each_sample_once(
     dataset: Dataset, ranks_per_node: int, known: bool
 ) -> None:
-    tiers = Tiers(ram=size_of(dataset) // 2)  # of the aggregate, and of no node
+    tiers = tiers_of(size_of(dataset) // 2)  # of the aggregate, and of no node
     costs = deliver("cooperative", dataset, tiers, ranks_per_node=ranks_per_node, known=known)
     assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
     assert all(cost.requested == 0 for own in costs for cost in own[1:])
@@ -159,14 +167,14 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placed.Filling, "begin", lambda _: None)
-    costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset) // 2))
+    costs = deliver("cooperative", dataset, tiers_of(size_of(dataset) // 2))
     assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "kept") < total(costs, "requested")
 
 
 @pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
 def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
-    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), disk=size_of(dataset)), place=tmp_path)
+    costs = deliver(policy, dataset, tiers_of(size_of(dataset), size_of(dataset)), place=tmp_path)
     assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
     assert (total(costs, "local") > 0) == (policy == "locality-aware")
 
@@ -174,7 +182,7 @@ def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp
 @pytest.mark.parametrize("policy", ["cooperative", "clairvoyant", "deepio-ordered", "locality-aware"])
 @pytest.mark.parametrize("ranks_per_node", [1, 2])
 def test_tiers_that_are_too_small_save_what_they_hold(dataset: Dataset, policy: str, ranks_per_node: int) -> None:
-    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset) // 10), ranks_per_node=ranks_per_node)
+    costs = deliver(policy, dataset, tiers_of(size_of(dataset) // 10), ranks_per_node=ranks_per_node)
     stored = form_of(dataset).stored(np.arange(dataset.samples))
     assert stored < total(costs, "requested") < 3 * stored
     assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
@@ -197,7 +205,7 @@ def test_a_dead_peer_is_done_without_and_counted(
         if comm.rank == 1 and step == dataset.samples // (4 * BATCH):  # the second epoch begins
             served["rank-1"].close()
 
-    costs = deliver(policy, dataset, Tiers(ram=size_of(dataset)), at=at)
+    costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
     stored = form_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored

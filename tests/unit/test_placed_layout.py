@@ -1,6 +1,7 @@
 """Where samples lie, by the plan alone: what one rank works out of another node is what that node does."""
 
 import threading
+import tracemalloc
 from mmap import mmap
 
 import numpy as np
@@ -12,7 +13,7 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.readers.placed.claims import Claims, State
-from dlio_bench.harness.readers.placed.layout import NOWHERE, lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds, queued_seconds
 
 
@@ -30,9 +31,9 @@ def test_nodes_agree_on_who_keeps_what(
 ) -> None:
     sizes = np.random.default_rng(seed).integers(1, 30, samples)
     shape, order = Shape(samples, nodes * per_node, 2), find_order("global-shuffle")
-    read = sequences(lambda rank, epoch: order(shape, rank, epoch, seed).ravel(), shape.ranks, per_node, range(3))
+    read = Sequences(lambda rank, epoch: order(shape, rank, epoch, seed).ravel(), shape.ranks, per_node, range(3))
     try:
-        found = [lay_out(ROWS[name], read, sizes, samples, capacities, node, per_node) for node in range(nodes)]
+        found = [lay_out(ROWS[name], read, sizes, samples, capacities, node) for node in range(nodes)]
     except DoesNotApplyError:
         return
     for node, own in enumerate(found):
@@ -63,12 +64,39 @@ def test_nodes_agree_on_who_keeps_what(
 
 def test_ranks_of_a_node_read_side_by_side() -> None:
     plans = {0: [1, 2, 3], 1: [4, 5, 6], 2: [7], 3: [8, 9]}  # shares may be uneven
-    read = sequences(lambda rank, epoch: np.array(plans[rank]) + 10 * epoch, 4, 2, [0, 1])
-    assert read.ids[0].tolist() == [1, 4, 2, 5, 3, 6, 11, 14, 12, 15, 13, 16]
-    assert read.ranks[0].tolist() == [0, 1] * 6
-    assert read.ids[1].tolist() == [7, 8, 9, 17, 18, 19]
-    assert read.ranks[1].tolist() == [2, 3, 3] * 2
-    assert read.per_epoch == 6
+    read = Sequences(lambda rank, epoch: np.array(plans[rank]) + 10 * epoch, 4, 2, [0, 1])
+    assert read.ids(0, 1).tolist() == [11, 14, 12, 15, 13, 16]
+    assert [part.tolist() for part in read.asking(1, 0)] == [[7, 8, 9], [2, 3, 3]]
+    assert [[ids.tolist() for ids in epoch] for epoch in read.by_epoch()] == [
+        [[1, 4, 2, 5, 3, 6], [7, 8, 9]],
+        [[11, 14, 12, 15, 13, 16], [17, 18, 19]],
+    ]
+    assert [ids.tolist() for ids in read.whole()] == [
+        [1, 4, 2, 5, 3, 6, 11, 14, 12, 15, 13, 16],
+        [7, 8, 9, 17, 18, 19],
+    ]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=5))
+def test_epochs_of_any_lengths_are_put_behind_each_other(epochs: list[list[int]]) -> None:
+    read = Sequences(lambda _, epoch: np.array(epochs[epoch], np.int64), 1, 1, range(len(epochs)))
+    (found,) = read.whole()
+    assert found.tolist() == [sample for ids in epochs for sample in ids]
+
+
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_memory_does_not_grow_with_the_epochs(per_node: int) -> None:
+    samples, nodes, epochs = 100_000, 8, 60
+    shape, order = Shape(samples, nodes * per_node, 5), find_order("global-shuffle")
+    read = Sequences(lambda rank, epoch: order(shape, rank, epoch, 1).ravel(), shape.ranks, per_node, range(epochs))
+    tracemalloc.start()
+    try:
+        found = lay_out(ROWS["cooperative"], read, np.full(samples, 10), samples, (300_000,), 3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.copy.any()
+    assert peak < 140 * samples  # the accesses of the job would be 240 bytes a sample besides
 
 
 def test_a_sample_is_brought_by_one_thread_and_waited_for_by_the_others() -> None:

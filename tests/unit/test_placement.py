@@ -1,14 +1,16 @@
 """Placements: what each node keeps follows from the plan, within its tiers, in the order it is needed."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
-from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders
-from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, expected_above, lbann_dynamic
+from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
+from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, counted_in, expected_above, lbann_dynamic
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps, Sizes, cut, holders
 
 ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
@@ -95,6 +97,14 @@ def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
             assert [position[k] for k in tier] == sorted(position[k] for k in tier)
 
 
+@given(st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=4))
+def test_what_comes_in_parts_is_counted_as_a_whole(parts: list[list[int]]) -> None:
+    arrays = [np.array(part, np.int64) for part in parts]
+    for one, other in zip(counted_in(arrays, 12), counted(np.concatenate(arrays)), strict=True):
+        assert one.tolist() == other.tolist()
+        assert one.dtype == other.dtype
+
+
 def test_nodes_break_ties_differently() -> None:
     samples, nodes = 400, 4
     own = sequences(samples, nodes, 10, 2)
@@ -115,12 +125,54 @@ def test_cooperative_gives_every_sample_a_holder_before_any_has_two(nodes: int, 
     assert (kept > 0).sum() == min(len(read), room)
 
 
+def test_cooperative_keeps_nothing_of_a_single_epoch() -> None:
+    own = sequences(60, 3, 3, 1)
+    assert holders(cooperative(own, np.ones(60, np.int64), [60, 60], len(own[0])), 60).sum() == 0
+
+
 def test_the_first_reader_holds_and_a_full_one_leaves_it_to_the_next() -> None:
     own = [np.array([0, 1, 2, 3, 4, 5]), np.array([3, 4, 5, 0, 1, 2])]
     sizes = np.array([2, 2, 2, 1, 1, 1])
-    (first,), (second,) = first_holders(own, sizes, [5], per_epoch=3)
+    epochs = [[ids[:3] for ids in own], [ids[3:] for ids in own]]
+    (first,), (second,) = first_holders(epochs, 2, sizes, [5])
     assert first.tolist() == [0, 1]  # 2 does not fit
     assert second.tolist() == [3, 4, 5, 2]  # nor did node 0 have room for it; node 1 reads it in the next epoch
+
+
+@settings(deadline=None)
+@given(cases)
+def test_a_node_sees_what_all_of_them_do_from_epochs_that_come_one_at_a_time(
+    case: tuple[int, int, int, int, int, list[int], int],
+) -> None:
+    nodes, batch, steps, rest, epochs, capacities, seed = case
+    samples = nodes * batch * steps + min(rest, nodes * batch - 1)
+    sizes = np.random.default_rng(seed).integers(1, 40, samples)
+    own, per_epoch = sequences(samples, nodes, batch, epochs, seed), batch * steps
+    everything = cooperative(own, sizes, capacities, per_epoch)
+    for node in range(nodes):
+        mine = np.split(own[node], epochs)
+        parts = ([ids[at : at + per_epoch] for ids in own] for at in range(0, epochs * per_epoch, per_epoch))
+        for other, (seen, kept) in enumerate(
+            zip(seen_by_node(parts, nodes, node, mine, sizes, capacities), everything, strict=True)
+        ):
+            shown = [
+                ids if other == node else ids[~copies] for ids, copies in zip(kept.tiers, kept.copies, strict=True)
+            ]
+            assert [ids.tolist() for ids in seen.tiers] == [ids.tolist() for ids in shown]
+            assert other != node or [one.tolist() for one in seen.copies] == [one.tolist() for one in kept.copies]
+
+
+@pytest.mark.parametrize(("capacity", "asked"), [(10, 1), (1000, 2), (0, 1)])
+def test_no_epoch_is_asked_for_that_decides_nothing(capacity: int, asked: int) -> None:
+    own, came = sequences(43, 4, 5, 6), []  # three samples of the first epoch fill no step
+
+    def epochs() -> Iterator[list[np.ndarray]]:
+        for epoch in range(6):
+            came.append(epoch)
+            yield [ids[10 * epoch :][:10] for ids in own]
+
+    first_holders(epochs(), 4, np.full(43, 7), [capacity, capacity])
+    assert len(came) == asked
 
 
 def test_copies_are_what_a_node_reads_most_often() -> None:
@@ -187,7 +239,11 @@ def test_nodes_that_read_the_same_hold_it_in_turn(copies: int, room: int) -> Non
     nodes, samples = 3, 20
     order = np.random.Generator(np.random.Philox(1)).permutation(samples)
     own = [np.tile(np.repeat(order, copies), 2)] * nodes
-    firsts = first_holders(own, np.ones(samples, np.int64), [room], per_epoch=samples * copies)
+    epoch = [ids[: samples * copies] for ids in own]
+    firsts = first_holders([epoch, epoch], nodes, np.ones(samples, np.int64), [room])
+    # in a single epoch each is wanted several times, too
+    alone = first_holders([epoch], nodes, np.ones(samples, np.int64), [room])
+    assert [ids.tolist() for (ids,) in alone] == [ids.tolist() for (ids,) in firsts]
     held = np.concatenate([tiers[0] for tiers in firsts])
     assert len(np.unique(held)) == len(held) == min(samples, nodes * room)
     for node, (ids,) in enumerate(firsts):
@@ -198,9 +254,15 @@ def test_nodes_that_read_the_same_hold_it_in_turn(copies: int, room: int) -> Non
         assert len(np.unique(keeps.ids)) == len(keeps.ids) == min(room, samples)
 
 
+def test_ranks_of_one_node_that_read_the_same_share_what_is_read_once() -> None:
+    own = [np.repeat(np.arange(6), 2)]
+    ((held,),) = first_holders([own], 1, np.ones(6, np.int64), [4])
+    assert held.tolist() == [0, 1, 2, 3]
+
+
 def test_a_sample_that_pads_an_epoch_is_held_once() -> None:
     own = [np.array([0, 1, 2, 0]), np.array([3, 4, 5, 1])]
-    (first,), (second,) = first_holders(own, np.ones(6, np.int64), [9], per_epoch=4)
+    (first,), (second,) = first_holders([own, own], 2, np.ones(6, np.int64), [9])
     assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4, 5])
 
 

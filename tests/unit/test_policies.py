@@ -54,9 +54,9 @@ def test_nothing_replaced_is_the_row_itself() -> None:
     ("asked", "name", "once", "known"),
     [
         ({"name": "naive", "order": "global-shuffle"}, "naive+order=global-shuffle", True, True),
-        ({"name": "prefetch", "order": "file-shuffle"}, "double-buffer+order=file-shuffle", True, True),
+        ({"name": "prefetch", "order": "file-shuffle"}, "cooperative+order=file-shuffle", True, True),
         ({"name": "shuffled", "delivery": "ahead"}, "shuffled+delivery=ahead", True, True),
-        ({"name": "prefetch", "delivery": "on demand"}, "double-buffer+delivery=on-demand", True, True),
+        ({"name": "prefetch", "delivery": "on demand"}, "cooperative+delivery=on-demand", True, True),
         ({"name": "tfdata", "order": "buffered-shuffle(100)"}, "tfdata+order=buffered-shuffle(100)", True, False),
         ({"name": "tfdata", "delivery": "ahead"}, "tfdata+delivery=ahead", True, True),
         ({"name": "naive", "delivery": "tf.data"}, "naive+delivery=tf.data", True, False),
@@ -65,7 +65,7 @@ def test_nothing_replaced_is_the_row_itself() -> None:
         ({"name": "staged-subset", "order": "subset-shuffle(250)"}, "staged-subset+order=subset-shuffle(250)", 0, 1),
         (
             {"name": "prefetch", "order": "node-shuffle", "placement": "stage-partition"},
-            "double-buffer+order=node-shuffle+placement=stage-partition",
+            "cooperative+order=node-shuffle+placement=stage-partition",
             True,
             True,
         ),

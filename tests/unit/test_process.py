@@ -100,3 +100,87 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+SWALLOWED = """
+import os, signal, sys, time, weakref
+from pathlib import Path
+from dlio_bench import interruption
+from dlio_bench.harness.cluster.process import launch
+
+class Thing: pass
+
+interruption.listen()
+sys.unraisablehook = lambda _: None
+thing = Thing()
+reference = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0.01)))
+del thing
+print("swallowed", flush=True)
+launch([sys.executable, "-c", "import time; time.sleep(60)"], os.environ, Path(sys.argv[1]), print)
+"""
+
+
+def test_an_interruption_that_a_callback_has_swallowed_ends_the_launch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "swallowed\n", done.stderr
+    assert "KeyboardInterrupt" in done.stderr
+
+
+STANDING = """
+import sys, time
+from pathlib import Path
+from dlio_bench.harness.cluster.entry import run_rank, say
+
+def stand_still(comm):
+    say({"event": "ready"})
+    time.sleep(60)
+
+raise SystemExit(run_rank(Path(sys.argv[1]), lambda: (1, stand_still)))
+"""
+
+
+def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def ready(_: dict[str, object]) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)  # as a user does who wonders
+        [file] = tmp_path.glob("stacks-*.txt")
+        deadline = time.monotonic() + 60
+        while "stand_still" not in file.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert "stand_still" in file.read_text()
+        assert "in ready" in capfd.readouterr().err  # and where the command does
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt):
+        launch([*script(STANDING), str(tmp_path)], os.environ, tmp_path, ready)
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+STALLED = """
+import sys, time
+from pathlib import Path
+from dlio_bench.errors import Stalled
+from dlio_bench.harness.cluster import entry
+
+def body(comm):
+    raise Stalled("rank 7 does not come")
+
+raise SystemExit(entry.run_rank(Path(sys.argv[1]), lambda: (1, body)))
+"""
+
+
+def test_a_rank_that_waits_in_vain_has_all_write_where_they_stand(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match=r"rank 7 does not come Where the threads of 1 ranks") as failure:
+        launch([*script(STALLED), str(tmp_path)], os.environ, tmp_path, print)
+    assert f"{tmp_path}/stacks-*.txt" in str(failure.value)
+    [file] = tmp_path.glob("stacks-*.txt")
+    # once by itself, once when it was asked
+    assert file.read_text().count("most recent call first") >= 2
+
+
+def test_too_little_memory_in_a_rank_is_said_with_what_helps(tmp_path: Path) -> None:
+    code = STALLED.replace('Stalled("rank 7 does not come")', 'MemoryError("for 8 GiB")')
+    with pytest.raises(EnvironmentFailure, match=r"no memory \(for 8 GiB\).*smaller --batch"):
+        launch([*script(code), str(tmp_path)], os.environ, tmp_path, print)

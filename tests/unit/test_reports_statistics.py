@@ -143,10 +143,22 @@ def test_without_compute_its_metrics_are_null() -> None:
         "over_bound",
         "read_seconds",  # not in these drafts
         "decode_seconds",
+        "allreduce_seconds",
         "compute_overrun",
         "validation_seconds",
         "validation_stall_share",
     ]
+
+
+def test_all_reduces_of_trainings_are_a_total_of_their_own() -> None:
+    def found(training: dict[str, Any] | None) -> Any:
+        trials = [trial(10.0) | ({} if training is None else {"training": training})] * 2
+        draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "train"}}
+        return statistics.metrics(draft, steps_of(2))["allreduce_seconds"]["value"]
+
+    assert found({"allreduce_seconds": 2.5, "allreduce_bytes": 100}) == 2.5
+    assert found({"allreduce_seconds": 0.0, "allreduce_bytes": 0}) is None  # one rank exchanges nothing
+    assert found(None) is None
 
 
 @settings(max_examples=50, deadline=None)

@@ -139,12 +139,33 @@ def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], t
     from dlio_bench.benchmarks.registry import find
 
     workload = find("cosmoflow")
-    step = next(step for step in workload.step_times if step.device == "v100")
     per_node = workload.batch * 2
     assert found["case"]["batch"] == per_node
-    expected = found["case"]["steps"] * per_node / 2 * step.seconds / step.batch
+    expected = found["case"]["steps"] * per_node / 2 * workload.profiles["v100"].seconds(1)
     assert bound["seconds"] == pytest.approx(expected, rel=1e-6)
     assert naive["seconds"] > bound["seconds"]
+
+
+def test_a_step_time_may_be_given_or_come_from_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, profile = tmp_path / "here.toml", tmp_path / "mine.toml"
+    path.write_text(SYSTEM + "[measured]\ncompute = 5\n")  # which is overruled
+    profile.write_text(
+        '[profile]\nschema = "dlio-bench/compute-profile/1"\nworkload = "cosmoflow"\nvariants = ["mlperf-v1"]\n'
+        'device = "mine"\nkind = "measured"\nsource = "me"\n[rows.1]\nseconds = 0.02\n'
+    )
+    words = ("cosmoflow", "--nodes", "8", "--system", str(path), "--epochs", "1", "--policy", "lower-bound")
+    assert "step_time" not in simulate(capsys, *words)["case"]
+    for asked, seconds, said in (
+        ("emulate:50ms", 0.05, "0.05 s for a batch of 1 (given; --compute)"),
+        ("emulate:h100", 0.0035, "on h100 (published; "),
+        (f"emulate:@{profile}", 0.02, "on mine (measured; me)"),
+    ):
+        found = simulate(capsys, *words, "--compute", asked)
+        assert said in found["case"]["step_time"]
+        # equal samples: the bound is the time of all steps
+        assert found["rows"][0]["seconds"] == pytest.approx(found["case"]["steps"] * seconds, rel=1e-6)
+    assert main(["simulate", *words, "--compute", "emulate:50ms"]) == 0
+    assert "A step computes for 0.05 s for a batch of 1" in " ".join(capsys.readouterr().out.split())
 
 
 def test_imagenet_samples_have_the_published_sizes() -> None:
@@ -201,6 +222,9 @@ def test_a_system_file_that_cannot_be_used(
         (("cdb", "--system", "deck"), "needs --nodes N and --system FILE"),
         (("cdb", "--nodes", "2", "--system", "/nowhere.toml"), "--system /nowhere.toml: No such file"),
         (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),
+        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "none"), "simulate needs the time of a step"),
+        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
+        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has a compute rate of its own"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
         (("--scenario", "S1", "--policy", "naive,naive"), "name each policy once"),
         (

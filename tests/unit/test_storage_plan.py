@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.ceiling import plan, reading, sizing
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True)
 

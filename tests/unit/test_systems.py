@@ -65,6 +65,22 @@ def test_every_number_has_its_source_or_is_called_an_estimate(name: str) -> None
     assert bool(shipped(name).estimated) == bool(estimates)
 
 
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_is_an_estimate_is_listed_as_one_and_nothing_else(name: str) -> None:
+    estimates: dict[str, list[bool]] = {}
+    section = ""
+    for line in (FOLDER / f"{name}.toml").read_text().splitlines():
+        section = found[1] if (found := re.match(r"\[declared\.?(\w*)", line)) else section
+        if re.match(r"\w+ = .*[\d\"]", line) and not line.startswith(("name", "estimated")):
+            key = section or line.partition(" ")[0]
+            estimates.setdefault(key, []).append("estimate" in line.partition("#")[2])
+    listed = shipped(name).estimated
+    # a key or table by its name where all of it is estimated; in words ("share of memory kept") where a part of it is
+    assert {key for key, said in estimates.items() if all(said)} == set(listed) & set(estimates)
+    partly = {key for key, said in estimates.items() if any(said) and not all(said)}
+    assert bool(partly) == bool(set(listed) - set(estimates))
+
+
 def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(description.text(DECLARED, description.measured(FOUND, {"data": "test files"})))

@@ -14,7 +14,8 @@ from dlio_bench.benchmarks.model import Course, Part, Sample
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run import loop, training
 from dlio_bench.harness.run.jobs import jobs
 from dlio_bench.harness.run.options import Options
@@ -229,6 +230,19 @@ def test_libraries_that_are_missing_or_others_are_named(
         return
     with pytest.raises(EnvironmentFailure, match=says):
         training.require_libraries(exchange)
+
+
+@pytest.mark.parametrize(
+    ("missing", "version", "says"),
+    [("tensorflow", "2.18.1", "needs TensorFlow"), ("horovod", "2.18.1", "Horovod is not"), ("", "2.19.0", "2.19.0")],
+)
+def test_without_its_libraries_the_command_ends_with_status_4(
+    missing: str, version: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(training, "version", lambda _name: version)
+    assert main(["run", "cdb", "--tiny", "--compute", "train", "--exchange", "horovod", "--dry-run"]) == 4
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

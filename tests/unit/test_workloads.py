@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from dlio_bench.benchmarks.hepcnnb.operations import forward_macs, step_seconds
+from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, PUBLISHED
 from dlio_bench.benchmarks.registry import WORKLOADS, find
-from dlio_bench.benchmarks.workload import DERIVED, ESTIMATE, PUBLISHED, Workload
+from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
@@ -46,13 +48,14 @@ def test_a_workload_is_found_by_its_name_and_fits_together(workload: Workload) -
 
 @pytest.mark.parametrize("workload", ALL)
 def test_every_workload_has_a_v100_and_says_where_numbers_come_from(workload: Workload) -> None:
-    devices = [time.device for time in workload.step_times]
-    assert devices[0] == "v100"
-    assert len(set(devices)) == len(devices)
-    for time in workload.step_times:
-        assert time.seconds > 0
-        assert time.kind in (PUBLISHED, DERIVED, ESTIMATE)
-        assert time.source
+    assert next(iter(workload.profiles)) == "v100"
+    for device, profile in workload.profiles.items():
+        assert (profile.workload, profile.device, profile.name) == (workload.name, device, device)
+        assert profile.kind in (PUBLISHED, DERIVED, ESTIMATE)
+        assert profile.source
+        assert set(profile.variants) <= set(workload.variants)
+        for variant in profile.variants:
+            assert choose(workload.models, variant, profile.model).name == profile.model
     assert workload.batch_source
 
 
@@ -73,14 +76,21 @@ def test_the_operation_count_of_the_hep_network_by_hand() -> None:
     by_hand = 1152 * (50_176 * 3 + 12_544 * 128 + 3_136 * 128 + 784 * 128 + 196 * 128) + 256
     assert forward_macs() == by_hand == 2_630_025_472
     assert step_seconds(1, 6 * by_hand) == 1.0  # two operations each, three passes
-    (v100,) = (time for time in WORKLOADS["hepcnnb"].step_times if time.device == "v100")
+    v100 = WORKLOADS["hepcnnb"].profiles["v100"]
     assert v100.kind == ESTIMATE
-    assert v100.seconds == pytest.approx(0.2573, abs=1e-4)
+    # half of the 15.7 TFLOP/s of the data sheet
+    assert v100.seconds(128) == round(step_seconds(128, 15.7e12 * 0.5), 4) == pytest.approx(0.2573, abs=1e-4)
 
 
 def test_step_times_are_the_published_ones() -> None:
-    found = {(w.name, t.device): (t.seconds, t.batch, t.kind) for w in WORKLOADS.values() for t in w.step_times}
-    assert found["cdb", "v100"] == (0.2001, 1, DERIVED)
+    found = {
+        (workload.name, device): (row.seconds, row.batch, profile.kind)
+        for workload in WORKLOADS.values()
+        for device, profile in workload.profiles.items()
+        for row in profile.rows
+    }
+    assert len(found) == 10
+    assert found["cdb", "v100"] == (round(4.188 / 20.93, 4), 1, DERIVED)
     assert found["cdb", "knl"] == (42.9, 1, DERIVED)
     assert found["hepcnnb", "knl"] == (4.82, 128, DERIVED)
     assert found["cosmoflow", "v100"] == (0.00936, 1, PUBLISHED)

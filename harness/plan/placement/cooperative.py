@@ -1,40 +1,51 @@
 """The cooperative placement: every sample has a holder before any has two."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.frequency import counted
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Mask, Sizes, cut
+from dlio_bench.harness.plan.placement.frequency import counted_in
+from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Mask, Sizes, cut, from_file_system
 
 
 def first_holders(
-    own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int
+    epochs: Iterable[Sequence[Integers]], nodes: int, sizes: Sizes, capacities: Sequence[int]
 ) -> tuple[list[Ids], ...]:
     """The samples each node holds because it reads them first: its tiers, int64 ids in the order it reads them.
 
-    Epoch by epoch, a node is offered the samples of its own sequence that nobody holds yet, and takes them in order
-    until its tiers (`capacities`, bytes) are full. So no sample has two holders, and one whose first reader is full
-    goes to the first later reader with room. `per_epoch` is the length of an epoch in each sequence; in an epoch
-    no sample has two readers, or all nodes read the same (ranks that hold parts of one model): then they take turns.
+    `epochs`: for each epoch what every node reads in it; no sample has two readers in an epoch, or all nodes read the
+    same (ranks that hold parts of one model), and then take turns. A node is offered the samples of its own sequence
+    that nobody holds yet, and takes them in order until its tiers (`capacities`, bytes) are full. So no sample has two
+    holders, and one whose first reader is full goes to the first later reader with room. No more epochs are asked for
+    than decide, mostly two: until all samples are held, or all nodes are full. Of a single epoch nothing is held where
+    nobody would ask for it again.
     """
     held = np.zeros(len(sizes), bool)
-    tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in own]
-    for start in range(0, len(own[0]), per_epoch):
-        offers = [np.asarray(sequence[start : start + per_epoch], np.int64) for sequence in own]
+    tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in range(nodes)]
+    coming = iter(epochs)
+    opening = list(islice(coming, 2))
+    again = len(opening) > 1 or any(_alike(own) or _is_doubled(own) for own in opening)
+    for own in chain(opening, coming) if again else ():
+        offers = [np.asarray(sequence, np.int64) for sequence in own]
         turns = _in_turn(offers) if _alike(offers) else []
         for node, offered in [*enumerate(turns), *enumerate(offers)]:
             wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
             tiers[node] = cut(wanted, sizes, capacities)  # what was taken before comes first and stays where it is
             held[np.concatenate(tiers[node])] = True
-        if held.all():
+        if held.all() or all(_is_full(node, sizes, capacities, int(sizes[~held].min())) for node in tiers):
             break
     return tuple(tiers)
 
 
-def _alike(offers: Sequence[Ids]) -> bool:
+def _alike(offers: Sequence[Integers]) -> bool:
     return len(offers) > 1 and all(np.array_equal(offers[0], one) for one in offers[1:])
+
+
+def _is_doubled(own: Sequence[Integers]) -> bool:
+    """Whether the ranks of a node read the same."""
+    return len(own[0]) > 0 and 2 * len(np.unique(own[0])) <= len(own[0])
 
 
 def _in_turn(offers: Sequence[Ids]) -> list[Ids]:
@@ -49,27 +60,59 @@ def _firsts(ids: Ids) -> Ids:
     return found
 
 
+def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smallest: int) -> bool:
+    """Whether a node takes no sample more, the `smallest` that is left included. A tier behind a used one is closed."""
+    last = max((tier for tier, ids in enumerate(tiers) if len(ids)), default=0)
+    rooms = zip(tiers[last:], capacities[last:], strict=True)
+    return all(capacity - int(sizes[ids].sum()) < smallest for ids, capacity in rooms)
+
+
 def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[Keeps]:
     """Who reads a sample first keeps it while there is room anywhere; copies fill what is left (this project).
 
     The clairvoyant placement lets every node choose for itself, so popular samples lie on many nodes, others on none.
     Here the tiers of all nodes are one cache first: each sample is read from the PFS once, by its holder. What room a
-    node has left it fills with copies of the samples it reads most often, taken from their holders. First holdings go
-    into the fastest tier first, in the order they are read; copies come behind them in each tier, by first access.
+    node has left it fills with copies of the samples it reads most often, twice at least, taken from their holders.
+    First holdings go into the fastest tier first, in the order they are read; copies come behind them in each tier, by
+    first access.
     """
-    firsts = first_holders(own, sizes, capacities, per_epoch)
-    held = np.zeros(len(sizes), bool)
+    epochs = ([node[start : start + per_epoch] for node in own] for start in range(0, len(own[0]), per_epoch))
+    firsts = first_holders(epochs, len(own), sizes, capacities)
+    held = _held(firsts, len(sizes))
+    return [_node([node], tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
+
+
+def seen_by_node(
+    epochs: Iterable[Sequence[Integers]],
+    nodes: int,
+    node: int,
+    own: Iterable[Integers],
+    sizes: Sizes,
+    capacities: Sequence[int],
+) -> list[Keeps]:
+    """What `node` must know of `cooperative`: all that it keeps itself, and of the others all but their copies.
+
+    `own`: what it reads, epoch by epoch, in all of them. Of other nodes it takes a few epochs (see first_holders).
+    """
+    firsts = first_holders(epochs, nodes, sizes, capacities)
+    keeps = [from_file_system(tiers) for tiers in firsts]
+    keeps[node] = _node(own, firsts[node], _held(firsts, len(sizes)), sizes, capacities)
+    return keeps
+
+
+def _held(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
+    held = np.zeros(samples, bool)
     for tiers in firsts:
         held[np.concatenate(tiers)] = True
-    return [_node(node, tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
+    return held
 
 
-def _node(own: Integers, tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+def _node(own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
-    ids, counts, first = counted(own)
+    ids, counts, first = counted_in(own, len(sizes))
     mine = np.zeros(len(sizes), bool)
     mine[np.concatenate(tiers)] = True
-    wanted = np.flatnonzero(~mine[ids] & held[ids])
+    wanted = np.flatnonzero(~mine[ids] & held[ids] & (counts > 1))
     wanted = wanted[np.lexsort((first[wanted], -counts[wanted]))]
     kept, copied = [], []
     for tier, copies in zip(tiers, cut(wanted, sizes[ids], left), strict=True):

@@ -1,12 +1,27 @@
 """Placements by what a node will read: clairvoyant, and LBANN's dynamic store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, floor, lgamma, log
 
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes, cut, from_file_system, must_fit_in_ram
+
+
+def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
+    """As `counted`, of a sequence that comes in parts (an epoch each, say), of ids below `samples`.
+
+    It takes some 30 bytes a sample, and what a part needs; the parts before are not held.
+    """
+    counts, first, at = np.zeros(samples, np.int64), np.full(samples, -1, np.int64), 0
+    for part in parts:
+        counts += np.bincount(part, minlength=samples)
+        new = np.flatnonzero(first[part] < 0)[::-1]
+        first[part[new]] = at + new  # the earliest is written last
+        at += len(part)
+    ids = np.flatnonzero(counts).astype(np.int64, copy=False)
+    return ids, counts[ids], first[ids]
 
 
 def counted(own: Integers) -> tuple[Ids, Ids, Ids]:
@@ -20,7 +35,11 @@ def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], fir
 
     Among samples read equally often it takes them from `first_id` upwards, around the end of the dataset.
     """
-    ids, counts, first = counted(own)
+    if len(own) > len(sizes):  # sorting the accesses would take longer, and more memory
+        parts = (own[at : at + len(sizes)] for at in range(0, len(own), len(sizes)))
+        ids, counts, first = counted_in(parts, len(sizes))
+    else:
+        ids, counts, first = counted(own)
     ranked = np.lexsort(((ids - first_id) % len(sizes), -counts))
     tiers = cut(ranked, sizes[ids], capacities)  # positions in `ids`
     return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])

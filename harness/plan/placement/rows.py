@@ -3,7 +3,7 @@
 One table for both executors: `readers/` carries rows out on files, `simulator/` on the performance model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.harness.plan.orders import Ids
@@ -12,6 +12,9 @@ from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
 
 # (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
 Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps]]
+# (epochs, in each what every node reads; nodes, a node, what it reads in each epoch, sizes, capacities) -> what each
+# node keeps, the copies of other nodes left out
+SeenByNode = Callable[[Iterable[Sequence[Integers]], int, int, Iterable[Integers], Sizes, Sequence[int]], list[Keeps]]
 # (what each node keeps, node, accesses, accesses an epoch, seed) -> the ids that the node reads instead
 Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
 
@@ -41,7 +44,9 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class Row:
-    """One policy. `first`: its tiers are filled before the first step; else beside the run, from its start on."""
+    """One policy. `first`: its tiers are filled before the first step, with what does not depend on what is read; else
+    beside the run, from its start on. `seen`: the placement from epochs that come one at a time, where that is enough.
+    """
 
     name: str
     policy: str  # its name in the policy table, where that differs
@@ -49,6 +54,7 @@ class Row:
     placement: Placement | None = None
     first: bool = False
     redraw: Redraw | None = None
+    seen: SeenByNode | None = None
 
 
 def _plain(place: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[Keeps]]) -> Placement:
@@ -80,7 +86,7 @@ _ROWS = (
     Row("deepio-opportunistic", "deepio-opportunistic", _IN_MEMORY, _plain(shares.deepio), True, _opportunistic),
     Row("locality-aware", "locality-aware", _ANYWHERE, _plain(shares.locality_aware), first=True),
     Row("parallel-staging", "parallel-staging", _ANYWHERE, _plain(shares.parallel_staging), True, _staged_draws),
-    Row("cooperative", "cooperative", _ANYWHERE, cooperative.cooperative),
+    Row("cooperative", "cooperative", _ANYWHERE, cooperative.cooperative, seen=cooperative.seen_by_node),
     Row("staged", "staged", _ANYWHERE, _plain(shares.stage_partition), True, redrawn.share_shuffle),
 )
 

@@ -32,6 +32,7 @@ class Filling:
         self._workers: list[threading.Thread] = []
         self._tallies: list[Tally] = []
         self._failures: list[BaseException] = []
+        self.begun = False
 
     def all_now(self, *, copies: bool) -> None:
         """Fill every tier, from the file system or (`copies`) from other nodes, and return when that is done."""
@@ -55,6 +56,7 @@ class Filling:
             raise self._failures[0]
 
     def _start(self, *, copies: bool, patient: bool) -> None:
+        self.begun = True
         for tier, runs in enumerate(self._copies if copies else self._files):
             turn, waiting = threading.Lock(), iter(runs)
             for number in range(min(self._threads, len(runs))):

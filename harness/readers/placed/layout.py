@@ -1,6 +1,6 @@
 """Where every sample lies: worked out by each rank alike from the plan of all ranks, so that nobody has to tell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,49 +17,65 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Sequences:
-    """What the nodes read, in order, every epoch behind the last: ids[n], and ranks[n], which rank of the job asks.
+    """What the nodes read, in order, worked out when it is asked for and kept by nobody.
 
-    per_epoch: accesses of a node in an epoch, the most there are. All together they take 8 bytes an access of the job.
+    `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order. Epochs are asked for one after the
+    other, for all ranks each, so that `of` may keep what ranks have in common. The ranks of a node read side by side:
+    its sequence has the first access of each, then the second of each. Ranks that read the same take turns to be the
+    first, so that each brings a part of it.
     """
 
-    ids: tuple[Integers, ...]
-    ranks: tuple[Ranks, ...]
-    per_epoch: int
+    of: Callable[[int, int], Ids]
+    ranks: int
+    ranks_per_node: int
+    epochs: Sequence[int]
 
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.ranks // self.ranks_per_node
 
-def sequences(of: Callable[[int, int], Ids], ranks: int, ranks_per_node: int, epochs: Sequence[int]) -> Sequences:
-    """The accesses of every node. `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order.
+    def ids(self, node: int, epoch: int) -> Integers:
+        """What a node reads in an epoch, int32 [accesses]."""
+        return self._side_by_side(node, epoch)[0]
 
-    The ranks of a node read side by side: its sequence has the first access of each, then the second of each. Ranks
-    that read the same take turns to be the first, so that each brings a part of it.
-    Epochs are asked for one after the other, for all ranks each, so that `of` may keep what ranks have in common.
-    """
-    nodes = ranks // ranks_per_node
-    parts: list[list[tuple[Integers, Ranks]]] = [[] for _ in range(nodes)]
-    for epoch in epochs:
-        for node, found in enumerate(parts):
-            own = range(node * ranks_per_node, (node + 1) * ranks_per_node)
-            found.append(_side_by_side([of(rank, epoch) for rank in own], own.start, nodes))
-    lengths = [len(ids) for found in parts for ids, _ in found]
-    none = np.zeros(0, np.int32)
-    return Sequences(
-        tuple(np.concatenate([none, *(ids for ids, _ in found)]) for found in parts),
-        tuple(np.concatenate([none, *(who for _, who in found)]) for found in parts),
-        max([1, *lengths]),
-    )
+    def asking(self, node: int, epoch: int) -> tuple[Integers, Ranks]:
+        """The same, and which rank of the job asks, int32 [accesses]."""
+        ids, places = self._side_by_side(node, epoch)
+        return ids, (places + node * self.ranks_per_node).astype(np.int32)
 
+    def by_epoch(self) -> Iterator[list[Integers]]:
+        """What every node reads, an epoch at a time: 4 bytes an access of the job's epoch."""
+        for epoch in self.epochs:
+            yield [self.ids(node, epoch) for node in range(self.nodes)]
 
-def _side_by_side(own: Sequence[Ids], first_rank: int, nodes: int) -> tuple[Integers, Ranks]:
-    if len(own) > 1 and all(np.array_equal(own[0], one) for one in own[1:]):
-        # nodes that read the same take turns sample by sample (see the cooperative placement), and in each its ranks
-        turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // nodes + np.arange(len(own), dtype=np.int32)
-        return np.repeat(np.asarray(own[0], np.int32), len(own)), (first_rank + turns % len(own)).ravel()
-    ids = np.concatenate([np.asarray(one, np.int32) for one in own])
-    who = np.repeat(np.arange(first_rank, first_rank + len(own), dtype=np.int32), [len(one) for one in own])
-    if len(own) == 1:
-        return ids, who
-    order = np.argsort(np.concatenate([np.arange(len(one)) for one in own]), kind="stable")
-    return ids[order], who[order]
+    def whole(self) -> list[Integers]:
+        """All that each node reads: 4 bytes an access of the job in all epochs, and an epoch's beside it."""
+        found = [np.zeros(0, np.int32) for _ in range(self.nodes)]
+        places = [0] * self.nodes
+        for number, everybody in enumerate(self.by_epoch()):
+            for node, ids in enumerate(everybody):
+                start, end = places[node], places[node] + len(ids)
+                if end > len(found[node]):  # epochs are alike, as a rule: then this is the only time
+                    longer = np.empty(end + (len(self.epochs) - number - 1) * len(ids), np.int32)
+                    longer[:start] = found[node][:start]
+                    found[node] = longer
+                found[node][start:end] = ids
+                places[node] = end
+        return [ids[:place] for ids, place in zip(found, places, strict=True)]
+
+    def _side_by_side(self, node: int, epoch: int) -> tuple[Integers, Integers]:
+        first = node * self.ranks_per_node
+        own = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
+        if len(own) == 1:
+            return own[0], np.zeros(len(own[0]), np.int32)
+        if all(np.array_equal(own[0], one) for one in own[1:]):
+            # nodes that read the same take turns sample by sample (see `cooperative`), and in each its ranks
+            turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(len(own), dtype=np.int32)
+            return np.repeat(own[0], len(own)), (turns % len(own)).ravel()
+        who = np.repeat(np.arange(len(own), dtype=np.int32), [len(one) for one in own])
+        order = np.argsort(np.concatenate([np.arange(len(one)) for one in own]), kind="stable")
+        return np.concatenate(own)[order], who[order]
 
 
 @dataclass(frozen=True)
@@ -92,18 +108,20 @@ class Layout:
         return [int(self.size[first:last].sum()) for first, last in pairwise(self.bounds.tolist())]
 
 
-def lay_out(
-    row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int, per_node: int
-) -> Layout:
+def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int) -> Layout:
     """The layout of `node` for a policy. `sizes` [samples] and `capacities` (one a tier) in bytes.
 
     Where the placement does not depend on what is read, it is one of the first `training` samples alone: those that
     validation reads beside them must not change what training has.
 
+    Memory: about 100 bytes a sample, and 4 bytes an access of what the placement needs at once. That is nothing for
+    placements by number; the job's accesses in one epoch for `cooperative`; and those in all epochs for `clairvoyant`
+    and `lbann-dynamic`, which count, or follow, what each node reads.
+
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
-    assert row.placement is not None
-    keeps = row.placement(read.ids, sizes[:training] if row.first else sizes, capacities, read.per_epoch)
+    keeps = _keeps(row, read, sizes, training, capacities, node)
+    brings = _bringers(row, read, keeps)
     samples = len(sizes)
     holder, holder_tier = np.full(samples, NOWHERE, np.int32), np.zeros(samples, np.int8)
     holder_place = np.zeros(samples, np.int64)
@@ -111,7 +129,7 @@ def lay_out(
     for other, kept in enumerate(keeps):
         if other == node:
             continue
-        brings = _keepers(kept, read.ids[other], read.ranks[other], samples, other * per_node, per_node, row)
+        first = 0
         for tier, (ids, copies) in enumerate(zip(kept.tiers, kept.copies, strict=True)):
             # the fastest tier, then the place nearest to its front, which is filled first and differs between nodes
             # (SC'21, section 5); never a copy: whoever is asked must not have to ask in turn
@@ -119,19 +137,21 @@ def lay_out(
             rank = (np.int64(tier) << np.int64(48)) + places
             better = ~copies & (rank < best[ids])
             chosen = ids[better]
-            best[chosen], holder[chosen], holder_tier[chosen] = rank[better], brings[chosen], tier
+            best[chosen], holder_tier[chosen] = rank[better], tier
+            holder[chosen] = brings[other][first : first + len(ids)][better]
             holder_place[chosen] = places[better]
+            first += len(ids)
     own = keeps[node]
     ids = own.ids
-    number = np.full(samples, NOWHERE, np.int64)
-    number[ids] = np.arange(len(ids))
+    number, keeper = np.full(samples, NOWHERE, np.int64), np.full(samples, NOWHERE, np.int32)
+    number[ids], keeper[ids] = np.arange(len(ids)), brings[node]
     lengths = [len(one) for one in own.tiers]
     size = sizes[ids]
     offsets = [np.cumsum(sizes[one]) - sizes[one] for one in own.tiers]
     return Layout(
         ids=ids,
         number=number,
-        keeper=_keepers(own, read.ids[node], read.ranks[node], samples, node * per_node, per_node, row),
+        keeper=keeper,
         holder=holder,
         holder_tier=holder_tier,
         holder_place=holder_place,
@@ -143,14 +163,45 @@ def lay_out(
     )
 
 
-def _keepers(kept: Keeps, own: Integers, ranks: Ranks, samples: int, first: int, per_node: int, row: Row) -> Ranks:
-    """For each kept sample the rank that brings it: its first reader; in turn, where that is done before the run."""
-    found = np.full(samples, NOWHERE, np.int32)
-    ids = kept.ids
-    found[ids] = first + np.arange(len(ids)) % per_node
-    if per_node > 1 and not row.first:
-        readers = np.full(samples, NOWHERE, np.int32)
-        readers[own[::-1]] = ranks[::-1]
-        read = ids[readers[ids] != NOWHERE]
-        found[read] = readers[read]
+def _keeps(
+    row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
+) -> Sequence[Keeps]:
+    assert row.placement is not None
+    if row.first:
+        return row.placement([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
+    if row.seen is not None:
+        own = (read.ids(node, epoch) for epoch in read.epochs)
+        return row.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
+    everybody = read.whole()
+    return row.placement(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
+
+
+def _bringers(row: Row, read: Sequences, keeps: Sequence[Keeps]) -> list[Ranks]:
+    """For all that a node keeps, int32 [kept], the rank that brings it: its first reader; in turn, where that is done
+    before the run. Reads as many epochs as it takes to find them.
+    """
+    per_node = read.ranks_per_node
+    found: list[Ranks] = [
+        (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(keeps)
+    ]
+    if per_node == 1 or row.first:
+        return found
+    orders = [np.argsort(kept.ids) for kept in keeps]
+    ordered = [kept.ids[order] for kept, order in zip(keeps, orders, strict=True)]
+    missing = [np.ones(len(kept.ids), bool) for kept in keeps]
+    for epoch in read.epochs:
+        for node, ids in enumerate(ordered):
+            if not missing[node].any():
+                continue
+            asked, ranks = read.asking(node, epoch)
+            places = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
+            hit = ids[places] == asked
+            first = np.full(len(ids), NOWHERE, np.int32)
+            first[places[hit][::-1]] = ranks[hit][::-1]  # the earliest is written last
+            kept = orders[node]
+            new = (first != NOWHERE) & missing[node][kept]
+            found[node][kept[new]] = first[new]
+            missing[node][kept[new]] = False
+        if not any(one.any() for one in missing):
+            break
     return found

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlio_bench.batches import Batch, Ids
-from dlio_bench.errors import BenchError, UsageError
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import together
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rows import Row
@@ -17,14 +18,14 @@ from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
 from dlio_bench.harness.readers.placed.keeper import Keeper
-from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out, sequences
+from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
 from dlio_bench.harness.readers.placed.source import Source
 from dlio_bench.harness.readers.placed.sources import Places, Sources
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
-from dlio_bench.harness.storage import shelf, tier
+from dlio_bench.harness.storage import cache, shelf, tier
 from dlio_bench.harness.storage.extents import ExtentReader
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 Delivery = Callable[[Callable[[], Source]], Reader]
 Open = Callable[[bool], ExtentReader]
+
+CACHED = 0.9  # of the files in the page cache: reads find them there
+LOOKED_AT_FILES = 32
 
 
 class Placed:
@@ -98,11 +102,12 @@ class Placed:
             read = self._sequences(plan)
             dataset = self.form.dataset
             # what validation reads beside the training samples lies behind them
-            beyond = max((int(ids.max()) for ids in read.ids if len(ids)), default=0) >= dataset.training_samples
+            last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
+            beyond = max(comm.allgather(last)) >= dataset.training_samples
             samples = dataset.samples if beyond else dataset.training_samples
             sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
-            own = (self._seat.node, self._seat.ranks_per_node)
-            layout = lay_out(self._row, read, sizes, dataset.training_samples, self._tiers.capacities, *own)
+            training, capacities = dataset.training_samples, self._tiers.capacities
+            layout = lay_out(self._row, read, sizes, training, capacities, self._seat.node)
             store = self._shelf(layout)
             stack.callback(store.close)
             raw = self._extents(False)
@@ -119,12 +124,13 @@ class Placed:
             if comm.size > 1:
                 self._meet(sources, keeper, stack)
             sources.probe(int(sizes.mean()) if len(sizes) else 0)
+            self._speeds.begin(cached=_cached(dataset))
             comm.barrier()
             source = self._source = Source(self.form, supply, straight, raw, sizes)
             filling = Filling(layout, supply, keeper, comm.rank, self._threads)
             with self._delivery.session(plan, tally) as batches:
                 try:
-                    yield self._batches(batches, plan, tally, source, keeper, filling)
+                    yield self._batches(batches, plan, tally, source, keeper, filling, supply)
                 finally:
                     filling.end(tally)
             # Nobody asks any more, and those who answer may go. A rank that fails goes without this: the others then
@@ -140,15 +146,18 @@ class Placed:
         source: Source,
         keeper: Keeper,
         filling: Filling,
+        supply: Supply,
     ) -> Iterator[Batch]:
         comm = self._seat.comm
         keeper.epoch = plan[0].epoch if plan else 0
         if self._row.first:
             together(comm, lambda: filling.all_now(copies=False))
             together(comm, lambda: filling.all_now(copies=True))
-        else:
+        elif not supply.bypassed:  # else there is no need yet
             filling.begin()
         for number, batch in enumerate(batches):
+            if not filling.begun and not supply.bypassed:
+                filling.begin()
             keeper.epoch = plan[number].epoch
             source.complete(number, memoryview(batch.blocks[0].data), tally.of(keeper.epoch))
             yield batch
@@ -170,7 +179,7 @@ class Placed:
                 ids: Ids = everybody[rank].get(epoch, nothing)
                 return ids
 
-        return sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
+        return Sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
 
     def _shelf(self, layout: Layout) -> shelf.Shelf:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
@@ -212,3 +221,14 @@ class Placed:
     def _taken(self) -> Source:
         assert self._source is not None
         return self._source
+
+
+def _cached(dataset: Dataset) -> bool:
+    """Whether the training files lie in this node's page cache, as far as a few of them tell."""
+    files = len(dataset.training_files)
+    paths = [dataset.path(file) for file in range(0, files, -(-files // LOOKED_AT_FILES))]
+    try:
+        found = cache.residency(paths)
+    except EnvironmentFailure:  # nobody can tell: it will show
+        return False
+    return found.share >= CACHED and (found.attestable or found.memory_backed)

@@ -22,7 +22,7 @@ from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
-LOOK_AT = 8  # of so many chunks read straight, one is timed: that costs as much as a tenth of reading it from memory
+LOOK_AT = 16  # of so many chunks read straight, one is timed: that costs as much as a tenth of reading it from memory
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ PFS, REMOTE = "pfs", "remote"  # and the tiers of a node, by their names
 # and are not counted.
 AT_MEMORY_SPEED = 1 / 16
 PROOF_BYTES = 32_000_000  # to be seen before it is believed: a few reads may come from some cache on the way
-FORGET = 4 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
+FORGET = 2 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
 
 
 def queued_seconds() -> float:
@@ -42,6 +42,13 @@ class Speeds:
         self._bytes = self._seconds = 0.0
         self._memory = 0.0
         self._lock = threading.Lock()
+
+    def begin(self, *, cached: bool) -> None:
+        """Forget what was seen, as caches may have been dropped since. cached: all that is read lies in the page cache,
+        which says the same as having seen it.
+        """
+        with self._lock:
+            self._bytes, self._seconds = float(PROOF_BYTES if cached else 0), 0.0
 
     def saw_file_system(self, size: int, seconds: float, queued: float = 0.0) -> None:
         """A thread has got `size` bytes from the parallel file system in so many seconds, `queued` of them ready to

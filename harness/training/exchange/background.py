@@ -57,6 +57,10 @@ class Background:
         self._queue.put(None)
         self._thread.join(seconds)
 
+    def do(self, work: Callable[[], Any], seconds: float) -> Any:
+        """Begin it and wait for its outcome, see Pending.wait."""
+        return self.begin(work).wait(seconds)
+
     def _serve(self) -> None:
         while (pending := self._queue.get()) is not None:
             pending.run()

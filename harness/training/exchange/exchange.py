@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.exchange.background import Background, Pending
 from dlio_bench.harness.training.exchange.choice import Choice, choose
@@ -65,12 +65,16 @@ class Exchange:
     gradients of step i and was waited for in step i + 1.
     """
 
-    def __init__(self, comm: Comm, choice: Choice, reducer: Reducer, options: ExchangeOptions) -> None:
+    def __init__(
+        self, comm: Comm, choice: Choice, open_reducer: Callable[[], Reducer], options: ExchangeOptions
+    ) -> None:
+        """EnvironmentFailure where the reducer cannot be opened, or where another rank does not come to it."""
         self.choice = choice
         self.costs: list[Reduction] = []
-        self._comm, self._reducer, self._options = comm, reducer, options
+        self._comm, self._options = comm, options
         # another thread even without a lag: what never returns from a library can only be left from outside
         self._thread = None if choice.kind == "none" else Background("gradient-exchange")
+        self._reducer: Reducer = self._bounded("The start of gradient exchange", open_reducer)
         self._pending: Pending | None = None
         self._late: list[Any] | None = None  # means that are there and not yet handed out
         self._asked = 0
@@ -128,9 +132,18 @@ class Exchange:
                 self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
             except TimeoutError as error:
                 raise self._given_up("The end of gradient exchange") from error
+        self._bounded("The end of gradient exchange", self._reducer.close)
         if self._thread is not None:
             self._thread.close(GRACE)
-        self._reducer.close()
+
+    def _bounded(self, what: str, work: Callable[[], Any]) -> Any:
+        """Something that all ranks do together, and that might never return."""
+        if self._thread is None:
+            return work()
+        try:
+            return self._thread.do(work, self._options.timeout + GRACE)
+        except TimeoutError as error:
+            raise self._given_up(what) from error
 
     def _begin(self, gradients: Sequence[Any]) -> None:
         given = list(gradients)
@@ -153,8 +166,8 @@ class Exchange:
         self.costs.append(Reduction(pending.started, pending.ended, exposed, nbytes))
         return list(means)
 
-    def _given_up(self, what: str) -> EnvironmentFailure:
-        return EnvironmentFailure(
+    def _given_up(self, what: str) -> Stalled:
+        return Stalled(
             f"{what} by {self.choice.kind} was not over after {self._options.timeout:g} s, says rank {self._comm.rank} "
             f"of {self._comm.size}: a rank has died or stands still, or is that much slower. The launcher's output "
             "names a rank that died; give slow ranks more time with --exchange-timeout SECONDS."
@@ -178,4 +191,4 @@ def open_exchange(comm: Comm, options: ExchangeOptions, load: Callable[[], Any] 
         "mpi": lambda: OverMpi(comm, options),
         "horovod": lambda: OverHorovod(comm, options),
     }
-    return Exchange(comm, choice, reducers[choice.kind](), options)
+    return Exchange(comm, choice, reducers[choice.kind], options)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
 
@@ -73,7 +73,7 @@ class OverHorovod:
         try:
             means = list(self._graphs[shapes](*tensors))
         except tf.errors.OpError as error:
-            raise EnvironmentFailure(f"Horovod gave the exchange up: {_said(str(error.message))}") from error
+            raise Stalled(f"Horovod gave the exchange up: {_said(str(error.message))}") from error
         return means, int(self._wire.size * sum(map(prod, shapes)))
 
     def _flat(self, name: str) -> Callable[..., list[Any]]:

@@ -1,0 +1,1 @@
+"""Step times of a real network on this machine, measured by batch size: a compute profile."""

@@ -1,0 +1,159 @@
+"""`dlio-bench calibrate --compute`: a network's step times measured by another process, and a profile of them."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.profile import MEASURED, Profile, Row
+from dlio_bench.benchmarks.profile_files import load, parse, to_tables
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.layout import PHYSICAL
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.calibration import description
+from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
+from dlio_bench.harness.cluster.environment import cpu_model, host_name, usable_cores
+from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.run.training import require_libraries
+from dlio_bench.harness.storage.held import held_folder
+from dlio_bench.units import format_seconds
+from dlio_bench.whole_files import write_whole
+
+WORK = "dlio-bench-compute-"
+LEAST_STEPS = 5
+_HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute emulate:@FILE`.\n\n"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of `dlio-bench calibrate --compute`. compute: WORKLOAD or WORKLOAD:MODEL. None: chosen here."""
+
+    compute: str
+    variant: str | None = None
+    batch: tuple[int, ...] | None = None
+    tiny: bool = False
+    steps: int | None = None
+    threads: int | None = None
+
+
+def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
+    """The whole command: 0 when the profile is written. Raises BenchError."""
+    job = make_job(options)
+    require_place(out)
+    progress = Progress()
+    with held_folder(WORK) as work:
+        found = _measured(job, work, progress)
+    progress.done()
+    profile = make_profile(job, found)
+    tables = to_tables(profile)
+    parse(tables, str(out))  # refused before it is written
+    write_whole(out, (_HEAD + description.dump(tables)).encode())
+    if as_json:
+        print(json.dumps({"schema": "dlio-bench/compute-calibration/1", "file": str(out), **tables}, indent=1))
+    else:
+        print(f"{render(profile)}\nwritten to {out}; use it with `--compute emulate:@{out}`")
+    return 0
+
+
+def make_job(options: Options) -> Job:
+    """The job that the options mean. UsageError; EnvironmentFailure where there is no TensorFlow."""
+    name, _, asked = options.compute.partition(":")
+    workload = find(name)
+    layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
+    model = choose(workload.models, layout.variant, asked or None)
+    cores = usable_cores()
+    if options.steps is not None and options.steps < LEAST_STEPS:
+        raise UsageError(f"--steps {options.steps} are too few for a median. Time at least {LEAST_STEPS}.")
+    if options.threads is not None and not 1 <= options.threads <= cores:
+        raise UsageError(f"--threads {options.threads}: this machine has {cores} cores. Use 1 to {cores}.")
+    require_libraries(None, options.compute)
+    batches = options.batch or powers(workload.batch)
+    return Job(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, options.threads or 0)
+
+
+def powers(most: int) -> tuple[int, ...]:
+    """1, 2, 4 and on, up to the published batch, which is among them."""
+    below = (1 << power for power in range(most.bit_length()))
+    return tuple(sorted({*(size for size in below if size <= most), most}))
+
+
+def require_place(out: Path) -> None:
+    """UsageError where the profile cannot be written, or would overwrite something else."""
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder. Name the file that the profile goes to.")
+    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
+    if out.exists():
+        try:
+            load(out)
+        except UsageError as error:
+            raise UsageError(f"--out {out} exists and is no compute profile. Name another file. ({error})") from None
+
+
+def make_profile(job: Job, found: Mapping[str, Any]) -> Profile:
+    """The profile of what `process.measure` found."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    command = f"dlio-bench {__version__} calibrate --compute {job.workload}:{job.model}"
+    return Profile(
+        workload=job.workload,
+        variants=(job.variant,),
+        model=job.model,
+        device=found["device"] or cpu_model(),
+        kind=MEASURED,
+        source=f"measured by {command} on {host_name()}, {created}",
+        rows=tuple(
+            Row(row["batch"], row["seconds"], tuple(row["spread"]), row["steps"], row["forward_seconds"])
+            for row in found["rows"]
+        ),
+        tiny=job.tiny,
+        shape=tuple(found["shape"]),
+        dtype=found["dtype"],
+        by={
+            "created": created,
+            "version": __version__,
+            "host": host_name(),
+            "tensorflow": found["tensorflow"],
+            "threads": str(found["threads"]),
+        },
+    )
+
+
+def render(profile: Profile) -> str:
+    """A measured profile as a table."""
+    shape = " x ".join(map(str, profile.shape))
+    lines = [
+        f"{profile.workload} {profile.variants[0]}{', tiny' if profile.tiny else ''}: {profile.model} on samples of "
+        f"{shape} {profile.dtype}",
+        f"{profile.device}, {profile.by['threads']} threads, TensorFlow {profile.by['tensorflow']}",
+        f"{'batch':>8}{'step':>11}{'half of the steps':>23}{'timed':>7}{'forward':>11}{'samples/s':>11}",
+    ]
+    for row in profile.rows:
+        assert row.spread is not None
+        assert row.forward_seconds is not None
+        spread = f"{format_seconds(row.spread[0])} - {format_seconds(row.spread[1])}"
+        lines.append(
+            f"{row.batch:>8}{format_seconds(row.seconds):>11}{spread:>23}{row.steps:>7}"
+            f"{format_seconds(row.forward_seconds):>11}{row.batch / row.seconds:>11.3g}"
+        )
+    return "\n".join(lines)
+
+
+def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
+    """What `process.measure` finds, in a process of its own: that a network does not fit into memory ends it alone."""
+
+    def heard(event: dict[str, Any]) -> None:
+        progress.show(f"calibrating  {event['what']}")
+
+    job.save(work)
+    command = python_command("dlio_bench.harness.calibration.compute.process", str(work))
+    lost = "no profile was written. Ask for smaller batches with --batch"
+    launch(command, os.environ, work, heard, lost)
+    found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
+    return found

@@ -1,0 +1,20 @@
+"""What the process that measures step times is told, and where it leaves what it found."""
+
+from dataclasses import dataclass
+
+from dlio_bench.harness.cluster.job import SavedJob
+
+MEASURED_FILE = "measured.json"
+
+
+@dataclass(frozen=True)
+class Job(SavedJob):
+    """batches: ascending. steps: timed of each batch, 0: as many as a fair median needs. threads: 0 for all cores."""
+
+    workload: str
+    variant: str
+    model: str
+    tiny: bool
+    batches: tuple[int, ...]
+    steps: int
+    threads: int

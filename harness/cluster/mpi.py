@@ -1,0 +1,216 @@
+"""The communicator of a job of several ranks, over MPI. mpi4py is imported here alone."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
+from dlio_bench.harness.cluster.solo import Solo
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# A blocking MPI call spins, and a spinning rank takes the core that a reader thread of its neighbour needs. Waiting
+# is therefore polled, at intervals that grow to half a millisecond.
+FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
+
+EXCHANGE_TAG, TREE_TAG = 1, 2
+
+
+class Mpi:
+    """Ranks of MPI_COMM_WORLD."""
+
+    def __init__(self, world: "MPI.Comm", host: "MPI.Comm") -> None:
+        self._world = world
+        self.rank, self.size = world.Get_rank(), world.Get_size()
+        self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
+
+    def barrier(self) -> None:
+        """See Comm."""
+        request = self._world.Ibarrier()
+        pause = FIRST_POLL
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL)
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """See Comm."""
+        return self._world.gather(value)
+
+    def allgather(self, value: Any) -> list[Any]:
+        """See Comm."""
+        return self._world.allgather(value)
+
+    def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """See Comm."""
+        from mpi4py import MPI
+
+        result = np.empty_like(values)
+        self._world.Allreduce(values, result, op=MPI.SUM)
+        return result
+
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """See Comm. A rank takes whatever comes next while its own sends go out, so no circle of ranks can wait."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        sending: list[MPI.Request] | None = []  # None: everything is sent
+        receiving: MPI.Request | None = None
+        pause = FIRST_POLL
+        while sending is not None or expected:
+            moved = False
+            if expected and receiving is None:
+                receiving = self._world.Irecv(inbox, MPI.ANY_SOURCE, EXCHANGE_TAG)
+            if sending is not None and MPI.Request.Testall(sending):
+                moved, following = True, next(outgoing, None)
+                sending = None
+                if following is not None:
+                    content, receivers = following
+                    sending = [self._world.Isend(content, rank, EXCHANGE_TAG) for rank in receivers]
+            if receiving is not None and receiving.Test(status):
+                moved, receiving, expected = True, None, expected - 1
+                arrived(status.Get_source(), inbox[: status.Get_count(MPI.BYTE)])
+            pause = FIRST_POLL if moved else min(2 * pause, LONGEST_POLL)
+            if not moved:
+                time.sleep(pause)
+        # whoever went on to another exchange would be heard in this one
+        self.barrier()
+
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        part = self._world.Split(MPI.UNDEFINED if color is None else color)
+        return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
+
+    def several_threads(self) -> bool:
+        """See Comm."""
+        from mpi4py import MPI
+
+        return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm. Not in place: Open MPI's non-blocking all-reduce then takes up to three times as long."""
+        kind, op = _addition(values.dtype)
+        _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm. Up a tree of whole messages: MPI's own goes in segments, each of which would wait for a poll."""
+        parent, children = _tree(self.rank, self.size)
+        deadline, partial = time.monotonic() + seconds, values
+        if children:
+            partial, theirs = values.copy(), np.empty_like(values)
+            for child in children:
+                self._take(deadline, theirs, child)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    np.add(partial, theirs, out=partial)
+        if parent is None:
+            sums[:] = partial
+        else:
+            self._give(deadline, partial, [parent])
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm. Down the tree of sum_to_first."""
+        parent, children = _tree(self.rank, self.size)
+        deadline = time.monotonic() + seconds
+        if parent is not None:
+            self._take(deadline, content, parent)
+        self._give(deadline, content, children[::-1])  # those with the most below them first
+
+    def _take(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
+        """Receive into a contiguous array. Bytes, since MPI knows no float16."""
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Irecv(data, source, TREE_TAG)])
+
+    def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
+        data = content.reshape(-1).view(np.uint8)
+        _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
+
+    def abort(self, status: int) -> None:
+        """See Comm."""
+        self._world.Abort(status)
+
+
+# What timed out cannot be called off: who comes late would still write to its buffers, which must live on.
+_abandoned: "list[MPI.Request]" = []
+
+
+def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+    """A binomial tree over the ranks, from rank 0: who is above a rank, and who below it, those with least first."""
+    above = None if rank == 0 else rank & (rank - 1)
+    reach = size if rank == 0 else rank & -rank
+    return above, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
+
+
+def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
+    """Begin something and wait until it is over, polling.
+
+    TimeoutError after `deadline`, in seconds of time.monotonic; EnvironmentFailure.
+    """
+    from mpi4py import MPI
+
+    pause = FIRST_POLL
+    try:
+        requests = begin()
+        while not MPI.Request.Testall(requests):
+            if time.monotonic() > deadline:
+                _abandoned.extend(requests)
+                raise TimeoutError
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL)
+    except MPI.Exception as error:
+        raise EnvironmentFailure(
+            f"MPI failed while ranks added up or passed on numbers: {error.Get_error_string()}. A rank has probably "
+            "died; the launcher's output says which."
+        ) from error
+
+
+@functools.cache
+def _addition(kind: np.dtype[Any]) -> "tuple[MPI.Datatype, MPI.Op]":
+    """How MPI adds numbers of a kind. The standard knows no float16: its bits travel, and NumPy adds them."""
+    from mpi4py import MPI
+
+    if kind != np.float16:
+        return MPI.Datatype.fromcode(kind.char), MPI.SUM
+
+    def add(one: Any, other: Any, _: MPI.Datatype) -> None:
+        sums = np.frombuffer(other, np.float16)
+        with np.errstate(over="ignore", invalid="ignore"):  # too large is infinite, as on every device
+            np.add(np.frombuffer(one, np.float16), sums, out=sums)
+
+    return MPI.UINT16_T, MPI.Op.Create(add, commute=True)
+
+
+def connect(asked: int) -> Comm:
+    """The communicator of a job of `asked` ranks. EnvironmentFailure when MPI cannot give it."""
+    if asked == 1:
+        return Solo()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise EnvironmentFailure(
+            f"MPI cannot be loaded for a job of {asked} ranks: {error}. Install one with "
+            "pip install 'dlio-bench[mpi]', or load the site's MPI module; `dlio-bench doctor` shows what is found."
+        ) from error
+    world = MPI.COMM_WORLD
+    if world.Get_size() != asked:
+        raise EnvironmentFailure(
+            f"{asked} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
+            "library do not belong together (under Slurm: srun --mpi=pmix with an MPI that speaks PMIx). "
+            "`dlio-bench doctor` shows both; choose another with --launcher."
+        )
+    return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+
+
+def mpi_version() -> str | None:
+    """Name and version of the loaded MPI library; None where no MPI is in use."""
+    module = sys.modules.get("mpi4py.MPI")
+    return None if module is None else str(module.Get_library_version()).splitlines()[0].split(",")[0]

@@ -1,0 +1,65 @@
+"""The communicator of a job of one rank."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
+
+
+class Solo:
+    """One rank, no MPI."""
+
+    rank, size, host_rank, host_size = 0, 1, 0, 1
+
+    def barrier(self) -> None:
+        """See Comm."""
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """See Comm."""
+        return [value]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """See Comm."""
+        return [value]
+
+    def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """See Comm."""
+        return values
+
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """See Comm. One rank can only write to itself."""
+        del expected
+        for content, receivers in outgoing:
+            for _ in receivers:
+                inbox[: len(content)] = content
+                arrived(0, inbox[: len(content)])
+
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        return None if color is None else self
+
+    def several_threads(self) -> bool:
+        """See Comm. There is nobody to talk to."""
+        return True
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        del seconds
+        sums[:] = values
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        self.all_sum(values, sums, seconds)
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+        """See Comm."""
+
+    def abort(self, status: int) -> None:
+        """See Comm."""
+        os._exit(status)

@@ -1,0 +1,93 @@
+"""Where the threads of a job stand, when it stands still: SIGUSR1 has every process write its stacks.
+
+A command that launched ranks writes its own to standard error and passes the signal on to the launcher, which gives it
+to every rank (mpirun(1) and srun(1) say that they do); a rank writes to a file of its own in the job's work folder. The
+writing is faulthandler's: it needs neither the interpreter nor its lock, so that a thread that hangs in a library hides
+nothing.
+"""
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STDERR = 2
+_NAMES = "stacks-*.txt"
+
+
+def on_signal() -> None:
+    """Have SIGUSR1 write this process's stacks to standard error, from now on."""
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
+
+
+class Stacks:
+    """The file of one rank. It has a name from the start, since what writes it can open nothing."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """OSError where the folder cannot be written."""
+        self._path = _path(folder, name)
+        self._file = self._path.open("w")
+        faulthandler.register(signal.SIGUSR1, file=self._file, all_threads=True)
+
+    def rename(self, name: str) -> None:
+        """Give the file another name, in the same folder."""
+        self._path = self._path.rename(_path(self._path.parent, name))
+
+    def write(self) -> None:
+        """As the signal does."""
+        faulthandler.dump_traceback(self._file, all_threads=True)
+
+    def close(self) -> None:
+        """Signals go to standard error again; a file that nothing was written to is removed."""
+        on_signal()
+        self._file.close()
+        with suppress(OSError):  # the launching command may have removed the folder
+            if not self._path.stat().st_size:
+                self._path.unlink()
+
+
+def written(folder: Path) -> list[Path]:
+    """The files in which ranks of the job with this work folder have left stacks."""
+    return [path for path in sorted(folder.glob(_NAMES)) if path.stat().st_size]
+
+
+@contextmanager
+def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[None]:
+    """While this lasts SIGUSR1 goes to the launcher too, and the user is told where the ranks write."""
+    if threading.current_thread() is not threading.main_thread():  # it alone may handle signals
+        yield
+        return
+
+    def handle(*_: object) -> None:
+        ask(launcher)
+        print(f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}", file=sys.stderr)
+
+    faulthandler.unregister(signal.SIGUSR1)
+    before = signal.signal(signal.SIGUSR1, handle)
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True, chain=True)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, before)
+        on_signal()
+
+
+def ask(launcher: "subprocess.Popen[bytes]") -> None:
+    """Have all ranks write their stacks, if the launcher is still there to tell them."""
+    with suppress(OSError):
+        launcher.send_signal(signal.SIGUSR1)
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / _NAMES.replace("*", name)
+
+
+def unique() -> str:
+    """A name that no other process of this machine has."""
+    return f"process-{os.getpid()}"

@@ -1,0 +1,51 @@
+"""What ends `dlio-bench run --compute train` before its time: status 4, one paragraph, and where the ranks stood."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import h5py
+
+from tests.mpi.conftest import complaint, dlio, start
+from tests.mpi.test_run import gone, pids_of
+
+
+def test_a_loss_that_is_no_number_ends_the_run(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, "generate", "hepcnnb", "--tiny", "--files", "2", "--out", "data")
+    [path] = (tmp_path / "data").rglob("hep_train*.h5")
+    with h5py.File(path, "r+") as file:
+        file["data"][...] = 1e34  # a NaN would not do: fused with its convolution, a ReLU makes 0 of it
+    done = dlio(
+        cache, tmp_path, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "4", "--compute", "train",
+        "--validation", "none", "--no-verify", "--out", "out", status=4,
+    )  # fmt: skip
+    assert "The loss of hepcnn is nan at step" in complaint(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_rank_that_stops_in_training_ends_the_run_in_time(cache: Path, tmp_path: Path) -> None:
+    process = start(
+        cache, tmp_path, "run", "cosmoflow", "--tiny", "--nodes", "2", "--compute", "train", "--epochs", "500",
+        "--warmup-trials", "0", "--validation", "none", "--checkpoint", "1", "--exchange-timeout", "6", "--out", "out",
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 150
+        while not list(tmp_path.rglob("step-*.npz")):  # until it is at work
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        ranks = pids_of(str(tmp_path / "out" / "work"))
+        os.kill(ranks[-1], signal.SIGSTOP)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    gone(ranks)
+    assert process.returncode == 4
+    [said] = [line for line in err.splitlines() if line.startswith("dlio-bench: ")]
+    assert "was not over after 6 s, says rank" in said or "Horovod gave the exchange up" in said
+    # the one that waited was in its exchange
+    assert "out/work/stacks-*.txt" in said
+    stacks = [path.read_text() for path in (tmp_path / "out" / "work").glob("stacks-*.txt")]
+    assert any("exchange.py" in one for one in stacks)
