@@ -175,8 +175,7 @@ def look_up(options: Options) -> Request:
     _require_plans(options, rows)
     training = asked_training(options, workload, layout, rows)
     inference = asked_inference(options, workload, layout, rows)
-    networked = training is not None or inference is not None
-    step = None if networked else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
+    step = None if training or inference else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes

@@ -485,5 +485,5 @@ class TestNaiveOneModel(OneModel):
     policy = "naive"
 
 
-class TestPrefetchOneModel(OneModel):
-    policy = "prefetch"
+class TestDoubleBufferOneModel(OneModel):
+    policy = "double-buffer"

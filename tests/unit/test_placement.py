@@ -117,12 +117,16 @@ def test_nodes_break_ties_differently() -> None:
 def test_cooperative_gives_every_sample_a_holder_before_any_has_two(nodes: int, ram: int, disk: int, seed: int) -> None:
     samples = 60
     own = sequences(samples, nodes, 3, 5, seed)
-    kept = holders(cooperative(own, np.ones(samples, np.int64), [ram, disk], len(own[0]) // 5), samples)
+    keeps = cooperative(own, np.ones(samples, np.int64), [ram, disk], len(own[0]) // 5)
+    kept = holders(keeps, samples)
     read = np.unique(np.concatenate(own))
-    room = nodes * (ram + disk)
-    if kept.max() > 1:
-        assert (kept[read] >= 1).all()
-    assert (kept > 0).sum() == min(len(read), room)
+    firsts = np.concatenate([ids[~copies] for one in keeps for ids, copies in zip(one.tiers, one.copies, strict=True)])
+    assert len(np.unique(firsts)) == len(firsts) == (kept > 0).sum()
+    for sample in read[kept[read] == 0]:
+        for node in range(nodes):
+            if sample in own[node]:  # no room, and none of it has gone to a copy
+                assert len(keeps[node].ids) == ram + disk
+                assert not np.concatenate(keeps[node].copies).any()
 
 
 def test_cooperative_keeps_nothing_of_a_single_epoch() -> None:
@@ -162,7 +166,7 @@ def test_a_node_sees_what_all_of_them_do_from_epochs_that_come_one_at_a_time(
             assert other != node or [one.tolist() for one in seen.copies] == [one.tolist() for one in kept.copies]
 
 
-@pytest.mark.parametrize(("capacity", "asked"), [(10, 1), (1000, 2), (0, 1)])
+@pytest.mark.parametrize(("capacity", "asked"), [(10, 2), (1000, 2), (0, 2)])
 def test_no_epoch_is_asked_for_that_decides_nothing(capacity: int, asked: int) -> None:
     own, came = sequences(43, 4, 5, 6), []  # three samples of the first epoch fill no step
 
@@ -239,11 +243,8 @@ def test_nodes_that_read_the_same_hold_it_in_turn(copies: int, room: int) -> Non
     nodes, samples = 3, 20
     order = np.random.Generator(np.random.Philox(1)).permutation(samples)
     own = [np.tile(np.repeat(order, copies), 2)] * nodes
-    epoch = [ids[: samples * copies] for ids in own]
-    firsts = first_holders([epoch, epoch], nodes, np.ones(samples, np.int64), [room])
-    # in a single epoch each is wanted several times, too
-    alone = first_holders([epoch], nodes, np.ones(samples, np.int64), [room])
-    assert [ids.tolist() for (ids,) in alone] == [ids.tolist() for (ids,) in firsts]
+    epochs = [[ids[: samples * copies] for ids in own]]
+    firsts = first_holders(epochs, nodes, np.ones(samples, np.int64), [room])
     held = np.concatenate([tiers[0] for tiers in firsts])
     assert len(np.unique(held)) == len(held) == min(samples, nodes * room)
     for node, (ids,) in enumerate(firsts):

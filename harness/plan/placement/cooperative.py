@@ -16,18 +16,18 @@ def first_holders(
     """The samples each node holds because it reads them first: its tiers, int64 ids in the order it reads them.
 
     `epochs`: for each epoch what every node reads in it; no sample has two readers in an epoch, or all nodes read the
-    same (ranks that hold parts of one model), and then take turns. A node is offered the samples of its own sequence
+    same (ranks that hold parts of one model): then they take turns. A node is offered the samples of its own sequence
     that nobody holds yet, and takes them in order until its tiers (`capacities`, bytes) are full. So no sample has two
     holders, and one whose first reader is full goes to the first later reader with room. No more epochs are asked for
-    than decide, mostly two: until all samples are held, or all nodes are full. Of a single epoch nothing is held where
-    nobody would ask for it again.
+    than decide, mostly two: until all samples are held, or all nodes are full. Of a single epoch in which nobody reads
+    what others do nothing is held.
     """
     held = np.zeros(len(sizes), bool)
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in range(nodes)]
     coming = iter(epochs)
     opening = list(islice(coming, 2))
-    again = len(opening) > 1 or any(_alike(own) or _is_doubled(own) for own in opening)
-    for own in chain(opening, coming) if again else ():
+    read_again = len(opening) > 1 or any(_alike(own) or _is_doubled(own) for own in opening)
+    for own in chain(opening, coming) if read_again else ():
         offers = [np.asarray(sequence, np.int64) for sequence in own]
         turns = _in_turn(offers) if _alike(offers) else []
         for node, offered in [*enumerate(turns), *enumerate(offers)]:
@@ -37,6 +37,13 @@ def first_holders(
         if held.all() or all(_is_full(node, sizes, capacities, int(sizes[~held].min())) for node in tiers):
             break
     return tuple(tiers)
+
+
+def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smallest: int) -> bool:
+    """Whether a node takes no sample more, the `smallest` that is left included. A tier behind a used one is closed."""
+    last = max((tier for tier, ids in enumerate(tiers) if len(ids)), default=0)
+    rooms = zip(tiers[last:], capacities[last:], strict=True)
+    return all(capacity - int(sizes[ids].sum()) < smallest for ids, capacity in rooms)
 
 
 def _alike(offers: Sequence[Integers]) -> bool:
@@ -58,13 +65,6 @@ def _firsts(ids: Ids) -> Ids:
     """Each id once, where it first comes: ranks of a node may read the same, and padding repeats samples."""
     found: Ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
     return found
-
-
-def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smallest: int) -> bool:
-    """Whether a node takes no sample more, the `smallest` that is left included. A tier behind a used one is closed."""
-    last = max((tier for tier, ids in enumerate(tiers) if len(ids)), default=0)
-    rooms = zip(tiers[last:], capacities[last:], strict=True)
-    return all(capacity - int(sizes[ids].sum()) < smallest for ids, capacity in rooms)
 
 
 def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[Keeps]:

@@ -70,7 +70,7 @@ class Sequences:
         if len(own) == 1:
             return own[0], np.zeros(len(own[0]), np.int32)
         if all(np.array_equal(own[0], one) for one in own[1:]):
-            # nodes that read the same take turns sample by sample (see `cooperative`), and in each its ranks
+            # nodes that read the same take turns sample by sample (see placement.cooperative), and in each its ranks
             turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(len(own), dtype=np.int32)
             return np.repeat(own[0], len(own)), (turns % len(own)).ravel()
         who = np.repeat(np.arange(len(own), dtype=np.int32), [len(one) for one in own])
