@@ -19,7 +19,7 @@ def require_readable(row: Policy) -> None:
     if why is not None:
         raise UsageError(
             f"--shard job: every rank reads the whole dataset in the same order, and {why}. Use another reader, such "
-            "as shuffled, prefetch or cooperative."
+            "as shuffled, double-buffer or cooperative."
         )
 
 

@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.lending import lend
 from dlio_bench.benchmarks.model import Part, Sample
 from dlio_bench.errors import DataError, Diverged, UsageError
-from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.run import loop
 from dlio_bench.harness.run.jobs import jobs

@@ -255,6 +255,12 @@ def test_nodes_that_read_the_same_hold_it_in_turn(copies: int, room: int) -> Non
         assert len(np.unique(keeps.ids)) == len(keeps.ids) == min(room, samples)
 
 
+def test_ranks_of_one_node_that_read_the_same_share_what_is_read_once() -> None:
+    own = [np.repeat(np.arange(6), 2)]
+    ((held,),) = first_holders([own], 1, np.ones(6, np.int64), [4])
+    assert held.tolist() == [0, 1, 2, 3]
+
+
 def test_a_sample_that_pads_an_epoch_is_held_once() -> None:
     own = [np.array([0, 1, 2, 0]), np.array([3, 4, 5, 1])]
     (first,), (second,) = first_holders([own, own], 2, np.ones(6, np.int64), [9])

@@ -26,7 +26,7 @@ def first_holders(
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in range(nodes)]
     coming = iter(epochs)
     opening = list(islice(coming, 2))
-    read_again = len(opening) > 1 or any(_alike(own) for own in opening)
+    read_again = len(opening) > 1 or any(_alike(own) or _is_doubled(own) for own in opening)
     for own in chain(opening, coming) if read_again else ():
         offers = [np.asarray(sequence, np.int64) for sequence in own]
         turns = _in_turn(offers) if _alike(offers) else []
@@ -48,6 +48,11 @@ def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smal
 
 def _alike(offers: Sequence[Integers]) -> bool:
     return len(offers) > 1 and all(np.array_equal(offers[0], one) for one in offers[1:])
+
+
+def _is_doubled(own: Sequence[Integers]) -> bool:
+    """Whether the ranks of a node read the same."""
+    return len(own[0]) > 0 and 2 * len(np.unique(own[0])) <= len(own[0])
 
 
 def _in_turn(offers: Sequence[Ids]) -> list[Ids]:
