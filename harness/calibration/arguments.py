@@ -29,7 +29,6 @@ def add_calibrate(commands: Commands) -> None:
         description="Measure how fast this machine reads, and write it as the [measured] part of a system description. "
         "A [declared] part that the file has already stays as it is. The test files are removed at the end.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     own.add_argument("--pfs", type=Path, metavar="DIR", required=True, help="folder on the parallel file system")
     own.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
