@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -32,10 +33,10 @@ class Progress:
     def keep(self, number: int, size: int, written: Written) -> None:
         """Record that file `number` is whole. OSError. Not synced: what a crash takes from it is only made again."""
         path = self._path(number)
-        part = part_of(path)
-        with part.open("wb") as file:
-            np.savez(file, size=np.int64(size), extents=written.extents, checksums=written.checksums)
-        part.rename(path)
+        content = BytesIO()  # on a full disk NumPy's archive would fail once more while it is cleaned up
+        np.savez(content, size=np.int64(size), extents=written.extents, checksums=written.checksums)
+        part_of(path).write_bytes(content.getbuffer())
+        part_of(path).rename(path)
 
     def finished(self, number: int, path: Path) -> tuple[int, Written] | None:
         """Size and extents of file `number` when it is recorded as whole and `path` still has that size."""

@@ -9,6 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 from dlio_bench import interruption
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
@@ -17,21 +18,22 @@ from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.generation import arguments as generation
+from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="dlio-bench",
         description="How fast does deep-learning I/O run here, and what would make it faster?",
         epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    made = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = cast("generation.Commands", made)  # no command minds that its parser is one of ours
     arguments.add_run(commands)
     generation.add_generate(commands)
     generation.add_verify(commands)
@@ -41,10 +43,16 @@ def parser() -> argparse.ArgumentParser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
-    listing = commands.add_parser("list", help="workloads, their step times, pipelines and sources; readers and orders")
+    listing = commands.add_parser(
+        "list",
+        help="workloads, their step times, pipelines and sources; readers and orders",
+        description="Show every name that `run` takes, and where each number comes from.",
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
-        "doctor", help="what is installed and what the machine can do; a fix for what is missing"
+        "doctor",
+        help="what is installed and what the machine can do; a fix for what is missing",
+        description="Look at Python, packages, MPI, launchers and the file system of a folder. Nothing is changed.",
     )
     doctor.add_argument(
         "--data", type=Path, metavar="DIR", help="folder whose file system is examined (default: the dataset cache)"
@@ -116,7 +124,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    asked = parser().parse_args(argv)
+    asked, unknown = parser().parse_known_args(argv)
+    if unknown:
+        parser().refuse(unknown, asked.command)
     if asked.version:
         from dlio_bench import __version__
 

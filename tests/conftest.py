@@ -3,6 +3,7 @@ data; and no example fails because the machine is busy.
 """
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -19,7 +20,12 @@ settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ranks that run one suite together must not tidy up each other's folders: each has one of its own."""
+    """Ranks that run one suite together must not tidy up each other's folders: each has one of its own.
+
+    Shells start background jobs with SIGINT ignored, and what a test then starts and interrupts would ignore it too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = os.environ.get("DLIO_TEST_TEMP")
     if shared and config.option.basetemp is None:
         config.option.basetemp = Path(shared) / str(os.getpid())

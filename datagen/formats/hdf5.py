@@ -5,6 +5,7 @@ HDF5 lays the file out and tells the offsets. h5py is imported on first use: nam
 
 import errno
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +62,9 @@ def _planned(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
     Aside, since HDF5 (2.0) cannot close a file of several datasets on a disk that fills up, and crashes at its next
     use or at the end of the process. Once for all files of a layout: equal datasets are laid out alike.
     """
+    contents = sum(math.prod(shape) * np.dtype(dtype).itemsize for _, dtype, shape in datasets)
     with NamedTemporaryFile(dir=_aside()) as aside:
+        aside.truncate(contents + _ROOM)  # a limit on the size of files is met here, before HDF5 meets it
         with _h5py().File(aside.name, "w", locking=False) as file:
             for number, (name, dtype, shape) in enumerate(datasets):
                 dataset = file.create_dataset(name, shape, dtype)

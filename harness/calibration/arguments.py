@@ -37,7 +37,6 @@ def add_calibrate(commands: Commands) -> None:
         "end. With --compute, measure how long a step of a real network takes here by batch size, on the GPU that "
         "TensorFlow sees or else the processor, and write it as a compute profile.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     own.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
     own.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")

@@ -25,7 +25,6 @@ def add_storage(commands: Commands) -> None:
         description="Read files front to back and sample by sample, with plain preadv and nothing else, and name the "
         "highest sustained rate. The test files are removed at the end.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     own.add_argument(
         "folder",

@@ -7,6 +7,7 @@ No launcher binds ranks to cores: a rank is a trainer and its reader threads, an
 and Slurm's default) would read with that core alone.
 """
 
+import difflib
 import os
 import shutil
 import sys
@@ -198,7 +199,9 @@ def choose(env: Mapping[str, str], job: Job, site: Site, asked: str | None = Non
     Raises UsageError for an unknown name, EnvironmentFailure where the launcher's program is missing.
     """
     if asked is not None and asked not in LAUNCHERS:
-        raise UsageError(f"There is no launcher '{asked}'. Known: {', '.join(LAUNCHERS)}.")
+        near = difflib.get_close_matches(asked, LAUNCHERS, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise UsageError(f"There is no launcher '{asked}'.{hint} Known: {', '.join(LAUNCHERS)}.")
     name = asked or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
     here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:

@@ -30,7 +30,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="measure one workload with one or more readers",
         description="Make a small dataset if none is given, launch the ranks, measure, and write result and report.",
         epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
     scale = run.add_argument_group("scale")

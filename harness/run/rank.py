@@ -1,5 +1,6 @@
 """What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
 
+import io
 import json
 import math
 import sys
@@ -118,7 +119,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
         gathered = comm.gather([trial.arrays() for trial in times[name]])
         facts = comm.gather([trial.facts() for trial in times[name]])
         if gathered is not None and facts is not None:
-            np.savez(folder / f"{name}.npz", **_stack(gathered))
+            (folder / f"{name}.npz").write_bytes(_packed(_stack(gathered)))
             result = verified[name]
             (folder / f"{name}.json").write_text(
                 json.dumps(
@@ -217,6 +218,12 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
     require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
     return dataset
+
+
+def _packed(arrays: dict[str, Any]) -> bytes:
+    content = io.BytesIO()  # on a full disk NumPy's archive would fail once more while it is cleaned up
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, Any]:

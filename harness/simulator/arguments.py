@@ -30,7 +30,6 @@ def add_simulate(commands: Commands) -> None:
         help="predict readers on the performance model, without running them",
         description="Predict how long a job's input takes with each policy, on a machine that is described by a file.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     own.add_argument("workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)")
     own.add_argument("--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k")

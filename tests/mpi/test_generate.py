@@ -128,12 +128,18 @@ FILL_UP = """
 import sys
 from pathlib import Path
 import numpy as np
+from dlio_bench.datagen.claim import Progress
 from dlio_bench.datagen.formats import hdf5
+from dlio_bench.datagen.layout import Written
+folder = Path(sys.argv[1])
 full = 0
 for number in range(int(sys.argv[2])):
-    path = Path(sys.argv[1]) / str(number)
+    path = folder / str(number)
     try:
-        if number % 2:
+        if number % 3 == 2:
+            (folder / ".progress").mkdir(exist_ok=True)
+            Progress(folder).keep(number, 1, Written(np.zeros((64, 9, 3), "i8"), np.zeros((64, 9), "u4")))
+        elif number % 3:
             hdf5.write_chunks(path, "g", {"x": np.zeros(512, "f4"), "y": np.zeros(512, "f4")}, ("v108", "v108"))
         else:
             hdf5.allocate(path, [("x", "<f4", (64, 64)), ("y", "<f4", (64,)), ("z", "<i8", (64,))])
@@ -145,7 +151,7 @@ assert full
 
 
 @pytest.mark.parametrize("pages", [1, 2, 4, 11])
-def test_hdf5_files_on_a_full_disk_are_errors_and_no_crash(pages: int, mount: Callable[[str], Path]) -> None:
+def test_files_on_a_full_disk_are_errors_and_nothing_else(pages: int, mount: Callable[[str], Path]) -> None:
     disk = mount(f"size={pages * os.sysconf('SC_PAGE_SIZE')}")
     done = subprocess.run([sys.executable, "-c", FILL_UP, disk, "12"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
