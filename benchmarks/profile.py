@@ -7,7 +7,6 @@ from typing import Any
 
 from dlio_bench.errors import UsageError
 
-SCHEMA = "dlio-bench/compute-profile/1"
 MEASURED, PUBLISHED, DERIVED, ESTIMATE = "measured", "published", "derived from published figures", "estimate"
 GIVEN = "given"  # by the user, as a time: never in a file
 DEFAULT_DEVICE = "v100"
@@ -17,8 +16,8 @@ DEFAULT_DEVICE = "v100"
 class Row:
     """A training step of `batch` samples (0: of any number): seconds of compute, the median where it was measured.
 
-    spread: seconds between which half of the `steps` timed steps lie. forward_seconds: of the batch's forward pass
-    alone. None where it is not known.
+    spread: seconds between which half of the `steps` timed steps lie. forward_seconds: of the batch in a
+    validation pass, forward and counted. None where it is not known.
     """
 
     batch: int
@@ -60,9 +59,13 @@ class Profile:
         return self._at(batch, {row.batch: row.seconds for row in self.rows})
 
     def forward_seconds(self, batch: int) -> float | None:
-        """Seconds of the forward pass alone, by the same rule; None where a row does not have them. UsageError."""
+        """Seconds of a batch that is validated, by the same rule; None where a row does not have them. UsageError."""
         known = {row.batch: row.forward_seconds for row in self.rows if row.forward_seconds is not None}
         return self._at(batch, known) if len(known) == len(self.rows) else None
+
+    def has(self, batch: int) -> bool:
+        """Whether there is a row of this very batch."""
+        return any(row.batch == batch for row in self.rows)
 
     def told(self, batch: int) -> str:
         """Where `seconds(batch)` comes from: '0.2 s for a batch of 1', or the rows that it lies between or beyond."""
@@ -88,10 +91,12 @@ class Profile:
             return known[low] + (known[high] - known[low]) * (batch - low) / (high - low)
         if self.kind == MEASURED:
             what = self.workload if self.model is None else f"{self.workload}:{self.model}"
+            what += f" --variant {self.variants[0]}{' --tiny' if self.tiny else ''}"
+            wanted = ",".join(str(one) for one in sorted({*batches, batch}))
             raise UsageError(
                 f"The compute profile {self.name} has no step time for a batch of {batch}: it was measured for "
                 f"{_listed(batches)}, and is not carried on beyond. Run with one of these as --batch, or measure again "
-                f"with `dlio-bench calibrate --compute {what} --batch {batch}`."
+                f"with `dlio-bench calibrate --compute {what} --batch {wanted} --out FILE`."
             )
         near = batches[0] if place == 0 else batches[-1]
         return known[near] * batch / near

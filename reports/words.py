@@ -79,7 +79,7 @@ def shared(labels: Sequence[str], said: Sequence[Sequence[str]]) -> list[str]:
 
 
 def reader(result: Mapping[str, Any]) -> str:
-    """What the user called the reader, and the policy's own name where the two differ: 'prefetch (double-buffer)'."""
+    """What the user called the reader, and the policy's own name where the two differ: 'prefetch (cooperative)'."""
     alias, name = result["policy"]["alias"], result["policy"]["name"]
     return str(name) if alias in (None, name) else f"{alias} ({name})"
 

@@ -34,14 +34,14 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
-        if isinstance(error, Stalled) and stacks is not None:
-            _tell_where(stacks)
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
         try:
             (folder / f"error-{where}.part").write_text(json.dumps(report))
             (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
         except OSError:  # a full disk
             say({"event": FAILED, **report})
+        if isinstance(error, Stalled) and stacks is not None:
+            _tell_where(stacks)
         if comm is not None:
             comm.abort(report["status"])
         return int(report["status"])

@@ -10,7 +10,6 @@ import faulthandler
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -53,7 +52,19 @@ class Stacks:
 
 def written(folder: Path) -> list[Path]:
     """The files in which ranks of the job with this work folder have left stacks."""
-    return [path for path in sorted(folder.glob(_NAMES)) if path.stat().st_size]
+    found = []
+    for path in sorted(folder.glob(_NAMES)):
+        with suppress(FileNotFoundError):  # a rank that ends well removes its own
+            if path.stat().st_size:
+                found.append(path)
+    return found
+
+
+def keep(work: Path, folder: Path) -> None:
+    """Take what ranks have written out of a work folder that is about to go."""
+    for path in written(work):
+        with suppress(OSError):
+            path.rename(folder / path.name)
 
 
 @contextmanager
@@ -65,7 +76,8 @@ def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[Non
 
     def handle(*_: object) -> None:
         ask(launcher)
-        print(f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}", file=sys.stderr)
+        # not print: this thread may be at it
+        os.write(STDERR, f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}\n".encode())
 
     faulthandler.unregister(signal.SIGUSR1)
     before = signal.signal(signal.SIGUSR1, handle)

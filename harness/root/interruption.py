@@ -11,9 +11,10 @@ _seen: list[int] = []
 
 
 def listen() -> None:
-    """Raise KeyboardInterrupt in the main thread for SIGINT, SIGTERM and SIGHUP, from now on."""
+    """Raise KeyboardInterrupt in the main thread for SIGINT, SIGTERM and SIGHUP, from now on; nohup(1) still holds."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _raise)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _raise)
 
 
 def check() -> None:

@@ -164,14 +164,16 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--local-tier",
         type=Path,
         metavar="DIR",
-        help="folder on node-local storage for staged copies (default: the temporary folder, on one machine)",
+        help="folder on node-local storage for kept samples and staged copies (of these: default the temporary "
+        "folder, on one machine)",
     )
     how.add_argument(
         "--tiers",
         type=tier_sizes,
         metavar="NAME=SIZE[,...]",
         help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
-        "(default: from --system, else two fifths of the memory at most, and half of what is free in --local-tier)",
+        "(default: from --system, else two fifths of the memory at most, half of what is free in /dev/shm at most, and "
+        "half of what is free in --local-tier if it is given)",
     )
     how.add_argument(
         "--emulate-pfs",

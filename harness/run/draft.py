@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import __version__
-from dlio_bench.benchmarks.profile import ESTIMATE, Profile
+from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import OWN, Policy
@@ -119,7 +119,7 @@ def draft(
             "comparable": count.steps * job.epochs >= STEPS,
             "notes": [*setting.notes, *_defects(row, setting.request.workload)],
         },
-        "compute": trained.compute(job, own) if job.train or job.infer else _compute(job, setting.request.step_time),
+        "compute": trained.compute(job, own) if job.train or job.infer else _compute(job, setting.request),
         "marks": _marks(job, setting, trials),
         "checks": checks(job, count, row, trials, own),
         "trials": trials,
@@ -256,15 +256,30 @@ def _residency(ranks: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> dict
     return found
 
 
-def _compute(job: Job, step_time: Profile | None) -> dict[str, Any]:
+def _kind(request: Request, batch: int) -> str:
+    """What the step time is that was waited for: one that was published for another batch is derived from it, and one
+    for samples of another size an estimate of ours.
+    """
+    profile = request.step_time
+    assert profile is not None
+    if profile.kind in (GIVEN, ESTIMATE) or (request.scale == 1 and profile.has(batch)):
+        return profile.kind
+    if profile.kind == MEASURED:  # between two batches, or of samples of another size
+        return MEASURED if request.scale == 1 else ESTIMATE
+    return DERIVED
+
+
+def _compute(job: Job, request: Request) -> dict[str, Any]:
+    step_time = request.step_time
     if step_time is None:
         return {"mode": "none", "device": None, "asked_step_seconds": 0.0, "kind": None, "source": None}
+    shrunken = "" if request.scale == 1 else f"; times {request.scale:.3g}, as samples of --tiny are smaller"
     return {
         "mode": "emulate",
         "device": step_time.device or None,
         "asked_step_seconds": job.step_seconds,
-        "kind": step_time.kind,
-        "source": f"{step_time.told(job.batch)}: {step_time.source}",
+        "kind": _kind(request, job.batch),
+        "source": f"{step_time.told(job.batch)}: {step_time.source}{shrunken}",
         "profile": step_time.facts(),
     }
 
@@ -276,7 +291,7 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
         "VIRTUAL NODES": job.virtual,
         "EMULATED PFS": job.pfs is not None,
         "EMULATED COMPUTE": setting.request.step_time is not None,
-        "ESTIMATED STEP TIME": setting.request.step_time is not None and setting.request.step_time.kind == ESTIMATE,
+        "ESTIMATED STEP TIME": setting.request.step_time is not None and _kind(setting.request, job.batch) == ESTIMATE,
         "UNTRAINED NETWORK": job.infer is not None and job.infer["resume"] is None,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.storage.held import held_folder
@@ -29,6 +30,7 @@ def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
         yield folder
     except BaseException as error:
         if str(folder / WORK) not in str(error):
+            stacks.keep(folder / WORK, folder)
             shutil.rmtree(folder / WORK, ignore_errors=True)
         for place in made:
             if place.is_dir() and not any(place.iterdir()):

@@ -14,7 +14,7 @@ from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL, Layout
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
@@ -58,7 +58,7 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
     _require_whole(options, rows)
     if options.predict:
         raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
-    require_libraries(None, INFER)
+    require_libraries(None, f"--compute {INFER}")
     if options.resume is None:
         return Inference(model.name)
     state = required(options.resume, {"model": model.name}).state
@@ -90,7 +90,7 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
 
 def require_labelled(asked: Inference | None, dataset: Dataset) -> None:
     """UsageError for an inference on data that mean nothing: their labels are no classes, their numbers not finite."""
-    if asked is not None and dataset.manifest.fill != PHYSICAL:
+    if asked is not None and dataset.manifest.fill == RANDOM:
         raise UsageError(
             f"--compute infer compares predictions with labels, and the dataset in {dataset.folder} was filled with "
             f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."

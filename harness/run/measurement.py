@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench import interruption
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster import launchers, stacks
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
@@ -43,8 +44,10 @@ def measure(
         if event["event"] == "ready":
             ready = time.monotonic() - launched
         progress.event(event)
+        interruption.check()
 
     if start.launcher == "local":
+        interruption.check()
         with rank.started(job) as pipeline:
             rank.measure(job, work, Solo(), heard, pipeline)
     else:
@@ -58,6 +61,7 @@ def measure(
             if name in steps:
                 steps[name] = steps[name][0, 0]
         yield draft(reader, job, setting, measured, _brought_back(work / f"{reader}.json"), steps), steps
+    stacks.keep(work, folder)
     shutil.rmtree(work)
 
 

@@ -125,6 +125,8 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
 
 def _cannot_keep(setting: Setting) -> str | None:
     """Why a reader that keeps samples cannot be predicted."""
+    if setting.row.delivery != "ahead":
+        return f"a reader that keeps samples and delivers {setting.row.delivery} is not modelled"
     if not setting.plans.whole:
         return f"what it keeps depends on the whole run, whose {setting.plans.steps} steps an epoch are too many here"
     if setting.job.nodes > 1 and not setting.system.network:

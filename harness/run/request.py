@@ -193,6 +193,11 @@ def _require_plans(options: Options, rows: Sequence[Policy]) -> None:
     if options.steps is not None or options.predict:
         flag = "--predict" if options.predict else f"--steps {options.steps}"
         raise UsageError(f"{flag} counts steps of whole batches, which --last keep leaves to nobody. Leave one out.")
+    if options.compute.startswith("emulate"):
+        raise UsageError(
+            "--last keep makes last batches smaller, and an emulated step is one of a whole batch. Use --compute none "
+            "or infer, or --last pad."
+        )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
             raise UsageError(

@@ -36,16 +36,19 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
         if asked:
             raise UsageError(
                 f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
-                "Leave it out, or use another --reader, such as cooperative."
+                "Leave it out, or use another --reader, such as prefetch."
             )
         return job
     own = job.nodes if job.virtual else 1  # nodes on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
-    ram = asked.get(RAM, described.get(RAM, _default_ram(memory, own)))
+    spare = memory - job.staging_bytes * job.ranks_per_node
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, _default_ram(memory, own)))))
     disk = asked.get(DISK, described.get(DISK, _default_disk(options, own)))
     if ram == disk == 0:
+        free = format_bytes(_free(SHARED_MEMORY))
         raise UsageError(
-            f"{keeping[0]} keeps samples in a node's tiers, and none has a size here. Give one with --tiers ram=1GB."
+            f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
+            "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
         )
     _require_room(options, job, ram, disk, memory, own)
     return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job))

@@ -13,7 +13,7 @@ from dlio_bench.benchmarks.model import Course, choose
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL, Layout
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
@@ -129,15 +129,15 @@ def first_epoch(job: Job, steps: int) -> int:
     return int(first)
 
 
-def require_libraries(exchange: str | None, mode: str = TRAIN) -> None:
+def require_libraries(exchange: str | None, what: str = f"--compute {TRAIN}") -> None:
     """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
     if find_spec("tensorflow") is None:
-        raise EnvironmentFailure(f"--compute {mode} needs TensorFlow, which is not installed. {INSTALL}")
+        raise EnvironmentFailure(f"{what} needs TensorFlow, which is not installed. {INSTALL}")
     found = _tensorflow_version()
     low, high = TENSORFLOW
     if found is not None and not low <= tuple(int(part) for part in found.split(".")[:2]) < high:
         raise EnvironmentFailure(
-            f"--compute {mode} works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
+            f"{what} works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
             f"installed. {INSTALL}"
         )
     if exchange == "horovod" and find_spec("horovod") is None:
@@ -149,7 +149,7 @@ def require_libraries(exchange: str | None, mode: str = TRAIN) -> None:
 
 def require_trainable(training: Training | None, dataset: Dataset) -> None:
     """UsageError for a training on data that mean nothing: their labels are no classes, their numbers not finite."""
-    if training is not None and dataset.manifest.fill != PHYSICAL:
+    if training is not None and dataset.manifest.fill == RANDOM:
         raise UsageError(
             f"--compute train learns from what samples show, and the dataset in {dataset.folder} was filled with "
             f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."

@@ -185,9 +185,13 @@ def _step_time(asked: Options, workload: Workload, system: System) -> Profile | 
     from dlio_bench.harness.training.compute import step_time
 
     if asked.compute is not None:
-        step = step_time(workload, asked.compute)
-        if step is None:
-            raise UsageError("--compute none: simulate needs the time of a step. Use emulate:DEVICE, TIME or @FILE.")
+        mode = asked.compute.partition(":")[0]
+        step = step_time(workload, asked.compute) if mode not in ("none", "train", "infer") else None
+        if step is None or not step.seconds(workload.batch) > 0:
+            raise UsageError(
+                f"--compute {asked.compute}: simulate needs a step that takes time. Use emulate:DEVICE, emulate:50ms "
+                "or emulate:@FILE."
+            )
         return step
     if system.compute is not None:
         return None

@@ -49,15 +49,16 @@ class Shelf:
         self.flags.close()
 
 
-def make(folders: Sequence[Path], sizes: Sequence[int], samples: int) -> None:
+def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> None:
     """Make the files of a shelf: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
 
+    reserve: take their blocks now; else when something is kept, which is not expected.
     EnvironmentFailure, with figures, where there is no room.
     """
     _allocate(folders[0] / FLAGS, max(1, samples))
     for number, (folder, size) in enumerate(zip(folders, sizes, strict=True)):
         if size:
-            _allocate(folder / str(number), size)
+            _allocate(folder / str(number), size, reserve=reserve)
 
 
 def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
@@ -81,11 +82,14 @@ def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
         ) from error
 
 
-def _allocate(path: Path, size: int) -> None:
+def _allocate(path: Path, size: int, *, reserve: bool = True) -> None:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(handle, 0, size)
+            if reserve:
+                os.posix_fallocate(handle, 0, size)
+            else:
+                os.ftruncate(handle, size)
         finally:
             os.close(handle)
     except OSError as error:

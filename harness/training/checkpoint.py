@@ -156,12 +156,12 @@ def required(folder: Path, about: dict[str, Any]) -> Found:
     """The newest whole checkpoint of a folder, on one rank. UsageError and DataError as `resumed`."""
     found = newest(folder)
     if found is None:
-        raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or start anew.")
+        raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or leave it out.")
     for name, asked in about.items():
         if found.state.about.get(name) != asked:
             raise UsageError(
                 f"{found.path} was written with {name} {found.state.about.get(name)!r}, and {asked!r} is asked for "
-                "now: going on would be another training. Ask for the same, or start anew."
+                "now. Ask for the same, or leave --resume out."
             )
     return found
 

@@ -15,6 +15,7 @@ from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import Policy, resolve
 from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Seat
@@ -125,6 +126,15 @@ class TestCooperativeOnFastStorage(PlacedContract):
 
     def tiers(self, dataset: Dataset) -> Tiers:
         return Tiers(ram=self.bytes(dataset))
+
+    def test_nothing_is_kept(self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(placed, "_cached", lambda _: True)
+        plan, tally = self.epochs(dataset, world.size, world.rank), Tally()
+        with self.make(dataset, world).session(plan, tally) as batches:
+            for _ in batches:
+                pass
+        for cost in tally.epochs.values():
+            assert cost.kept == cost.ram == cost.remote == 0 < cost.requested
 
 
 class TestCooperativeOneModel(OneModelContract):

@@ -70,7 +70,7 @@ def floors(epochs: list[dict[str, Any]]) -> list[float]:
     return [(e["bytes_device"] / COLD + e["bytes_client_cache"] / CACHED) / NODES for e in epochs]
 
 
-def test_global_shuffling_of_files_reads_for_longer_than_local(tmp_path: Path) -> None:
+def test_global_shuffling_of_files_asks_more_of_the_file_system_than_local(tmp_path: Path) -> None:
     found = measured(tmp_path, 4 * NODES)
     local, over_all = map(floors, found.values())
     assert 2.3 < sum(over_all) / sum(local) < 3.0

@@ -63,7 +63,7 @@ def content(side: int) -> tuple[np.ndarray, Sample]:
 
 
 def in_memory(dataset: Dataset, held: np.ndarray, batch: int) -> tuple[Reader, Form]:
-    """The reader `prefetch`, whose threads read a scalar of a sample from its file and copy the rest from memory."""
+    """The reader `double-buffer`: its threads read a scalar of a sample from a file, and copy the rest from memory."""
 
     def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
         del parts
@@ -71,7 +71,9 @@ def in_memory(dataset: Dataset, held: np.ndarray, batch: int) -> tuple[Reader, F
 
     form = Form(dataset, (), Decode(("label",), held.shape[1], apply, decode.WHAT))
     most = largest(planned(form, [(0, [np.arange(batch)])]))
-    return open_reader(find("prefetch"), form, Resources(threads=1, staging_bytes=8 * most, batch_bytes=most)), form
+    return open_reader(
+        find("double-buffer"), form, Resources(threads=1, staging_bytes=8 * most, batch_bytes=most)
+    ), form
 
 
 def bare_step(sample: Sample) -> Callable[[Any, Any], Any]:
@@ -102,7 +104,7 @@ def pairs(side: int, batch: int, steps: int, count: int, folder: Path) -> dict[s
         comm, HEPCNNB_CNN, sample, course, open_exchange(comm, ExchangeOptions()), device=device, seed=1
     )
     trainer.compile([(batch, (held.shape[1],))], [])
-    trainer.begin("prefetch", 0, 0)
+    trainer.begin("double-buffer", 0, 0)
     step = bare_step(sample)
     ids = [(np.arange(batch) + batch * number) % SAMPLES for number in range(steps)]
     # as separate tensors: a loop that holds its data in memory has no need to take samples apart

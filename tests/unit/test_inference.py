@@ -171,11 +171,12 @@ def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
         ({"readers": ("upstream",)}, "reader 'upstream' goes by an order of its own"),
         ({"readers": ("staged-subset",)}, "'staged-subset'"),
         ({"compute": "train"}, "--last keep: gradients"),
+        ({"compute": "emulate:v100"}, "an emulated step is one of a whole batch"),
     ],
 )
 def test_what_cannot_keep_all_samples_is_refused(more: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        look_up(Options("cdb", **({"tiny": True, "last": "keep"} | more)))
+        look_up(Options("cdb", **({"tiny": True, "last": "keep", "compute": "none"} | more)))
 
 
 def test_a_batch_that_is_larger_than_what_ranks_have_is_no_reason_to_refuse() -> None:

@@ -132,6 +132,9 @@ def test_cooperative_gives_every_sample_a_holder_before_any_has_two(nodes: int, 
 def test_cooperative_keeps_nothing_of_a_single_epoch() -> None:
     own = sequences(60, 3, 3, 1)
     assert holders(cooperative(own, np.ones(60, np.int64), [60, 60], len(own[0])), 60).sum() == 0
+    passes = [np.arange(60 + 4 * node, 64 + 4 * node) for node in range(3)]  # over validation samples, behind it
+    firsts = first_holders([own, passes], 3, np.ones(80, np.int64), [80])
+    assert sum(len(tiers[0]) for tiers in firsts) == 0
 
 
 def test_the_first_reader_holds_and_a_full_one_leaves_it_to_the_next() -> None:

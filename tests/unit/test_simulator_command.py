@@ -222,7 +222,12 @@ def test_a_system_file_that_cannot_be_used(
         (("cdb", "--system", "deck"), "needs --nodes N and --system FILE"),
         (("cdb", "--nodes", "2", "--system", "/nowhere.toml"), "--system /nowhere.toml: No such file"),
         (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),
-        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "none"), "simulate needs the time of a step"),
+        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "none"), "simulate needs a step that takes time"),
+        (
+            ("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:0s"),
+            "simulate needs a step that takes time",
+        ),
+        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "train"), "simulate needs a step that takes time"),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
         (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has a compute rate of its own"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),

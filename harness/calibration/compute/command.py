@@ -73,7 +73,7 @@ def make_job(options: Options) -> Job:
         raise UsageError(f"--steps {options.steps} are too few for a median. Time at least {LEAST_STEPS}.")
     if options.threads is not None and not 1 <= options.threads <= cores:
         raise UsageError(f"--threads {options.threads}: this machine has {cores} cores. Use 1 to {cores}.")
-    require_libraries(None, options.compute)
+    require_libraries(None, f"calibrate --compute {options.compute}")
     batches = options.batch or powers(workload.batch)
     return Job(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, options.threads or 0)
 

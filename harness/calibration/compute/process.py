@@ -91,7 +91,7 @@ def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[st
 
     training = timed("step", lambda: _step(trainer, batch))
     forward = timed("forward pass", lambda: _forward(trainer, batch))
-    low, _, high = statistics.quantiles(training, n=4, method="inclusive") if len(training) > 1 else training * 3
+    low, _, high = statistics.quantiles(training, n=4, method="inclusive")
     return {
         "batch": size,
         "seconds": _rounded(statistics.median(training)),

@@ -1,7 +1,7 @@
 """The cooperative placement: every sample has a holder before any has two."""
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -19,15 +19,14 @@ def first_holders(
     same (ranks that hold parts of one model): then they take turns. A node is offered the samples of its own sequence
     that nobody holds yet, and takes them in order until its tiers (`capacities`, bytes) are full. So no sample has two
     holders, and one whose first reader is full goes to the first later reader with room. No more epochs are asked for
-    than decide, mostly two: until all samples are held, or all nodes are full. Of a single epoch in which nobody reads
-    what others do nothing is held.
+    than decide, mostly two: until all samples are held, or all nodes are full. Where no sample comes twice, as in a
+    single epoch, with or without validation, nothing is held.
     """
     held = np.zeros(len(sizes), bool)
     tiers = [[np.empty(0, np.int64)] * len(capacities) for _ in range(nodes)]
     coming = iter(epochs)
-    opening = list(islice(coming, 2))
-    read_again = len(opening) > 1 or any(_alike(own) or _is_doubled(own) for own in opening)
-    for own in chain(opening, coming) if read_again else ():
+    opening = _until_read_again(coming, len(sizes))
+    for own in chain(opening, coming):
         offers = [np.asarray(sequence, np.int64) for sequence in own]
         turns = _in_turn(offers) if _alike(offers) else []
         for node, offered in [*enumerate(turns), *enumerate(offers)]:
@@ -44,6 +43,18 @@ def _is_full(tiers: Sequence[Ids], sizes: Sizes, capacities: Sequence[int], smal
     last = max((tier for tier, ids in enumerate(tiers) if len(ids)), default=0)
     rooms = zip(tiers[last:], capacities[last:], strict=True)
     return all(capacity - int(sizes[ids].sum()) < smallest for ids, capacity in rooms)
+
+
+def _until_read_again(epochs: Iterator[Sequence[Integers]], samples: int) -> list[Sequence[Integers]]:
+    """The first epochs, up to that in which a sample comes for the second time; none where no sample does."""
+    found = []
+    seen = np.zeros(samples, bool)
+    for own in epochs:
+        found.append(own)
+        if seen[np.concatenate(own)].any() or _alike(own) or _is_doubled(own):
+            return found
+        seen[np.concatenate(own)] = True
+    return []
 
 
 def _alike(offers: Sequence[Integers]) -> bool:

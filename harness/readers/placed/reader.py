@@ -108,7 +108,8 @@ class Placed:
             sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
             layout = lay_out(self._row, read, sizes, training, capacities, self._seat.node)
-            store = self._shelf(layout)
+            cached = _cached(dataset)
+            store = self._shelf(layout, reserve=not cached or self._row.first)
             stack.callback(store.close)
             raw = self._extents(False)
             stack.callback(raw.close)
@@ -124,7 +125,7 @@ class Placed:
             if comm.size > 1:
                 self._meet(sources, keeper, stack)
             sources.probe(int(sizes.mean()) if len(sizes) else 0)
-            self._speeds.begin(cached=_cached(dataset))
+            self._speeds.begin(cached=cached)
             comm.barrier()
             source = self._source = Source(self.form, supply, straight, raw, sizes)
             filling = Filling(layout, supply, keeper, comm.rank, self._threads)
@@ -181,7 +182,7 @@ class Placed:
 
         return Sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
 
-    def _shelf(self, layout: Layout) -> shelf.Shelf:
+    def _shelf(self, layout: Layout, *, reserve: bool) -> shelf.Shelf:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
         seat, sizes = self._seat, layout.bytes
         places = [shelf.SHARED_MEMORY if name == RAM else seat.tier for name in self._tiers.names]
@@ -197,7 +198,7 @@ class Placed:
                     names.callback(hold.close)  # removes the folder
                     folders.append(hold.folder)
                 if first:
-                    shelf.make(folders, sizes, len(layout.ids))
+                    shelf.make(folders, sizes, len(layout.ids), reserve=reserve)
                 return folders
 
             folders = together(seat.comm, make)[seat.node * seat.ranks_per_node]
