@@ -194,10 +194,10 @@ class _Work:
                     if error := self._errors.get(step):
                         raise error
                     return self._taken.pop(step, None)
-                chunk = self._pick()
-            spent = self._fetch(chunk, tally)
+                chunks = self._pick_all(step) if self._asleep and step else range(chunk := self._pick(), chunk + 1)
+            spent = self._fetch(chunks, tally)
             with self._lock:
-                self._finish(step, spent)
+                self._finish(step, spent, len(chunks))
                 if self._asleep and step == 0 and not self._from_memory():
                     self._asleep = False
                     self._rouse()
@@ -213,16 +213,18 @@ class _Work:
             error: BaseException | None = None
             spent = (0.0, 0.0)
             try:
-                spent = self._fetch(chunk, tally)
+                spent = self._fetch(range(chunk, chunk + 1), tally)
             except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
                 error = failure
             chunk = self._take(self._steps[chunk], spent, error)
 
-    def _fetch(self, chunk: int, tally: Tally) -> tuple[float, float]:
-        """Read a chunk into its slot; the seconds it took, and those of them that this thread computed."""
-        step = self._steps[chunk]
+    def _fetch(self, chunks: range, tally: Tally) -> tuple[float, float]:
+        """Read chunks of one step into its slot; the seconds it took, and those of them that this thread computed."""
+        step = self._steps[chunks.start]
+        slot, cost = self._views[self._taken[step]], tally.of(self._plan[step].epoch)
         started, computing = time.perf_counter(), time.thread_time()
-        self._extents.fetch(self._chunks, chunk, self._views[self._taken[step]], tally.of(self._plan[step].epoch))
+        for chunk in chunks:
+            self._extents.fetch(self._chunks, chunk, slot, cost)
         return time.perf_counter() - started, time.thread_time() - computing
 
     def stop(self) -> None:
@@ -250,15 +252,22 @@ class _Work:
         there = step in self._taken or (self._free and (step == first or not self._missing[first]))
         return bool(there) and not self._asleep
 
-    def _finish(self, step: int, spent: tuple[float, float]) -> None:
-        """One chunk of a step is in memory, or failed."""
+    def _finish(self, step: int, spent: tuple[float, float], chunks: int = 1) -> None:
+        """Some chunks of a step are in memory, or failed."""
         self._busy, self._computed = self._busy + spent[0], self._computed + spent[1]
-        self._missing[step] -= 1
+        self._missing[step] -= chunks
         if not self._missing[step]:
             if step == self._awaited:
                 self._ready.notify()
             if step == self._steps[0]:
                 self._room.notify_all()
+
+    def _pick_all(self, step: int) -> range:
+        """All chunks of a step that nobody has taken yet; there is one. See _pick."""
+        first = self._pick()
+        while self._mine(step):
+            self._next += 1
+        return range(first, self._next)
 
     def _pick(self) -> int:
         """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""

@@ -1,8 +1,8 @@
 """Whether the trainer alone or threads beside it read faster, where it is not known beforehand: both have a turn."""
 
-TURN = 12  # steps that a turn counts
-SETTLE = 2  # of the threads' turn, before it counts: they begin with all slots empty
-AGAIN = 256  # steps after the trainer's turn until both have one again: others on the machine come and go
+TURN = 8  # steps that a turn counts
+SETTLE = 3  # of the threads' turn, before it counts: they begin with all slots empty
+AGAIN = 512  # steps after the trainer's turn until both have one again: others on the machine come and go
 
 
 class Race:

@@ -22,7 +22,7 @@ from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
-LOOK_AT = 16  # of so many chunks read straight, one is timed: that costs as much as a tenth of reading it from memory
+LOOK_AT = 16  # of so many chunks read straight the last is timed, which costs a tenth of reading it from memory
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Source:
         self._work: Work | None = None
         self._state = bytearray()
         self._left: dict[int, list[int]] = defaultdict(list)  # batch -> samples to be read on demand, rows of the plan
-        self._straight_reads = 0
+        self._trusted = 0  # chunks to be read straight before it is asked again whether they should
         self._lock = threading.Lock()
         self._scratch = threading.local()
 
@@ -94,13 +94,14 @@ class Source:
         part = out[work.bases[group] : work.ends[group]]
         with self._lock:
             state = self._state[group]
+            if state == _TAKEN:
+                return
             if state == _UNDECIDED:
-                self._state[group] = _STRAIGHT if self._supply.bypassed else _TAKEN
-                state = _UNDECIDED if self._state[group] == _TAKEN else _STRAIGHT
-            self._straight_reads += state == _STRAIGHT
-            looked_at = self._straight_reads % LOOK_AT == 0
-        if state == _TAKEN:
-            return
+                if not self._trusted and self._supply.bypassed:
+                    self._trusted = LOOK_AT
+                state = self._state[group] = _STRAIGHT if self._trusted else _TAKEN
+            looked_at = self._trusted == 1
+            self._trusted -= self._trusted > 0
         if state == _STRAIGHT and not looked_at:
             self._straight.fetch(work.inner, chunk, part, cost)
             return
