@@ -205,8 +205,10 @@ class Trial:
         delivered: list[Delivered] = []
 
         def new_epoch() -> None:
-            delivered.append(self._site.delivered(reader.processes))
-            at_epoch(next(remaining))
+            epoch = next(remaining)
+            if epoch != epochs[0]:
+                delivered.append(self._site.delivered(reader.processes))
+            at_epoch(epoch)
 
         behind = {one.epoch: one for one in times.passes}
         parts: list[tuple[int, Sequence[Ids]]] = []
@@ -217,6 +219,7 @@ class Trial:
         plan = planned(reader.form, parts, self.of)
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
+            delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
             before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
             elapsed = loop.run(
                 comm,
@@ -234,6 +237,7 @@ class Trial:
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
         delivered.append(self._site.delivered(reader.processes))
+        comm.barrier()  # a rank that went on to read something else would be counted with its node
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
         found = [after - before for before, after in pairwise(delivered)]
         if self._copies and not self._site.emulated:

@@ -92,10 +92,12 @@ def bare_step(sample: Sample) -> Callable[[Any, Any], Any]:
     return tf.function(step, autograph=False)  # type: ignore[no-any-return]
 
 
-def pairs(side: int, batch: int, steps: int, count: int, folder: Path) -> dict[str, Any]:
-    """Seconds of a step in each turn of both loops, [count], the losses of both, and the harness's phases."""
+def pairs(side: int, batch: int, steps: int, count: int, folder: Path, device: str = "cpu") -> dict[str, Any]:
+    """Seconds of a step in each turn of both loops, [count], the losses of both, and the harness's phases.
+
+    TensorFlow has been started on `device`.
+    """
     tf, comm = tensorflow(), Solo()
-    device = start_tensorflow(comm)
     held, sample = content(side)
     dataset = generate(find_workload("hepcnnb").variants["224"](True, PHYSICAL), 1, folder / "data", seed=1, workers=1)
     reader, form = in_memory(dataset, held, batch)
@@ -207,8 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in copies(asked.repeats):
             print(f"{row['MB']:6g} MB  lent {row['lent'] * 1e6:8.1f} us  copied {row['copied'] * 1e6:10.1f} us")
         return
+    device = start_tensorflow(Solo())
     with tempfile.TemporaryDirectory() as folder:
-        found = pairs(asked.side, asked.batch, asked.steps, asked.pairs, Path(folder))
+        found = pairs(asked.side, asked.batch, asked.steps, asked.pairs, Path(folder), device)
     short = summary(found)
     if asked.json:
         print(json.dumps(found | short))
