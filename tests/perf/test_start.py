@@ -1,0 +1,11 @@
+"""What a rank does before its run begins, timed as the readers are (see test_readers)."""
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from dlio_bench.harness.cluster import code
+
+
+@pytest.mark.benchmark(group="start of a rank")
+def test_digest_of_the_code(benchmark: BenchmarkFixture) -> None:
+    assert len(benchmark(code.code_digest)) == 64
