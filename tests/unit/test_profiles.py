@@ -103,7 +103,9 @@ def test_step_times_lie_between_those_of_their_neighbours(profile: Profile, batc
         assert found == pytest.approx((known[low] * (high - batch) + known[high] * (batch - low)) / (high - low))
         assert profile.told(batch).startswith("linear between")
     elif profile.kind == MEASURED:
-        with pytest.raises(UsageError, match=rf"no step time for a batch of {batch}: .* --batch ([0-9]+,)*{batch}[ ,]"):
+        with pytest.raises(
+            UsageError, match=rf"(?s)no step time for a batch of {batch}: .* --batch ([0-9]+,)*{batch}[ ,]"
+        ):
             profile.seconds(batch)
     else:
         near = min(known) if batch < min(known) else max(known)
