@@ -102,7 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        return _command(argv)
+        try:
+            return _command(argv)
+        except Exception:
+            interruption.check()  # extension modules that load turn it into an error of theirs
+            raise
     except BenchError as error:
         return _complain(str(error), error.status)
     except KeyboardInterrupt:

@@ -6,16 +6,17 @@ from dlio_bench import interruption
 
 
 def main() -> int:
-    """The command line, and an answer to those who interrupt it while it loads."""
+    """The command line, and an answer to those who interrupt it while it loads or ends."""
     try:
         interruption.listen()
-        from dlio_bench.harness import cli
-
-        interruption.check()
-    except KeyboardInterrupt:
-        print("dlio-bench: Interrupted before it began.", file=sys.stderr)
+        try:
+            from dlio_bench.harness import cli
+        finally:
+            interruption.check()  # extension modules turn it into an ImportError of theirs
+        return cli.main()
+    except KeyboardInterrupt:  # the command line catches those that come while it works
+        print("dlio-bench: Interrupted.", file=sys.stderr)
         return 4  # as for every interruption
-    return cli.main()
 
 
 if __name__ == "__main__":
