@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 
 _seen: list[int] = []
+_print = sys.unraisablehook
 
 
 class Interrupted(KeyboardInterrupt):
@@ -46,4 +47,4 @@ def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the 
 
 def _leave_to_check(swallowed: "sys.UnraisableHookArgs") -> None:
     if not isinstance(swallowed.exc_value, Interrupted):
-        sys.__unraisablehook__(swallowed)
+        _print(swallowed)
