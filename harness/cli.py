@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             return _command(argv)
-        except Exception:
+        except Exception:  # goes on as it is, unless it stands for an interruption
             interruption.check()  # extension modules that load turn it into an error of theirs
             raise
     except BenchError as error:

@@ -2,7 +2,9 @@
 
 TURN = 8  # steps that a turn counts
 SETTLE = 3  # of the threads' turn, before it counts: they begin with all slots empty
-AGAIN = 512  # steps after the trainer's turn until both have one again: others on the machine come and go
+# Steps after the trainer's turn until both have one again: others on the machine come and go. A turn that threads lose
+# costs about fifteen steps, with the slots that they have filled.
+AGAIN = 4096
 
 
 class Race:
