@@ -28,6 +28,7 @@ from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
 from dlio_bench.harness.storage import shelf
+from dlio_bench.harness.storage.extents import ExtentReader
 
 BATCH = 4
 IN_ORDER = [name for name in KEPT_ON_FILES if find(name).order != REDRAWN]
@@ -217,6 +218,16 @@ def test_a_file_system_that_is_the_fastest_source_is_read_straight(dataset: Data
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
     assert total(costs, "spared") == total(costs, "kept") == 0
     assert total(costs, "requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+
+
+def test_what_is_read_once_is_kept_nowhere_and_read_straight(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample_by_sample(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ExtentReader, "read", sample_by_sample)
+    costs = deliver("cooperative", dataset, tiers_of(size_of(dataset)), epochs=1)
+    assert total(costs, "kept") == 0
+    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
 
 
 def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(dataset: Dataset) -> None:

@@ -43,12 +43,13 @@ class Supply:
         self._sources, self._behaviour, self._speeds = sources, behaviour, speeds
         self._layout, self._claims = sources.layout, sources.claims
         self._elsewhere = bool((self._layout.holder >= 0).any())  # other nodes keep samples
+        self._nowhere = not self._elsewhere and not len(self._layout.ids) and behaviour.ahead_pfs  # nobody keeps any
         self.progress = [0] * len(sources.tiers)  # places of each tier that the filling threads have passed
 
     @property
     def bypassed(self) -> bool:
-        """Whether the file system is the fastest of all, so that keeping samples would be a waste."""
-        return self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
+        """Whether the file system is the only source, or the fastest, so that keeping samples would be a waste."""
+        return self._nowhere or self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
