@@ -26,12 +26,15 @@ QUICK_SECONDS = 200e-6
 # The same where nothing can be gained: the processor is busy all the while that is read, so that the bytes come from
 # memory; and the trainer computes for less than this part of the time that reading takes, so that there is nothing to
 # read behind. (It may wait for other ranks, but these read, too.) Where there are cores for threads beside the
-# trainers', more of them may get more from memory, or less, as all that they bring has left the trainer's cache: a race
-# decides.
+# trainers', as many threads as those may get more from memory, or less, as all that they bring has left the trainer's
+# cache: a race decides. (More threads would keep each other and the trainer from a core: on two cores four threads took
+# twice as long as the trainer alone, one thread three quarters.)
 HIDDEN = 0.25
 # Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
 # processor and the interpreter; from a disk or a file system below a tenth.
 FROM_MEMORY = 0.25
+
+Spent = tuple[float, float]  # seconds, and those of them that the thread computed
 
 
 class Ahead:
@@ -46,11 +49,11 @@ class Ahead:
         staging_bytes: int,
         batch_bytes: int,
         step_seconds: float = 0.0,
-        spare_cores: bool = True,
+        spare_cores: int,
     ) -> None:
         """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two.
 
-        step_seconds: how long the trainer computes in a step. spare_cores: whether threads can compute beside trainers.
+        step_seconds: how long the trainer computes in a step. spare_cores: threads that can compute beside trainers.
         """
         self.form = form
         self.processes: tuple[int, ...] = ()
@@ -78,10 +81,10 @@ class Ahead:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         extents = self._open_extents()
-        work = _Work(plan, self._slots, extents, self._step_seconds, spare_cores=self._spare_cores)
+        work = _Work(plan, self._slots, extents, self._threads, self._spare_cores, self._step_seconds)
         tallies = [Tally() for _ in range(self._threads)]
         workers = [
-            threading.Thread(target=work.run, args=(own,), name=f"reader-{i}", daemon=True)
+            threading.Thread(target=work.run, args=(i, own), name=f"reader-{i}", daemon=True)
             for i, own in enumerate(tallies)
         ]
         try:
@@ -108,25 +111,27 @@ class _Work:
         plan: Sequence[Planned],
         slots: Sequence[npt.NDArray[np.uint8]],
         extents: Source,
+        threads: int,
+        spare_cores: int,
         step_seconds: float,
-        *,
-        spare_cores: bool,
     ) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
-        self._step_seconds, self._spare_cores = step_seconds, spare_cores
+        self._threads, self._spare = threads, max(0, min(spare_cores, threads))
+        self._step_seconds = step_seconds
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
         self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
         # chunks of each step not yet in memory
         self._missing: list[int] = np.bincount(self._chunks.batches, minlength=len(plan)).tolist()
-        self._errors: dict[int, BaseException] = {}
+        self._errors: dict[int, Exception] = {}
         self._next = 0  # the next chunk to be taken
         self._taken: dict[int, int] = {}  # step -> its slot
         self._free = list(reversed(range(len(slots))))
         self._wake_at = max(1, int(WAKE_AT * len(slots)))
         self._awaited = -1  # the step that the trainer waits for
-        # threads wait, and the trainer reads for itself: until its first chunk has told where the bytes come from
-        self._asleep = True
+        # Threads that may read; the others wait. While none may, the trainer reads for itself, as it does until its
+        # first chunk has told where the bytes come from.
+        self._awake = 0
         self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
         self._in_vain = False  # whether threads can gain nothing but what several get from memory
         self._race = Race()
@@ -134,7 +139,8 @@ class _Work:
         self._stopped = False
         self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)  # threads wait for a free slot
+        # each thread waits for a free slot, or to be awake
+        self._room = [threading.Condition(self._lock) for _ in range(threads)]
         self._ready = threading.Condition(self._lock)  # the trainer waits for its batch
 
     def batches(self, workers: Sequence[threading.Thread], tally: Tally) -> Iterator[Batch]:
@@ -149,31 +155,31 @@ class _Work:
             with self._lock:
                 if slot is not None:
                     self._free.append(slot)
-                self._asleep = self._alone(began - last, batch.bytes)
-                if len(self._free) >= self._wake_at and not self._asleep:
+                self._awake = self._needed(began - last, batch.bytes)
+                if len(self._free) >= self._wake_at:
                     self._rouse()
 
     def _rouse(self) -> None:
-        """Have the threads read on; those that were not needed yet begin."""
-        for worker in self._workers:
+        """Have the threads that may read do so; those that were not needed yet begin."""
+        for worker, room in zip(self._workers[: self._awake], self._room, strict=False):
             if worker.ident is None:
                 worker.start()
-        self._room.notify_all()
+            room.notify()
 
-    def _alone(self, seconds: float, size: int) -> bool:
-        """Whether the trainer reads alone from now on, after a step of `size` bytes that took so many seconds."""
+    def _needed(self, seconds: float, size: int) -> int:
+        """The threads that read from now on, after a step of `size` bytes that took so many seconds."""
         if self._busy:
             memory = self._from_memory()
-            # threads that wait for each other seem to wait for storage: only the trainer's own reads tell that they do
-            if memory or self._own:
+            # threads that wait for each other seem to wait for storage: those that have a core each tell that they do
+            if memory or self._awake <= self._spare:
                 self._in_vain = memory and self._step_seconds < HIDDEN * self._busy
             self._busy = self._computed = 0.0
-        if seconds < QUICK_SECONDS and (self._own or self._asleep):
-            return True
+        if seconds < QUICK_SECONDS and (self._own or not self._awake):
+            return 0
         if not self._in_vain:
             self._race.restart()
-            return False
-        return not self._spare_cores or self._race.alone(size, seconds, own=self._own)
+            return self._threads
+        return 0 if not self._spare or self._race.alone(size, seconds, own=self._own) else self._spare
 
     def _from_memory(self) -> bool:
         """Whether what was read since the last step came from memory."""
@@ -182,85 +188,87 @@ class _Work:
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
 
-        The trainer reads those that no thread has taken yet.
+        The trainer reads those that no thread has taken yet; where threads can gain nothing but what several get from
+        memory, it is one of them.
         """
-        self._own = self._asleep and self._mine(step) and step not in self._taken
+        self._own = not self._awake and self._mine(step) and step not in self._taken
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
-                    self._awaited, self._own = step, False
+                    self._own = False
+                    if self._in_vain and self._next < len(self._steps) and self._may_take(self._steps[self._next]):
+                        break
+                    self._awaited = step
                     self._ready.wait()
                 if not self._missing[step]:
                     if error := self._errors.get(step):
                         raise error
                     return self._taken.pop(step, None)
-                chunks = self._pick_all(step) if self._asleep and step else range(chunk := self._pick(), chunk + 1)
-            spent = self._fetch(chunks, tally)
+                chunks = range(chunk := self._pick(), chunk + 1) if self._awake or not step else self._pick_all(step)
+            spent, error = self._fetch(chunks, tally)
             with self._lock:
-                self._finish(step, spent, len(chunks))
-                if self._asleep and step == 0 and not self._from_memory():
-                    self._asleep = False
+                self._finish(self._steps[chunks.start], spent, error, len(chunks))
+                if step == 0 and not self._awake and not self._from_memory():
+                    self._awake = self._threads
                     self._rouse()
 
     def _mine(self, step: int) -> bool:
         """Whether the next chunk belongs to this step."""
         return self._next < len(self._steps) and self._steps[self._next] == step
 
-    def run(self, tally: Tally) -> None:
+    def run(self, number: int, tally: Tally) -> None:
         """A thread's side: take the next chunk whose slot is free, read it, say so."""
-        chunk = self._take()
+        chunk = self._take(number)
         while chunk >= 0:
-            error: BaseException | None = None
-            spent = (0.0, 0.0)
-            try:
-                spent = self._fetch(range(chunk, chunk + 1), tally)
-            except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
-                error = failure
-            chunk = self._take(self._steps[chunk], spent, error)
+            spent, error = self._fetch(range(chunk, chunk + 1), tally)
+            chunk = self._take(number, self._steps[chunk], spent, error)
 
-    def _fetch(self, chunks: range, tally: Tally) -> tuple[float, float]:
-        """Read chunks of one step into its slot; the seconds it took, and those of them that this thread computed."""
+    def _fetch(self, chunks: range, tally: Tally) -> tuple[Spent, Exception | None]:
+        """Read chunks of one step into its slot: the time it took, and what went wrong."""
         step = self._steps[chunks.start]
         slot, cost = self._views[self._taken[step]], tally.of(self._plan[step].epoch)
         started, computing = time.perf_counter(), time.thread_time()
-        for chunk in chunks:
-            self._extents.fetch(self._chunks, chunk, slot, cost)
-        return time.perf_counter() - started, time.thread_time() - computing
+        try:
+            for chunk in chunks:
+                self._extents.fetch(self._chunks, chunk, slot, cost)
+        except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
+            return (0.0, 0.0), failure
+        return (time.perf_counter() - started, time.thread_time() - computing), None
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
         with self._lock:
             self._stopped = True
-            self._room.notify_all()
+            for room in self._room:
+                room.notify()
 
-    def _take(self, done: int = -1, spent: tuple[float, float] = (0.0, 0.0), error: BaseException | None = None) -> int:
-        """Give account of a chunk of step `done`, and get the next chunk to be read, or -1 to end."""
+    def _take(self, number: int, done: int = -1, spent: Spent = (0.0, 0.0), error: Exception | None = None) -> int:
+        """Give account of a chunk of step `done`, and get the next chunk for a thread to read, or -1 to end."""
         with self._lock:
-            if error is not None:
-                self._errors.setdefault(done, error)
             if done >= 0:
-                self._finish(done, spent)
+                self._finish(done, spent, error)
             while not self._stopped and self._next < len(self._steps):
-                if self._may_take(self._steps[self._next]):
+                if number < self._awake and self._may_take(self._steps[self._next]):
                     return self._pick()
-                self._room.wait()
+                self._room[number].wait()
             return -1
 
     def _may_take(self, step: int) -> bool:
         """Whether a thread may begin with the next chunk, which belongs to `step`."""
         first = self._steps[0]
-        there = step in self._taken or (self._free and (step == first or not self._missing[first]))
-        return bool(there) and not self._asleep
+        return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
-    def _finish(self, step: int, spent: tuple[float, float], chunks: int = 1) -> None:
+    def _finish(self, step: int, spent: Spent, error: Exception | None, chunks: int = 1) -> None:
         """Some chunks of a step are in memory, or failed."""
+        if error is not None:
+            self._errors.setdefault(step, error)
         self._busy, self._computed = self._busy + spent[0], self._computed + spent[1]
         self._missing[step] -= chunks
         if not self._missing[step]:
             if step == self._awaited:
                 self._ready.notify()
             if step == self._steps[0]:
-                self._room.notify_all()
+                self._rouse()
 
     def _pick_all(self, step: int) -> range:
         """All chunks of a step that nobody has taken yet; there is one. See _pick."""

@@ -90,7 +90,7 @@ def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipelin
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
         step_seconds=resources.step_seconds,
-        spare_cores=usable_cores() >= 2 * seat.comm.host_size,
+        spare_cores=usable_cores() // seat.comm.host_size - 1,
     )
 
 

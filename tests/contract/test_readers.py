@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -419,46 +419,87 @@ class TestDoubleBuffer(ReaderContract):
         assert early == []
 
 
-class TestDoubleBufferWithoutSpareCores(ReaderContract):
+TRAINER, THREADS = "MainThread", {"reader-0", "reader-1", "reader-2"}
+
+
+class OnMachine(ReaderContract):
+    """A reader on a machine of `cores`."""
+
     policy = "double-buffer"
+    cores: int
 
     @pytest.fixture(autouse=True)
-    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(registry, "usable_cores", lambda: 1)
+    def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
+        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores * world.host_size)
 
     def who_reads(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch, *, from_memory: bool, step: float
-    ) -> list[bool]:
-        """For each read of a plan, whether the trainer did it. Reads take 1 ms, in computing or in waiting."""
-        real, found = os.preadv, []
+        self,
+        dataset: Dataset,
+        world: Comm,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        from_memory: Callable[[int], bool],
+        step: float = 0.0,
+    ) -> list[str]:
+        """The thread of each read of a plan. Reads take 1 ms, in computing where the read of that number comes
+        `from_memory`, else in waiting.
+        """
+        real, found, computed = os.preadv, [], threading.local()
 
         def read(handle: int, buffers: Any, offset: int) -> int:
-            found.append(threading.current_thread() is threading.main_thread())
+            found.append(threading.current_thread().name)
+            began, number = time.perf_counter(), len(found)
             time.sleep(1e-3)
+            if from_memory(number):
+                computed.seconds = getattr(computed, "seconds", 0.0) + time.perf_counter() - began
             return real(handle, buffers, offset)
 
         monkeypatch.setattr(os, "preadv", read)
-        monkeypatch.setattr(time, "thread_time", time.perf_counter if from_memory else lambda: 0.0)
-        plan = self.epochs(dataset, 1, 0, epochs=3)
+        monkeypatch.setattr(time, "thread_time", lambda: getattr(computed, "seconds", 0.0))
+        plan = self.epochs(dataset, 1, 0, epochs=6)
         with self.make(dataset, world, step_seconds=step).session(plan, Tally()) as batches:
             for _ in batches:
                 time.sleep(step)
         return found
 
-    def test_the_trainer_reads_for_itself_what_lies_in_memory(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert all(self.who_reads(dataset, world, monkeypatch, from_memory=True, step=0))
-
     def test_threads_read_behind_what_the_trainer_computes(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert not all(self.who_reads(dataset, world, monkeypatch, from_memory=True, step=0.02))
+        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True, step=0.02)
+        assert set(found) > THREADS
 
     def test_threads_read_what_comes_slowly(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert not all(self.who_reads(dataset, world, monkeypatch, from_memory=False, step=0))
+        assert set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False)) > THREADS
+
+    def test_threads_read_what_comes_slowly_after_a_while(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda number: number < 60)
+        assert set(found[:60]) <= {TRAINER, "reader-0"}
+        assert set(found[60:]) > THREADS
+
+
+class TestDoubleBufferWithoutSpareCores(OnMachine):
+    cores = 1
+
+    def test_the_trainer_reads_for_itself_what_lies_in_memory(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True)) == {TRAINER}
+
+
+class TestDoubleBufferWithASpareCore(OnMachine):
+    cores = 2
+
+    def test_as_many_threads_as_cores_read_what_lies_in_memory(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True)
+        assert set(found) == {TRAINER, "reader-0"}
+        last = found[len(found) // 2 :]
+        assert 1 / 3 < last.count(TRAINER) / len(last) < 2 / 3
 
 
 class OneModel(ReaderContract):
