@@ -11,7 +11,6 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
-from dlio_bench.harness.readers.race import Race
 from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
 from dlio_bench.units import format_bytes
 
@@ -23,12 +22,11 @@ WAKE_AT = 1 / 4
 # While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
 # threads sleep: handing so little from thread to thread costs more than reading it.
 QUICK_SECONDS = 200e-6
-# The same where nothing can be gained: the processor is busy all the while that is read, so that the bytes come from
-# memory; and the trainer computes for less than this part of the time that reading takes, so that there is nothing to
-# read behind. (It may wait for other ranks, but these read, too.) Where there are cores for threads beside the
-# trainers', as many threads as those may get more from memory, or less, as all that they bring has left the trainer's
-# cache: a race decides. (More threads would keep each other and the trainer from a core: on two cores four threads took
-# twice as long as the trainer alone, one thread three quarters.)
+# The same where nothing can be hidden: the processor is busy all the while that is read, so that the bytes come from
+# memory; and the trainer computes for less than this part of the time that reading takes. (It may wait for other ranks,
+# but these read, too.) Then as many threads read as there are cores for beside the trainers, and the trainer with them.
+# More would only keep each other and the trainer from a core: on two cores, four threads read imagenet and cdb at the
+# pace of the trainer alone, and took up to twice its time until all slots were full; one took 0.55 to 0.8 of it.
 HIDDEN = 0.25
 # Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
 # processor and the interpreter; from a disk or a file system below a tenth.
@@ -133,9 +131,7 @@ class _Work:
         # first chunk has told where the bytes come from.
         self._awake = 0
         self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
-        self._in_vain = False  # whether threads can gain nothing but what several get from memory
-        self._race = Race()
-        self._own = False  # whether the trainer has read all of this step itself, while threads slept
+        self._in_vain = False  # whether reading cannot be hidden, only shared by all that have a core
         self._stopped = False
         self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
@@ -155,7 +151,7 @@ class _Work:
             with self._lock:
                 if slot is not None:
                     self._free.append(slot)
-                self._awake = self._needed(began - last, batch.bytes)
+                self._awake = self._needed(began - last)
                 if len(self._free) >= self._wake_at:
                     self._rouse()
 
@@ -166,20 +162,17 @@ class _Work:
                 worker.start()
             room.notify()
 
-    def _needed(self, seconds: float, size: int) -> int:
-        """The threads that read from now on, after a step of `size` bytes that took so many seconds."""
+    def _needed(self, seconds: float) -> int:
+        """The threads that read from now on, after a step that took so many seconds."""
         if self._busy:
             memory = self._from_memory()
             # threads that wait for each other seem to wait for storage: those that have a core each tell that they do
             if memory or self._awake <= self._spare:
                 self._in_vain = memory and self._step_seconds < HIDDEN * self._busy
             self._busy = self._computed = 0.0
-        if seconds < QUICK_SECONDS and (self._own or not self._awake):
+        if not self._awake and seconds < QUICK_SECONDS:
             return 0
-        if not self._in_vain:
-            self._race.restart()
-            return self._threads
-        return 0 if not self._spare or self._race.alone(size, seconds, own=self._own) else self._spare
+        return self._spare if self._in_vain else self._threads
 
     def _from_memory(self) -> bool:
         """Whether what was read since the last step came from memory."""
@@ -188,14 +181,11 @@ class _Work:
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
 
-        The trainer reads those that no thread has taken yet; where threads can gain nothing but what several get from
-        memory, it is one of them.
+        The trainer reads those that no thread has taken yet; where reading cannot be hidden, it reads ahead, too.
         """
-        self._own = not self._awake and self._mine(step) and step not in self._taken
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
-                    self._own = False
                     if self._in_vain and self._next < len(self._steps) and self._may_take(self._steps[self._next]):
                         break
                     self._awaited = step
