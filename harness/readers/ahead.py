@@ -22,12 +22,15 @@ WAKE_AT = 1 / 4
 # While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
 # threads sleep: handing so little from thread to thread costs more than reading it.
 QUICK_SECONDS = 200e-6
-# The same where nothing can be hidden: the processor is busy all the while that is read, so that the bytes come from
-# memory; and the trainer computes for less than this part of the time that reading takes. (It may wait for other ranks,
-# but these read, too.) Then as many threads read as there are cores for beside the trainers, and the trainer with them.
-# More would only keep each other and the trainer from a core: on two cores, four threads read imagenet and cdb at the
-# pace of the trainer alone, and took up to twice its time until all slots were full; one took 0.55 to 0.8 of it.
-HIDDEN = 0.25
+# Where the processor is busy all the while that is read, the bytes come from memory, and more threads than cores would
+# only keep each other and the trainer from one. While the trainer computes they may have its core, too, if it computes
+# for long enough: this part of the time that reading takes, and this many seconds. Else there is nothing to read behind
+# (it may wait for other ranks, but these read, too), and it reads with them; without a core to spare, alone.
+# Measured on two cores: with one rank and no compute, four threads read at the pace of the trainer alone and took up to
+# twice its time until all slots were full, one thread and the trainer 0.5 to 0.9 of it. With two ranks, one thread each
+# took 1.2 times the time where it read 0.5 ms behind 0.3 ms, 0.95 behind 0.5 ms, 0.75 behind 0.8 ms; 1.1 times where it
+# read 8 ms behind 2 ms, 0.95 behind 3 ms.
+HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
 # Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
 # processor and the interpreter; from a disk or a file system below a tenth.
 FROM_MEMORY = 0.25
@@ -114,7 +117,7 @@ class _Work:
         step_seconds: float,
     ) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
-        self._threads, self._spare = threads, max(0, min(spare_cores, threads))
+        self._threads, self._spare = threads, max(0, spare_cores)
         self._step_seconds = step_seconds
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
@@ -131,7 +134,8 @@ class _Work:
         # first chunk has told where the bytes come from.
         self._awake = 0
         self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
-        self._in_vain = False  # whether reading cannot be hidden, only shared by all that have a core
+        self._wanted = threads  # to be awake, as far as the reads of the last steps tell
+        self._shared = False  # whether the trainer reads ahead, too, as it has nothing to hide reading behind
         self._stopped = False
         self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
@@ -165,14 +169,12 @@ class _Work:
     def _needed(self, seconds: float) -> int:
         """The threads that read from now on, after a step that took so many seconds."""
         if self._busy:
-            memory = self._from_memory()
-            # threads that wait for each other seem to wait for storage: those that have a core each tell that they do
-            if memory or self._awake <= self._spare:
-                self._in_vain = memory and self._step_seconds < HIDDEN * self._busy
+            from_memory = self._from_memory()
+            hidden = self._step_seconds >= max(HIDDEN * self._busy, HIDDEN_SECONDS)
+            self._shared = from_memory and not hidden
+            self._wanted = min(self._threads, self._spare + hidden) if from_memory else self._threads
             self._busy = self._computed = 0.0
-        if not self._awake and seconds < QUICK_SECONDS:
-            return 0
-        return self._spare if self._in_vain else self._threads
+        return 0 if not self._awake and seconds < QUICK_SECONDS else self._wanted
 
     def _from_memory(self) -> bool:
         """Whether what was read since the last step came from memory."""
@@ -181,12 +183,12 @@ class _Work:
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
 
-        The trainer reads those that no thread has taken yet; where reading cannot be hidden, it reads ahead, too.
+        The trainer reads those that no thread has taken yet, and ahead where it has nothing to hide reading behind.
         """
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
-                    if self._in_vain and self._next < len(self._steps) and self._may_take(self._steps[self._next]):
+                    if self._shared and self._next < len(self._steps) and self._may_take(self._steps[self._next]):
                         break
                     self._awaited = step
                     self._ready.wait()
