@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
-from dlio_bench.harness.readers import registry
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
@@ -357,149 +356,6 @@ class TestNaive(ReaderContract):
 
 class TestShuffled(ReaderContract):
     policy = "shuffled"
-
-
-class TestDoubleBuffer(ReaderContract):
-    policy = "double-buffer"
-    cores = 64
-
-    @pytest.fixture(autouse=True)
-    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores)
-
-    def test_the_buffer_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset, world: Comm) -> None:
-        most = largest(self.epochs(dataset, 1, 0))
-        reader = self.make(dataset, world, staging=2 * most, batch_bytes=most)
-        assert reader.options["slots"] == 2
-        assert reader.options["staging_bytes"] <= 2 * most
-        with pytest.raises(UsageError, match="cannot hold two batches"):
-            self.make(dataset, world, staging=2 * most - 1, batch_bytes=most)
-
-    def test_it_reads_ahead_as_far_as_its_slots_and_no_further(self, dataset: Dataset, world: Comm) -> None:
-        plan = self.epochs(dataset, 1, 0)
-        most = largest(plan)
-        tally = Tally()
-        reader = self.make(dataset, world, staging=3 * most, batch_bytes=most, step_seconds=9.0)
-        with reader.session(plan, tally) as batches:
-            next(batches)
-            time.sleep(0.01)  # as a trainer that computes: there is something to read behind
-            next(batches)
-            for thread in readers():
-                thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
-            assert readers()
-        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4]]
-        assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)
-
-    def test_the_first_batch_has_the_storage_to_itself(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        plan = self.epochs(dataset, 1, 0, epochs=1)
-        real, go, early = os.preadv, threading.Event(), []
-        files, offsets, stored, _ = dataset.locate(plan[0].ids, view(dataset))
-        first = {
-            (str(dataset.path(int(file))), offset)
-            for file, row, sizes in zip(files, offsets, stored, strict=True)
-            for at, size in zip(row.tolist(), sizes.tolist(), strict=True)
-            for offset in range(at, at + size)
-        }
-
-        def held(handle: int, buffers: Any, offset: int) -> int:
-            if (str(Path(f"/proc/self/fd/{handle}").readlink()), offset) in first:
-                go.wait(5)
-            elif not go.is_set():
-                early.append(offset)
-            return real(handle, buffers, offset)
-
-        monkeypatch.setattr(os, "preadv", held)
-        release = threading.Timer(0.1, go.set)
-        with self.make(dataset, world).session(plan, Tally()) as batches:
-            release.start()
-            assert len(list(batches)) == len(plan)
-        release.join()
-        assert early == []
-
-
-TRAINER, THREADS = "MainThread", {"reader-0", "reader-1", "reader-2"}
-
-
-class OnMachine(ReaderContract):
-    """A reader on a machine of `cores`."""
-
-    policy = "double-buffer"
-    cores: int
-
-    @pytest.fixture(autouse=True)
-    def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
-        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores * world.host_size)
-
-    def who_reads(
-        self,
-        dataset: Dataset,
-        world: Comm,
-        monkeypatch: pytest.MonkeyPatch,
-        *,
-        from_memory: Callable[[int], bool],
-        step: float = 0.0,
-    ) -> list[str]:
-        """The thread of each read of a plan. Reads take 1 ms, in computing where the read of that number comes
-        `from_memory`, else in waiting.
-        """
-        real, found, computed = os.preadv, [], threading.local()
-
-        def read(handle: int, buffers: Any, offset: int) -> int:
-            found.append(threading.current_thread().name)
-            began, number = time.perf_counter(), len(found)
-            time.sleep(1e-3)
-            if from_memory(number):
-                computed.seconds = getattr(computed, "seconds", 0.0) + time.perf_counter() - began
-            return real(handle, buffers, offset)
-
-        monkeypatch.setattr(os, "preadv", read)
-        monkeypatch.setattr(time, "thread_time", lambda: getattr(computed, "seconds", 0.0))
-        plan = self.epochs(dataset, 1, 0, epochs=6)
-        with self.make(dataset, world, step_seconds=step).session(plan, Tally()) as batches:
-            for _ in batches:
-                time.sleep(step)
-        return found
-
-    def test_as_many_threads_as_cores_read_behind_what_the_trainer_computes(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True, step=0.02)
-        assert set(found) == {TRAINER, *sorted(THREADS)[: self.cores]}
-
-    def test_threads_read_what_comes_slowly(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False)) > THREADS
-
-    def test_threads_read_what_comes_slowly_after_a_while(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda number: number < 60)
-        assert set(found[:60]) <= {TRAINER, "reader-0"}
-        assert set(found[60:]) > THREADS
-
-
-class TestDoubleBufferWithoutSpareCores(OnMachine):
-    cores = 1
-
-    def test_the_trainer_reads_for_itself_what_lies_in_memory(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True)) == {TRAINER}
-
-
-class TestDoubleBufferWithASpareCore(OnMachine):
-    cores = 2
-
-    def test_as_many_threads_as_spare_cores_read_what_lies_in_memory_and_the_trainer_with_them(
-        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: True)
-        assert set(found) == {TRAINER, "reader-0"}
-        last = found[len(found) // 2 :]
-        assert 1 / 3 < last.count(TRAINER) / len(last) < 2 / 3
 
 
 class OneModel(ReaderContract):

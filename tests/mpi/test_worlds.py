@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-NAMES = ("comm", "peers", "readers", "placed", "staged", "staging_job", "pipelines")
+NAMES = ("comm", "peers", "readers", "ahead", "placed", "staged", "staging_job", "pipelines")
 SUITES = [f"tests/contract/test_{name}.py" for name in NAMES]
 ROOT = Path(__file__).parents[2]
 
