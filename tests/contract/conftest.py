@@ -1,4 +1,4 @@
-"""Under mpirun a rank whose test fails ends, and all others with it: they would wait for it at the next barrier."""
+"""What the contract suites share: the workloads of a class, and how a failure under mpirun ends."""
 
 import os
 import sys
@@ -6,7 +6,15 @@ import sys
 import pytest
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A class of a suite says on which workloads it runs: the `dataset` fixture of its module makes their data."""
+    workloads = getattr(metafunc.cls, "workloads", None)
+    if workloads is not None and "dataset" in metafunc.fixturenames:
+        metafunc.parametrize("dataset", workloads, indirect=True, scope="module")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A rank whose test fails ends, and all others with it: they would wait for it at the next barrier."""
     if report.failed and int(os.environ.get("DLIO_TEST_WORLD", "1")) > 1:
         print(f"\n{report.nodeid} failed in {report.when}:\n{report.longreprtext}", flush=True)
         sys.stderr.flush()

@@ -25,6 +25,7 @@ class PipelineContract(ReaderContract):
     """Subclasses name the workload too. TensorFlow and HDF5 read files by themselves, past os.preadv."""
 
     policy = "upstream"
+    workloads = None
     workload: str
     files = 4  # one a rank at least
     harms = ("missing", "empty", "truncated")

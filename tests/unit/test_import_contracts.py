@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
-def names(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def names(path: Path) -> tuple[tuple[str, bool], ...]:
     """Every module that the file imports, with whether it loads as soon as the file does."""
-    yield from _names(ast.parse(path.read_text()), early=True)
+    return tuple(_names(ast.parse(path.read_text()), early=True))
 
 
 def _names(node: ast.AST, *, early: bool) -> Iterator[tuple[str, bool]]:
@@ -65,16 +67,15 @@ def loaded(code: str) -> set[str]:
     return set(run.stdout.rpartition("loaded ")[2].split())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
-    room = room_of(path)
-    for name, _ in names(path):
-        first, _, rest = name.partition(".")
-        assert first not in MAY_IMPORT, f"{name}: the folder's import name is dlio_bench.{name}"
-        assert first, f"{name}: imports are absolute"
+def test_a_room_imports_only_the_rooms_below_it() -> None:
+    imports = [(path, name) for path in FILES for name, _ in names(path)]
+    for path, name in imports:
+        room, (first, _, rest) = room_of(path), name.partition(".")
+        assert first not in MAY_IMPORT, f"{path}: {name}: the folder's import name is dlio_bench.{name}"
+        assert first, f"{path}: {name}: imports are absolute"
         target = rest.split(".")[0]
         if first == "dlio_bench" and target in MAY_IMPORT and room:
-            assert target in MAY_IMPORT[room], f"{room} must not import {name}"
+            assert target in MAY_IMPORT[room], f"{path}: {room} must not import {name}"
 
 
 def test_the_root_package_imports_no_room() -> None:
@@ -85,9 +86,8 @@ def test_the_root_package_imports_no_room() -> None:
     assert not [name for path in bases for name, _ in names(path) if ".".join(name.split(".")[:2]) in rooms]
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_tests_import_the_installed_names(path: Path) -> None:
-    assert not [name for name, _ in names(path) if library(name) in MAY_IMPORT]
+def test_tests_import_the_installed_names() -> None:
+    assert not [(path, name) for path in TESTS for name, _ in names(path) if library(name) in MAY_IMPORT]
 
 
 def test_mpi4py_has_one_file() -> None:
@@ -98,10 +98,9 @@ def test_horovod_has_at_most_one_file() -> None:
     assert len(importers("horovod")) <= 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_mpi_and_tensorflow_load_only_when_asked_for(path: Path) -> None:
-    early = {library(name) for name, is_early in names(path) if is_early}
-    assert not early & {"mpi4py", "horovod", "tensorflow"}
+def test_mpi_and_tensorflow_load_only_when_asked_for() -> None:
+    early = [(path, library(name)) for path in FILES for name, is_early in names(path) if is_early]
+    assert not [(path, name) for path, name in early if name in {"mpi4py", "horovod", "tensorflow"}]
 
 
 def test_results_render_without_what_measuring_needs() -> None:
@@ -141,11 +140,11 @@ def f():
 """
     path = tmp_path / "sample.py"
     path.write_text(source)
-    assert list(names(path)) == [
+    assert names(path) == (
         ("a.b", True),
         ("dlio_bench.harness", True),
         ("c", True),
         ("d", True),
         ("e", False),
         (".g.h", False),
-    ]
+    )
