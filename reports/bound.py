@@ -41,7 +41,8 @@ class Facts:
     """What the rules look at: medians over the measured trials, None where a trial could not measure it.
 
     Shares are parts of one: `stall` of the job, `worst_stall` of the rank that waits longest itself. Seconds of read,
-    decode and CPU are summed over threads, `stalled` over ranks; `cores` is all cores of the job; `resident` the least resident share of the dataset on any host before a trial.
+    decode and CPU are summed over threads, `stalled` over ranks; `cores` is all cores of the job; `resident` the least
+    resident share of the dataset on any host before a trial.
     """
 
     computes: bool

@@ -47,7 +47,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s, `ratio` = elapsed / the first reader's elapsed."""
+    """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s, `ratio` = elapsed / the first reader's."""
 
     reader: str
     elapsed: float

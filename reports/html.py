@@ -13,8 +13,8 @@ from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.page import embedded, template
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.page import embedded, template
 from dlio_bench.reports.statistics import UNITS, median_trial
 
 Result = Mapping[str, Any]
@@ -147,12 +147,16 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     """The numbers that one reader's page opens with."""
     metrics = result["metrics"]
     rank, host, worst, _ = slowest_rank(result, steps)
+
+    def steady(name: str, said: str) -> str:
+        return "; ".join(part for part in (words.steady(metrics, name), said) if part)
+
     beside = {
         "elapsed_seconds": words.certainty(result),
         "delivered_bandwidth": f"from the file system {words.number(metrics['pfs_bandwidth'])}",
         "samples_per_second": f"{words.number(metrics['epoch_seconds'])} an epoch",
-        "stall_share": f"own, slowest: rank {rank} ({host}) {words.format_share(worst)}{_steady(metrics, 'stall_share')}",
-        "au": f"compute / wall time{_steady(metrics, 'au')}",
+        "stall_share": steady("stall_share", f"own, slowest: rank {rank} ({host}) {words.format_share(worst)}"),
+        "au": steady("au", "compute / wall time"),
         "over_bound": f"no-I/O bound {words.number(metrics['no_io_seconds'])}",
     }
     if metrics["elapsed_seconds"]["ci"]:
@@ -164,11 +168,6 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
         for name, said in beside.items()
         if metrics[name]["value"] is not None
     ]
-
-
-def _steady(metrics: Mapping[str, Any], name: str) -> str:
-    found = words.steady(metrics, name)
-    return f"; {found}" if found else ""
 
 
 def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:

@@ -231,7 +231,8 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
 def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
     """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
     rows = {group.nodes: iter(group.rows) for group in compared}
-    yield f"  {'reader':<{NAME}}{'nodes':>6}{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
     for result in results:
         metrics, nodes = result["metrics"], result["plan"]["nodes"]
         row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results

@@ -1,8 +1,9 @@
 """A supply behind the seam of deliveries: prepare a plan, fetch its chunks, close. As `ExtentReader` is, for them.
 
 A chunk belongs to a group of neighbouring samples of one batch. While the file system is the fastest source a group is
-read straight, chunk by chunk, as if there were no placement, unless some of it is in the node's memory already. Else whoever takes its first chunk gets its samples, each
-from where it is best had, and there is nothing left to do for those who take its other chunks.
+read straight, chunk by chunk, as if there were no placement, unless some of it is in the node's memory already. Else
+whoever takes its first chunk gets its samples, each from where it is best had, and there is nothing left to do for
+those who take its other chunks.
 """
 
 import threading
