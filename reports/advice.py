@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.reports import words
-from dlio_bench.reports.statistics import MIN_TRIALS_FOR_CI, Steps, measured, phase_shares
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.statistics import MIN_TRIALS_FOR_CI, measured, phase_shares
 
 WIDE_SPREAD = 0.10
 """Trials further apart than this deserve a word: pyperf warns from a deviation of 10 %."""

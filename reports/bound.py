@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.reports import statistics, words
-from dlio_bench.reports.statistics import Steps
+from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.words import format_share, format_time, plural
 
 STORAGE, CPU, COMPUTE, UNKNOWN = "storage", "CPU", "compute", "not determined"
@@ -19,7 +19,7 @@ STORAGE, CPU, COMPUTE, UNKNOWN = "storage", "CPU", "compute", "not determined"
 STALL_IS_FREE = 0.10
 """Below this share of waiting, perfect storage could shorten the run by a tenth at most: MLPerf Storage's 90 % AU."""
 HIDDEN_WAIT = 0.25
-"""With little mean stall, this much time outside the no-I/O bound means that ranks stalled in turns."""
+"""With little stall, this much time outside the no-I/O bound means that something was not measured as what it is."""
 CORES_SATURATED = 0.85
 """A host this busy has no core left for another reader thread; the rest is scheduling gaps and interrupts."""
 CORES_WORKING = 0.50
@@ -40,8 +40,9 @@ ALL_CACHED = 0.9
 class Facts:
     """What the rules look at: medians over the measured trials, None where a trial could not measure it.
 
-    Shares are parts of one; seconds of read, decode and CPU are summed over threads, `stalled` over ranks; `cores`
-    is all cores of the job; `resident` the least resident share of the dataset on any host before a trial.
+    Shares are parts of one: `stall` of the job, `worst_stall` of the rank that waits longest itself. Seconds of read,
+    decode and CPU are summed over threads, `stalled` over ranks; `cores` is all cores of the job; `resident` the least
+    resident share of the dataset on any host before a trial.
     """
 
     computes: bool
@@ -99,8 +100,8 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         emulated=mode == "emulate",
         ranks=draft["plan"]["ranks"],
         elapsed=metrics["elapsed_seconds"]["value"],
-        stall=_waited(draft, metrics, steps),
-        worst_stall=metrics["stall_share_worst_rank"]["value"],
+        stall=_waited(draft, steps),
+        worst_stall=metrics["own_stall_share_worst_rank"]["value"],
         exchange=metrics["share_exchange"]["value"],
         over_bound=metrics["over_bound"]["value"],
         stalled=float(np.median(_stalled(draft, steps).sum(axis=1))),
@@ -111,24 +112,22 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         read=_median(trials, "read_seconds"),
         decode=_median(trials, "decode_seconds"),
         resident=_least_resident(trials),
-        device_share=_ratio(metrics["pfs_bytes"]["value"], metrics["requested_bytes"]["value"]),
+        device_share=_ratio(metrics["device_bytes"]["value"], metrics["requested_bytes"]["value"]),
         storage=words.storage([draft]),
     )
 
 
-def _stalled(draft: Mapping[str, Any], steps: Steps) -> statistics.Floats:
+def _stalled(draft: Mapping[str, Any], steps: Steps) -> Floats:
     """Seconds in get, in training and in validation passes, [measured trials, ranks]."""
     rows = statistics.measured(draft)
     validation = statistics.validation(steps, "validation_stall")[rows].sum(axis=2)
     return np.asarray(steps["stall"][rows].sum(axis=2) + validation, dtype=np.float64)
 
 
-def _waited(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> float:
-    """Share of the whole loop in which the trainer waited for data; without validation that is `stall_share`."""
-    if "validation" not in steps:
-        return float(metrics["stall_share"]["value"])
-    shares = _stalled(draft, steps) / steps["loop"][statistics.measured(draft)]
-    return float(np.median(shares.mean(axis=1)))
+def _waited(draft: Mapping[str, Any], steps: Steps) -> float:
+    """Share of the elapsed time that the job lost because data were missing; without validation it is `stall_share`."""
+    elapsed = np.array([trial["elapsed_seconds"] for trial in words.trials(draft)])
+    return float(np.median(statistics.job_waits(draft, steps) / elapsed))
 
 
 def decide(facts: Facts) -> tuple[str, str]:
@@ -151,8 +150,8 @@ def _little_waiting(facts: Facts) -> tuple[str, str]:
     hidden = 0.0 if facts.over_bound is None else 1.0 - 1.0 / facts.over_bound
     if hidden >= HIDDEN_WAIT:
         return UNKNOWN, (
-            f"few waits on average, yet {format_share(hidden)} of the elapsed time lies outside the no-I/O bound "
-            f"({format_share(facts.exchange)} in the exchange): ranks may stall in turns, each holding up the others"
+            f"missing data held the job up for {format_share(facts.stall)} of the time, yet {format_share(hidden)} of "
+            f"it lies outside the no-I/O bound ({format_share(facts.exchange)} in the exchange): something else took it"
         )
     return COMPUTE, f"below {format_share(STALL_IS_FREE)} of waiting, faster reading could save next to nothing"
 
@@ -196,8 +195,8 @@ def _free_cores(facts: Facts) -> tuple[str, str]:
 def _waiting(facts: Facts) -> str:
     share, worst = format_share(facts.stall), format_share(facts.worst_stall)
     if not facts.computes:
-        return f"without compute the trainer only waits ({share} of the time): this weighs storage against CPU alone"
-    return f"the trainer waited for data {share} of the time, on the slowest rank {worst}"
+        return f"without compute the job only waits ({share} of the time): this weighs storage against CPU alone"
+    return f"the job waited for data {share} of the time, its slowest rank itself {worst}"
 
 
 def _usage(facts: Facts) -> list[str]:

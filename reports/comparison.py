@@ -47,7 +47,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One reader: elapsed and epoch in seconds, bandwidth in B/s, `ratio` = elapsed / the first reader's elapsed."""
+    """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s, `ratio` = elapsed / the first reader's."""
 
     reader: str
     elapsed: float
@@ -86,7 +86,7 @@ def compare(results: Sequence[Result]) -> Comparison:
             words.reader(result),
             _value(result, "elapsed_seconds"),
             _value(result, "epoch_seconds"),
-            _value(result, "read_bandwidth"),
+            _value(result, "delivered_bandwidth"),
             _value(result, "stall_share"),
             _value(result, "elapsed_seconds") / first,
         )

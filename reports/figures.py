@@ -15,7 +15,8 @@ from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
 from dlio_bench.reports.drawing import axis as _axis
 from dlio_bench.reports.drawing import layout as _layout
 from dlio_bench.reports.drawing import text as _text
-from dlio_bench.reports.statistics import SHARES, Steps
+from dlio_bench.reports.meetings import Floats, Steps
+from dlio_bench.reports.statistics import SHARES
 
 Result = Mapping[str, Any]
 
@@ -87,7 +88,7 @@ def phases(results: Sequence[Result]) -> Figure:
         said = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
         light = name in ("share_stall", "share_compute")
         data.append({
-            "type": "bar", "orientation": "h", "name": name.removeprefix("share_"), "y": labels, "x": shares,
+            "type": "bar", "orientation": "h", "name": words.phase(name), "y": labels, "x": shares,
             "text": said, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
             "textfont": {"color": "#ffffff" if light else INK}, "marker": {"color": PHASE_COLOURS[name]},
             "hovertemplate": "%{y}: %{x:.3g} %<extra>%{fullData.name}</extra>",
@@ -199,7 +200,7 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
     return _figure(data, layout, results)
 
 
-def _shrink(grid: statistics.Floats) -> tuple[statistics.Floats, int, int]:
+def _shrink(grid: Floats) -> tuple[Floats, int, int]:
     """`grid` [ranks, steps] in blocks of (by_rank, by_step) so that it has few enough cells; a block is its maximum."""
     by_rank = by_step = 1
     side = math.isqrt(MAX_POINTS)

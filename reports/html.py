@@ -13,8 +13,9 @@ from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.page import embedded, template
-from dlio_bench.reports.statistics import UNITS, Steps, median_trial
+from dlio_bench.reports.statistics import UNITS, median_trial
 
 Result = Mapping[str, Any]
 
@@ -27,11 +28,14 @@ TITLES: dict[str, str] = {
     "first_epoch_seconds": "time of the first epoch",
     "later_epochs_seconds": "time of a later epoch",
     "samples_per_second": "samples per second",
-    "read_bandwidth": "read bandwidth (requested bytes / elapsed)",
-    "delivered_bandwidth": "delivered bandwidth (useful bytes / elapsed)",
-    "stall_share": "stall, share of the loop, mean of ranks",
-    "stall_share_worst_rank": "stall of the slowest rank",
-    "au": "AU = compute / (compute + stall)",
+    "delivered_bandwidth": "delivered bandwidth (bytes to the trainer / elapsed)",
+    "pfs_bandwidth": "bandwidth of the file system (bytes requested of it / elapsed)",
+    "stall_share": "stall: time that the job loses because data are missing / elapsed",
+    "steady_stall_share": "stall from the second epoch on",
+    "own_stall_share": "a rank's own stall: its time in get / elapsed, mean of ranks",
+    "own_stall_share_worst_rank": "own stall of the rank that waits longest",
+    "au": "AU = compute / wall time, first step of each epoch left out, mean of ranks",
+    "steady_au": "AU from the second epoch on",
     "step_p50": "step cost, 50th percentile",
     "step_p95": "step cost, 95th percentile",
     "step_p99": "step cost, 99th percentile",
@@ -41,7 +45,7 @@ TITLES: dict[str, str] = {
     "decode_seconds": "decoding, a rank, summed over its threads",
     "allreduce_seconds": "all-reduces, a rank, in part behind its compute",
     "requested_bytes": "bytes requested of the file system in a trial",
-    "pfs_bytes": "bytes that the device delivered in a trial",
+    "device_bytes": "bytes that the device delivered in a trial",
     "compute_overrun": "compute beyond what was asked",
     "validation_seconds": "time of a validation pass",
     "validation_stall_share": "stall, share of the validation passes",
@@ -74,7 +78,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(tables.labels(results), pairs, strict=True)],
         metric_groups=_metric_groups(results),
-        metric_titles=TITLES | {"pfs_bytes": f"bytes that the {words.storage(results)} delivered in a trial"},
+        metric_titles=TITLES | {"device_bytes": f"bytes that the {words.storage(results)} delivered in a trial"},
         comparisons=comparisons(results),
         refusals=refusals(results),
         maps=[name for name in drawn if name.startswith("map")],
@@ -143,17 +147,21 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     """The numbers that one reader's page opens with."""
     metrics = result["metrics"]
     rank, host, worst, _ = slowest_rank(result, steps)
+
+    def steady(name: str, said: str) -> str:
+        return "; ".join(part for part in (words.steady(metrics, name), said) if part)
+
     beside = {
         "elapsed_seconds": words.certainty(result),
-        "read_bandwidth": f"delivered {words.number(metrics['delivered_bandwidth'])}",
+        "delivered_bandwidth": f"from the file system {words.number(metrics['pfs_bandwidth'])}",
         "samples_per_second": f"{words.number(metrics['epoch_seconds'])} an epoch",
-        "stall_share": f"slowest: rank {rank} ({host}) {words.format_share(worst)}",
-        "au": "compute / (compute + stall)",
+        "stall_share": steady("stall_share", f"own, slowest: rank {rank} ({host}) {words.format_share(worst)}"),
+        "au": steady("au", "compute / wall time"),
         "over_bound": f"no-I/O bound {words.number(metrics['no_io_seconds'])}",
     }
     if metrics["elapsed_seconds"]["ci"]:
         beside["elapsed_seconds"] = f"95 % CI {words.interval(metrics['elapsed_seconds'])}"
-    names = {"elapsed_seconds": "elapsed", "read_bandwidth": "read bandwidth", "samples_per_second": "samples/s",
+    names = {"elapsed_seconds": "elapsed", "delivered_bandwidth": "delivered", "samples_per_second": "samples/s",
              "stall_share": "stall", "au": "AU", "over_bound": "over the bound"}  # fmt: skip
     return [
         {"name": names[name], "value": words.number(metrics[name]), "beside": said}

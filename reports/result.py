@@ -14,11 +14,12 @@ import jsonschema
 import numpy as np
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.reports import bound, judge, statistics
+from dlio_bench.reports import bound, earlier, judge, statistics
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.statistics import PHASES, TRAINING, Steps
+from dlio_bench.reports.meetings import PHASES, Steps
+from dlio_bench.reports.statistics import TRAINING
 
-SCHEMA = "dlio-bench/result/1"
+SCHEMA = "dlio-bench/result/2"
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"
 
@@ -72,6 +73,8 @@ def save(result: Mapping[str, Any], steps: Steps, folder: Path) -> Path:
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(result, steps) from a result's folder or its JSON file.
 
+    A result of schema 1 comes in the present form, its metrics worked out again (see reports.earlier).
+
     Raises UsageError when there is no such file, EnvironmentFailure when it cannot be read, DataError when it is not
     whole: broken JSON, unknown schema, a digest that does not match, steps missing or altered.
     """
@@ -83,9 +86,13 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"'{file}' was altered after it was written: it says digest {result.get('digest')}, its content gives "
             f"{found}. Use the original file, or run the benchmark again."
         )
+    old = result["schema"] == earlier.SCHEMA
+    if old:
+        result = earlier.in_form(result, SCHEMA)
     if fault := _fault(result):
         raise DataError(f"'{file}' does not follow {SCHEMA}: {fault}. Run the benchmark again.")
-    return result, _load_steps(file, result)
+    steps = _load_steps(file, result)
+    return earlier.worked_out(result, steps) if old else result, steps
 
 
 def _parse(file: Path, content: bytes) -> dict[str, Any]:
@@ -97,7 +104,7 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
             "again."
         ) from error
     named = result.get("schema") if isinstance(result, dict) else None
-    if named != SCHEMA:
+    if named not in (SCHEMA, earlier.SCHEMA):
         raise DataError(
             f"'{file}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a result.json written by dlio-bench "
             "run, or use the version of dlio-bench that wrote this one."
@@ -185,7 +192,7 @@ def _refuse_constant(name: str) -> float:
 
 @cache
 def _validator() -> Any:
-    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/result-1.json").read_text("utf-8"))
+    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/result-2.json").read_text("utf-8"))
     return jsonschema.Draft202012Validator(schema)
 
 

@@ -10,10 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Steps = Mapping[str, npt.NDArray[Any]]
+from dlio_bench.reports.meetings import (
+    PHASES,
+    Floats,
+    Steps,
+    busy,
+    epoch_spans,
+    first_steps,
+    job_stall,
+    meetings,
+    part,
+    phase,
+    slowest,
+    utilisation,
+)
 
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
 SHARES = tuple(f"share_{name}" for name in (*PHASES, "validation", "other"))
 
@@ -23,11 +34,14 @@ UNITS: dict[str, str] = {
     "first_epoch_seconds": "s",
     "later_epochs_seconds": "s",
     "samples_per_second": "samples/s",
-    "read_bandwidth": "B/s",
     "delivered_bandwidth": "B/s",
+    "pfs_bandwidth": "B/s",
     "stall_share": "share",
-    "stall_share_worst_rank": "share",
+    "steady_stall_share": "share",
+    "own_stall_share": "share",
+    "own_stall_share_worst_rank": "share",
     "au": "share",
+    "steady_au": "share",
     "step_p50": "s",
     "step_p95": "s",
     "step_p99": "s",
@@ -37,7 +51,7 @@ UNITS: dict[str, str] = {
     "decode_seconds": "s",
     "allreduce_seconds": "s",
     "requested_bytes": "B",
-    "pfs_bytes": "B",
+    "device_bytes": "B",
     "compute_overrun": "share",
     "validation_seconds": "s",
     "validation_stall_share": "share",
@@ -58,7 +72,8 @@ def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]
 
     Validation passes are in `elapsed_seconds` and `no_io_seconds` (and so in `over_bound`), in bytes and bandwidths, in
     `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. They are not in what tells
-    of training: epochs, steps, `samples_per_second`, `stall_share`, `au`.
+    of training: epochs, steps, `samples_per_second`, what is called stall or AU. Formulas: README, "How the metrics
+    are worked out".
     """
     table = per_trial(draft, steps)
     resamples = _resamples(len(measured(draft)))
@@ -86,21 +101,12 @@ def median_trial(draft: Mapping[str, Any]) -> int:
     return positions[(len(positions) - 1) // 2]
 
 
-def phase(steps: Steps, name: str) -> Floats:
-    """Seconds in a phase, [trials, ranks, steps]; zeros where it did not take place."""
-    return np.asarray(steps[name] if name in steps else np.zeros_like(steps["stall"]), dtype=np.float64)
-
-
 def step_cost(steps: Steps) -> Floats:
     """What a step costs the job, [trials, steps]: its slowest rank's stall + check + convert + compute.
 
     The exchange is left out, as it is mostly the wait for that slowest rank.
     """
-    return np.asarray((steps["stall"] + _busy(steps)).max(axis=1), dtype=np.float64)
-
-
-def _busy(steps: Steps) -> Floats:
-    return steps["check"] + phase(steps, "convert") + steps["compute"]
+    return np.asarray((steps["stall"] + busy(steps)).max(axis=1), dtype=np.float64)
 
 
 def phase_shares(steps: Steps) -> Floats:
@@ -114,6 +120,14 @@ def validation(steps: Steps, name: str = "validation") -> Floats:
     return np.asarray(steps.get(name, np.zeros((*steps["loop"].shape, 0))), dtype=np.float64)
 
 
+def job_waits(draft: Mapping[str, Any], steps: Steps) -> Floats:
+    """Seconds that the job loses because data are missing, in training and in validation passes, [measured trials]."""
+    rows = measured(draft)
+    stall, work = (validation(steps, f"validation_{name}")[rows] for name in ("stall", "busy"))
+    passes = ((stall + work).max(axis=1) - work.max(axis=1)).sum(axis=1)
+    return np.asarray(job_stall(part(steps, rows), meetings(draft["plan"], steps)) + passes, dtype=np.float64)
+
+
 def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None]:
     """Each metric's values, float64 [measured trials], or None where it has no meaning."""
     rows = measured(draft)
@@ -125,21 +139,18 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     device = [trial["bytes_device"] for trial in trials]
     computes = draft["compute"]["mode"] != "none"
 
-    stall, compute = steps["stall"][rows], steps["compute"][rows]
     shares = phase_shares(steps)[rows]
-    stalled = shares[:, :, PHASES.index("stall")]
     cost = step_cost(steps)[rows]
-    # checkpoints are written whatever is read
-    busy = (_busy(steps) + phase(steps, "checkpoint"))[rows]
-    # ranks that meet at every step wait for its slowest; ranks that do not, for the slowest of the whole loop
-    meet = draft["plan"]["sync"] == "step"
-    no_io = busy.max(axis=1).sum(axis=1) if meet else busy.sum(axis=2).max(axis=1)
+    timed, meeting = part(steps, rows), meetings(draft["plan"], steps)
     loop, passes = steps["loop"][rows], validation(steps)[rows]
     in_training = 1 - passes.sum(axis=2) / loop  # [trials, ranks], share of the loop
     by_phase = (shares * in_training[:, :, None]).mean(axis=1)
-    # a pass ends when its slowest rank does
+    # checkpoints are written whatever is read, and a pass ends when its slowest rank does
+    no_io = slowest(busy(timed) + phase(timed, "checkpoint"), meeting)
     no_io = no_io + validation(steps, "validation_busy")[rows].max(axis=1).sum(axis=1)
     validated = passes.max(axis=1)  # [trials, passes]
+    training = elapsed - passes.min(axis=1).sum(axis=1)  # a pass begins when the last rank does
+    own = timed["stall"].sum(axis=2) / training[:, None]  # [trials, ranks]
     waited = validation(steps, "validation_stall")[rows].sum(axis=2)
 
     found: dict[str, Floats | None] = {
@@ -148,20 +159,22 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         # with a cold start the first epoch reads the storage, and later ones what caches have kept of it
         "first_epoch_seconds": np.array([parts[0] for parts in epochs]) if several else None,
         "later_epochs_seconds": np.median([parts[1:] for parts in epochs], axis=1) if several else None,
-        "samples_per_second": _column(trials, "samples") / (elapsed - validated.sum(axis=1)),
-        "read_bandwidth": requested / elapsed,
+        "samples_per_second": _column(trials, "samples") / training,
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
-        "stall_share": stalled.mean(axis=1),
-        "stall_share_worst_rank": stalled.max(axis=1),
-        "au": _utilisation(compute, stall) if computes else None,
+        "pfs_bandwidth": requested / elapsed,
+        "stall_share": job_stall(timed, meeting) / training,
+        "own_stall_share": own.mean(axis=1),
+        "own_stall_share_worst_rank": own.max(axis=1),
+        "au": utilisation(timed, meeting) if computes else None,
+        **_steady(timed, meeting, computes=computes),
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
         # summed over a rank's threads, mean of the ranks; they overlap the trainer's phases
-        "read_seconds": _known_column(trials, "read_seconds", stall.shape[1]),
-        "decode_seconds": _known_column(trials, "decode_seconds", stall.shape[1]),
+        "read_seconds": _known_column(trials, "read_seconds", loop.shape[1]),
+        "decode_seconds": _known_column(trials, "decode_seconds", loop.shape[1]),
         "allreduce_seconds": _reduced(trials),
         "requested_bytes": requested,
-        "pfs_bytes": None if None in device else np.asarray(device, dtype=np.float64),
+        "device_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
         "validation_seconds": np.median(validated, axis=1) if validated.size else None,
         "validation_stall_share": (waited / passes.sum(axis=2)).mean(axis=1) if validated.size else None,
@@ -173,6 +186,19 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         found[f"share_{name}"] = by_phase[:, position]
     found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
     return found
+
+
+def _steady(steps: Steps, meeting: Any, *, computes: bool) -> dict[str, Floats | None]:
+    """Stall and AU from the second epoch on, of the wall time of those epochs; None where there is none."""
+    later = steps["epoch"] > steps["epoch"][0]
+    if not later.any():
+        return {"steady_stall_share": None, "steady_au": None}
+    rest, met = part(steps, slice(None), later), meeting[later]
+    wall = slowest(epoch_spans(rest), met[first_steps(rest)])
+    return {
+        "steady_stall_share": job_stall(rest, met) / wall,
+        "steady_au": utilisation(rest, met) if computes else None,
+    }
 
 
 def _column(trials: list[dict[str, Any]], name: str) -> Floats:
@@ -191,14 +217,6 @@ def _reduced(trials: list[dict[str, Any]]) -> Floats | None:
     if not all(own and own["allreduce_bytes"] for own in found):
         return None
     return _column([own for own in found if own], "allreduce_seconds")
-
-
-def _utilisation(compute: Floats, stall: Floats) -> Floats | None:
-    """The field's AU, compute / (compute + stall), of each rank's whole trial and then their mean."""
-    worked, waited = compute.sum(axis=2), stall.sum(axis=2)
-    if not (worked > 0).all():
-        return None
-    return np.asarray((worked / (worked + waited)).mean(axis=1), dtype=np.float64)
 
 
 def _overrun(trials: list[dict[str, Any]]) -> Floats | None:

@@ -77,7 +77,7 @@ def epochs(results: Sequence[Result]) -> pd.DataFrame:
 
 def readers(results: Sequence[Result]) -> pd.DataFrame:
     """One row per result with its main metrics as floats (None becomes NaN), in the order given."""
-    names = ("elapsed_seconds", "epoch_seconds", "read_bandwidth", "samples_per_second", "stall_share", "step_p99")
+    names = ("elapsed_seconds", "epoch_seconds", "delivered_bandwidth", "samples_per_second", "stall_share", "step_p99")
     rows = [
         {"result": label, "reader": words.reader(result), "nodes": result["plan"]["nodes"], "class": result["class"]}
         | {name: result["metrics"][name]["value"] for name in names}

@@ -135,18 +135,20 @@ def _numbers(result: Result) -> Iterator[str]:
         yield from _metric("later epochs", metrics["later_epochs_seconds"])
     yield from _metric("samples/s", metrics["samples_per_second"])
     yield from _metric(
-        "read bandwidth", metrics["read_bandwidth"], f"delivered {number(metrics['delivered_bandwidth'])}"
+        "delivered", metrics["delivered_bandwidth"], f"from the file system {number(metrics['pfs_bandwidth'])}"
     )
     if ceiling := words.ceiling(result):
         yield from _entry("of the ceiling", ceiling)
     storage = words.storage([result])
     device = f"what the {storage} delivered is not known"
-    if metrics["pfs_bytes"]["value"] is not None:
-        device = f"the {storage} delivered {number(metrics['pfs_bytes'])}"
+    if metrics["device_bytes"]["value"] is not None:
+        device = f"the {storage} delivered {number(metrics['device_bytes'])}"
     yield from _entry("requested", f"{number(metrics['requested_bytes'])} in a trial; {device}")
-    yield from _metric("stall", metrics["stall_share"], f"slowest rank {number(metrics['stall_share_worst_rank'])}")
+    own = f"a rank's own {number(metrics['own_stall_share'])}, at most {number(metrics['own_stall_share_worst_rank'])}"
+    yield from _metric("stall", metrics["stall_share"], _beside(words.steady(metrics, "stall_share"), own))
     if metrics["au"]["value"] is not None:
-        yield from _metric("AU", metrics["au"], "compute / (compute + stall)")
+        rule = "compute / wall time, first steps left out"
+        yield from _metric("AU", metrics["au"], _beside(words.steady(metrics, "au"), rule))
     percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
     yield from _entry("step p50/p95/p99", percentiles)
     if metrics["over_bound"]["value"] is not None:
@@ -163,7 +165,7 @@ def _numbers(result: Result) -> Iterator[str]:
     if validation := words.validation(result):
         yield from _entry("validation", validation)
     names = words.shares([result])
-    shares = ", ".join(f"{name.removeprefix('share_')} {number(metrics[name])}" for name in names)
+    shares = ", ".join(f"{words.phase(name)} {number(metrics[name])}" for name in names)
     yield from _entry("time goes (mean)", shares)
     yield from _entry("meanwhile", words.meanwhile(result))
 
@@ -229,7 +231,8 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
 def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
     """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
     rows = {group.nodes: iter(group.rows) for group in compared}
-    yield f"  {'reader':<{NAME}}{'nodes':>6}{'elapsed':>9}{'epoch':>9}{'read':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
     for result in results:
         metrics, nodes = result["metrics"], result["plan"]["nodes"]
         row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
@@ -237,7 +240,7 @@ def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterato
             result["policy"]["alias"] or result["policy"]["name"],
             f"{nodes:>6}"
             f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
-            f"{number(metrics['read_bandwidth']):>11}{number(metrics['stall_share']):>8}"
+            f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
             f"{number(metrics['step_p99']):>9}{words.NOTHING if row is None else f'{row.ratio:.2f}':>8}",
         )
     yield f"  {words.certainty(results[0])}"
@@ -247,7 +250,7 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     names = words.shares(results)
     least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
     short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
-    titles = {name: short.get(title := name.removeprefix("share_"), title) for name in names}
+    titles = {name: short.get(title := words.phase(name), title) for name in names}
     widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
     heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
     yield f"  {'time goes (mean)':<{NAME}}{heads}"
@@ -273,8 +276,12 @@ def _metric(label: str, metric: Mapping[str, Any], remark: str = "", without_ci:
     if metric["ci"] is None:
         beside = remark if without_ci is None else without_ci
     else:
-        beside = ", ".join(part for part in (f"95 % CI {words.interval(metric)}", remark) if part)
+        beside = _beside(f"95 % CI {words.interval(metric)}", remark)
     yield from _entry(label, f"{number(metric):<{VALUE}}{beside}".rstrip(), VALUE)
+
+
+def _beside(*remarks: str) -> str:
+    return ", ".join(remark for remark in remarks if remark)
 
 
 def _entry(label: str, content: str, indent: int = 0) -> Iterator[str]:

@@ -108,16 +108,27 @@ def has_interval(result: Mapping[str, Any]) -> bool:
 
 
 def ceiling(result: Mapping[str, Any]) -> str | None:
-    """How the read bandwidth compares with what the path gave any reader; None where that was not measured."""
+    """How what the file system gave compares with what its path gave any reader; None where that was not measured."""
     found = result["environment"].get("ceiling")
     if found is None:
         return None
     if not found["bytes_per_second"]:
         return f"not known: nothing was measured cold in {found['folder']} with samples of about this size"
-    share = result["metrics"]["read_bandwidth"]["value"] / found["bytes_per_second"]
+    share = result["metrics"]["pfs_bandwidth"]["value"] / found["bytes_per_second"]
     return (
         f"{format_share(share)} of {format_bytes(found['bytes_per_second'])}/s, cold random reads in {found['folder']}"
     )
+
+
+def phase(name: str) -> str:
+    """What a share of the trainers' time is called: 'compute'. That in get is a rank's own stall, not the job's."""
+    return "own stall" if name == "share_stall" else name.removeprefix("share_")
+
+
+def steady(metrics: Mapping[str, Any], name: str) -> str:
+    """'from epoch 2 12 %', of a share that is known of later epochs; '' where there are none."""
+    metric = metrics[f"steady_{name}"]
+    return "" if metric["value"] is None else f"from epoch 2 {number(metric)}"
 
 
 def shares(results: Sequence[Mapping[str, Any]]) -> list[str]:

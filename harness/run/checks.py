@@ -116,13 +116,24 @@ def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:
 
 
 def _bytes_check(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    planned = sum(epoch["bytes_planned"] for trial in trials for epoch in trial["epochs"])
-    requested = sum(epoch["bytes_requested"] for trial in trials for epoch in trial["epochs"])
-    spared = sum(epoch.get("bytes_spared", 0) for trial in trials for epoch in trial["epochs"])
+    """Each planned byte was read from a file for its trainer, or came from a tier or another rank."""
+    planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
+    spared, kept = _sum_of(trials, "bytes_spared"), _sum_of(trials, "bytes_kept")
     found = f"{requested} bytes"
-    if spared:  # tiers delivered what was read once, or is still to be delivered when less than nothing is spared
+    if spared:
         found += f", and {spared} that tiers and other ranks delivered instead"
-    return _check("bytes as planned", planned == requested + spared, f"{planned} bytes read from files", found)
+    if kept:
+        found += f"; {kept} of those read went to a tier first"
+    if twice := sum(max(0, _sum_of([trial], "bytes_kept") - _sum_of([trial], "bytes_spared")) for trial in trials):
+        found += (
+            f"; at least {twice} bytes were read twice: brought to a tier before the trainer needed them, and then "
+            "read from the file system all the same, as that had turned out to be the faster source"
+        )
+    return _check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
+
+
+def _sum_of(trials: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(epoch.get(name, 0) for trial in trials for epoch in trial["epochs"])
 
 
 def _clock_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

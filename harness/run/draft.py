@@ -61,7 +61,7 @@ def draft(
     ]
     manifest, row = setting.dataset.manifest, policy(reader, setting.request.workload)
     return {
-        "schema": "dlio-bench/result/1",
+        "schema": "dlio-bench/result/2",
         "kind": "run",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": ["dlio-bench", *sys.argv[1:]],
@@ -175,6 +175,7 @@ def _trial(
             "bytes_remote": sum(rank["remote"][epoch] for rank in ranks),
             "bytes_ram": sum(rank["ram"][epoch] for rank in ranks),
             "bytes_spared": sum(rank["spared"][epoch] for rank in ranks),
+            "bytes_kept": sum(rank["kept"][epoch] for rank in ranks),
             "remote_misses": sum(rank["remote_misses"][epoch] for rank in ranks),
             "read_seconds": sum(rank["read_seconds"][epoch] for rank in ranks),
             "decode_seconds": sum(rank["decode_seconds"][epoch] for rank in ranks),
@@ -205,6 +206,7 @@ def _trial(
         "bytes_remote": sum(epoch["bytes_remote"] for epoch in epochs),
         "bytes_ram": sum(epoch["bytes_ram"] for epoch in epochs),
         "bytes_spared": sum(epoch["bytes_spared"] for epoch in epochs),
+        "bytes_kept": sum(epoch["bytes_kept"] for epoch in epochs),
         "remote_misses": sum(epoch["remote_misses"] for epoch in epochs),
         "read_seconds": sum(epoch["read_seconds"] for epoch in epochs),
         "decode_seconds": sum(epoch["decode_seconds"] for epoch in epochs),

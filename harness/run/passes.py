@@ -27,6 +27,7 @@ def one_pass(ranks: Sequence[Mapping[str, Any]], epoch: int, seconds: float) -> 
         "bytes_remote": "remote",
         "bytes_ram": "ram",
         "bytes_spared": "spared",
+        "bytes_kept": "kept",
         "remote_misses": "remote_misses",
         "read_seconds": "read_seconds",
         "decode_seconds": "decode_seconds",

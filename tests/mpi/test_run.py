@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -24,7 +25,13 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can run as someb
 
 
 @pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
-def test_every_workload_ends_with_verdict_table_json_and_page(workload: str, cache: Path, tmp_path: Path) -> None:
+def test_every_workload_ends_with_verdict_table_json_and_page(
+    workload: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And README's own formulas give the metrics, from the files alone."""
+    [block] = re.findall(r"(?s)```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text("utf-8"))
+    formulas = tmp_path / "formulas.py"
+    formulas.write_text(block)
     done = dlio(
         cache, tmp_path, "run", workload, "--tiny", "--nodes", "4", "--reader", "naive,prefetch", "--out", "out"
     )
@@ -46,6 +53,10 @@ def test_every_workload_ends_with_verdict_table_json_and_page(workload: str, cac
         for trial in result["trials"]:
             assert sum(trial["rank_bytes"]) == trial["bytes_useful"]
             assert trial["elapsed_seconds"] >= steps["loop"][trial["trial"]].max() - 1e-3
+        monkeypatch.chdir(tmp_path / "out" / f"{reader}-4x1")
+        by_hand = run_path(str(formulas))
+        for name in ("au", "stall_share", "own_stall_share", "no_io_seconds"):
+            assert by_hand[name] == pytest.approx(result["metrics"][name]["value"], rel=1e-9), name
     assert (tmp_path / "out" / "report.html").stat().st_size > 100_000
 
 

@@ -32,7 +32,7 @@ def _draft(reader: str, nodes: int, trials: int) -> dict[str, Any]:
         "mount": {"type": "ext4", "source": "/dev/vda"},
     }
     return {
-        "schema": "dlio-bench/result/1", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
+        "schema": "dlio-bench/result/2", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
         "command": ["dlio-bench", "run", "cdb", "--nodes", str(nodes), "--reader", reader], "version": "0.1.0",
         "workload": {"name": "cdb", "title": "Climate Data Benchmark"},
         "dataset": {"digest": "sha256:5d0c", "folder": "/data/cdb", "variant": "cori", "fill": "random", "seed": 1,

@@ -105,6 +105,28 @@ def test_each_harm_fails_its_own_check(name: str, harm: Harm) -> None:
     assert failed(harm) == [name]
 
 
+def bytes_check(**epochs: int) -> dict[str, Any]:
+    found = trials()
+    found[0]["epochs"][0].update(bytes_requested=20, bytes_spared=30)
+    found[1]["epochs"][0].update(epochs)
+    [check] = [one for one in checks(JOB, COUNT, ROW, found, verified()) if one["name"] == "bytes as planned"]
+    return check
+
+
+def test_bytes_from_tiers_and_bytes_read_twice_are_named_as_what_they_are() -> None:
+    """Of 50 planned bytes in each of two trials."""
+    check = bytes_check(bytes_requested=40, bytes_spared=15, bytes_kept=5)
+    assert check["ok"]
+    assert check["found"] == (
+        "60 bytes, and 45 that tiers and other ranks delivered instead; 5 of those read went to a tier first"
+    )
+    twice = bytes_check(bytes_requested=57, bytes_spared=3, bytes_kept=10)
+    assert twice["ok"]
+    assert "at least 7 bytes were read twice: brought to a tier before the trainer needed them" in twice["found"]
+    assert "-" not in twice["found"]
+    assert not bytes_check(bytes_requested=57, bytes_spared=3, bytes_kept=9)["ok"]
+
+
 def test_a_policy_that_draws_samples_twice_is_not_held_to_once() -> None:
     own = verified()
     own["verified"]["epochs_once"] = 0

@@ -23,6 +23,8 @@ from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import REDRAWN, find
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed import reader as placed
+from dlio_bench.harness.readers.placed.keeper import Keeper
+from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
@@ -218,6 +220,29 @@ def test_a_file_system_that_is_the_fastest_source_is_read_straight(dataset: Data
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
     assert total(costs, "spared") == total(costs, "kept") == 0
     assert total(costs, "requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+
+
+def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_proves_fast(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiers are filled until it shows that the file system is as fast: what they have by then is taken from them."""
+    fast, fill = threading.Event(), Keeper.fill
+
+    def until_kept(keeper: Keeper, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
+        fill(keeper, numbers, tally, copies=copies)
+        if any(cost.kept for cost in tally.epochs.values()):
+            fast.set()
+
+    def wait() -> None:
+        assert fast.wait(30)
+
+    monkeypatch.setattr(Keeper, "fill", until_kept)
+    monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
+    costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
+    kept, spared, requested = (total(costs, name) for name in ("kept", "spared", "requested"))
+    assert requested - kept + spared == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+    assert spared > kept / 2 > 0  # all of it, but for what a thread that had just looked was about to bring
+    assert requested > kept  # what was not there by then is kept no more
 
 
 def test_what_is_read_once_is_kept_nowhere_and_read_straight(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

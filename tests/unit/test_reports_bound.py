@@ -22,7 +22,7 @@ STORAGE = bound.Facts(
         ("storage", {"busy": None, "iowait": None, "resident": None}),
         ("compute", {"stall": 0.09, "over_bound": 1.1}),
         ("storage", {"stall": 0.09, "computes": False, "over_bound": None}),  # nothing to be bound by but reading
-        ("not determined", {"stall": 0.09, "over_bound": 1.5}),  # ranks stall in turns
+        ("not determined", {"stall": 0.09, "over_bound": 1.5}),  # in the exchange, say
         ("CPU", {"busy": 0.86, "cpu": 80.0}),
         ("not determined", {"busy": 0.91, "cpu": 22.0}),  # 14 % of 16 cores: somebody else used them
         ("not determined", {"device_share": 0.1}),  # later epochs came from the page cache

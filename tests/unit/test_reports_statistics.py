@@ -27,12 +27,18 @@ def steps_of(trials: int) -> dict[str, Any]:
         "stall": [[1.0, 0.0], [0.0, 2.0]],
         "check": [[0.5, 0.5], [0.5, 0.5]],
         "compute": [[2.0, 2.0], [1.5, 2.5]],
-        "exchange": [[0.0, 2.0], [1.0, 0.0]],
+        "exchange": [[0.0, 2.5], [1.5, 0.0]],  # both ranks leave steps after 3.5 and 8.5 s
+        "start": [[0.0, 3.5], [0.0, 3.5]],
     }
     steps: dict[str, Any] = {name: np.array([values] * trials) for name, values in one.items()}
     for name in one:
         steps[name][0] *= 1000
-    return steps | {"loop": np.full((trials, 2), 10.0)}
+    return steps | {"loop": np.full((trials, 2), 10.0), "epoch": np.array([0, 0])}
+
+
+def measured_of(steps: dict[str, Any]) -> dict[str, Any]:
+    """Without the warm-up trial."""
+    return {name: values if name == "epoch" else values[1:] for name, values in steps.items()}
 
 
 def value(metrics: dict[str, Any], name: str) -> float:
@@ -50,16 +56,97 @@ def by_hand(mode: str = "emulate") -> dict[str, Any]:
 
 def test_ranks_that_do_not_meet_are_bound_by_the_slowest_of_the_whole_loop() -> None:
     draft = {"plan": {"sync": "none"}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
-    steps = {name: values[1:2] for name, values in steps_of(2).items()}
+    steps = measured_of(steps_of(2))
+    steps["exchange"] *= 0
+    steps["start"] = np.array([[[0.0, 3.5], [0.0, 2.0]]])
+    found = statistics.metrics(draft, steps)
     # rank 0: 2.0 + 2.0 of compute and 1.0 of check; rank 1: 1.5 + 2.5 and 1.0
-    assert value(statistics.metrics(draft, steps), "no_io_seconds") == 5.0
+    assert value(found, "no_io_seconds") == 5.0
+    # rank 1 takes 7 s in all, and would take 5 s with its data in memory
+    assert value(found, "stall_share") == pytest.approx(0.2)
+    # the trial takes 7 s; rank 0 is in its first step for 3.5 of them, rank 1 for 2
+    assert value(found, "au") == pytest.approx((2.0 / 3.5 + 2.5 / 5.0) / 2)
+
+
+def test_ranks_that_meet_at_epochs_wait_for_the_slowest_of_each() -> None:
+    """Of three epochs of one step each; each rank stalls in another one."""
+    stall = np.array([[[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]])
+    steps = {"stall": stall, "check": 0 * stall, "compute": stall * 0 + 1.0, "exchange": 0 * stall}
+    steps |= {"start": np.array([[[0.0, 2.0, 5.0]] * 2]), "epoch": np.arange(3), "loop": np.full((1, 2), 6.0)}
+
+    def stalled(sync: str, cache: str = "cold") -> float:
+        plan = {"sync": sync, "cache": cache}
+        draft = {"plan": plan, "trials": [trial(6.0, epochs=(2, 3, 1))], "compute": {"mode": "emulate"}}
+        found = statistics.metrics(draft, steps)
+        assert found["au"]["value"] is found["steady_au"]["value"] is None  # no epoch has a second step
+        return 6.0 * value(found, "stall_share")
+
+    assert stalled("step") == stalled("epoch") == stalled("none", "cold-epochs") == pytest.approx(3.0)
+    assert stalled("none") == pytest.approx(2.0)
+    steps["validation_epoch"] = np.array([0])  # all meet behind its pass
+    assert stalled("none") == pytest.approx(3.0)
+
+
+def log(stall: Any, compute: float = 1.0, epochs: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The draft and the steps of one trial, ranks meeting at every step, with these seconds in get [ranks, steps]."""
+    stall = np.array([stall], dtype=np.float64)
+    work = np.full(stall.shape, compute)
+    whole = (stall + work).max(axis=1, keepdims=True)
+    steps = {"stall": stall, "check": 0 * stall, "compute": work, "exchange": whole - stall - work}
+    steps["start"] = np.broadcast_to(np.cumsum(whole, axis=2) - whole, stall.shape)
+    steps |= {"loop": np.full(stall.shape[:2], whole.sum())}
+    steps |= {"epoch": np.repeat(np.arange(epochs), stall.shape[2] // epochs)}
+    draft = {"plan": {"sync": "step"}, "compute": {"mode": "emulate"}}
+    return draft | {"trials": [trial(float(whole.sum()), epochs=(1.0,) * epochs)]}, steps
+
+
+def test_waiting_in_turns_costs_the_job_what_it_costs() -> None:
+    """Ranks that stall in turns take longer than ranks that stall together for less: AU has to say so, which
+    compute / (compute + own stall) does not."""
+    in_turns = log([[0.5, 1, 0, 1, 0], [0.5, 0, 1, 0, 1]])
+    together = log([[0.5, 0.8, 0.8, 0.8, 0.8]] * 2)
+    turns, both = (statistics.metrics(*made) for made in (in_turns, together))
+    assert value(turns, "elapsed_seconds") == pytest.approx(9.5)
+    assert value(both, "elapsed_seconds") == pytest.approx(8.7)
+    old = [(5 / (5 + steps["stall"].sum(axis=2))).mean() for _, steps in (in_turns, together)]
+    assert old[0] > old[1]
+    assert value(turns, "au") == pytest.approx(4 / 8)
+    assert value(both, "au") == pytest.approx(4 / 7.2)
+    assert value(turns, "stall_share") == pytest.approx(4.5 / 9.5)
+    assert value(both, "stall_share") == pytest.approx(3.7 / 8.7)
+    assert value(turns, "own_stall_share") == pytest.approx(2.5 / 9.5)
+
+
+def test_a_fast_epoch_does_not_make_up_for_a_slow_one() -> None:
+    """A plain mean of the epochs' AU, as DLIO takes it, has the first reader before the second."""
+    slower = statistics.metrics(*log([[0, 0, 0, 2.2]] * 2, epochs=2))  # AU of the epochs: 1 and 1 / 3.2
+    faster = statistics.metrics(*log([[0, 1, 0, 1]] * 2, epochs=2))  # 1 / 2 each
+    assert value(slower, "elapsed_seconds") > value(faster, "elapsed_seconds")
+    assert value(slower, "au") == pytest.approx(2 / 4.2)
+    assert value(faster, "au") == pytest.approx(2 / 4)
+    assert value(slower, "steady_au") == pytest.approx(1 / 3.2)
+    assert value(slower, "steady_stall_share") == pytest.approx(2.2 / 4.2)
+    assert value(faster, "steady_stall_share") == pytest.approx(1 / 3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    stalls=arrays(np.float64, (2, 3, 6), elements=st.floats(0, 1e3)),
+    first=arrays(np.float64, (3,), elements=st.floats(0, 1e3)),
+)
+def test_on_equal_work_with_equal_first_steps_the_faster_reader_has_the_higher_au(stalls: Any, first: Any) -> None:
+    stalls[:, :, [0, 3]] = first[None, :, None]  # of both epochs
+    one, other = (statistics.metrics(*log(stall, epochs=2)) for stall in stalls)
+    longer = value(one, "elapsed_seconds") - value(other, "elapsed_seconds")
+    higher = value(one, "au") - value(other, "au")
+    assert longer * higher <= 1e-9
 
 
 def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -> None:
     trials = [trial(10.0), trial(10.0) | {"bytes_device": None}]
     draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
-    steps = {name: values[1:] for name, values in steps_of(3).items()}
-    assert statistics.metrics(draft, steps)["pfs_bytes"]["value"] is None
+    steps = measured_of(steps_of(3))
+    assert statistics.metrics(draft, steps)["device_bytes"]["value"] is None
 
 
 @pytest.mark.parametrize(
@@ -68,11 +155,12 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
         ("elapsed_seconds", 11.0),
         ("epoch_seconds", 5.25),  # medians 5 and 5.5 of the trials
         ("samples_per_second", 11.0),  # 12 and 10
-        ("read_bandwidth", 220.0),  # 240 and 200
+        ("pfs_bandwidth", 220.0),  # 240 and 200
         ("delivered_bandwidth", 110.0),
-        ("stall_share", 0.15),  # ranks 0.1 and 0.2
-        ("stall_share_worst_rank", 0.2),
-        ("au", (4 / 5 + 4 / 6) / 2),
+        ("stall_share", (3 / 10 + 3 / 12) / 2),  # steps of 3.5 and 5 s take 2.5 and 3 s with data in memory
+        ("own_stall_share", (1.5 / 10 + 1.5 / 12) / 2),  # ranks wait 1 and 2 s
+        ("own_stall_share_worst_rank", (2 / 10 + 2 / 12) / 2),
+        ("au", (2.0 / 5.0 + 2.5 / 5.0) / 2),  # the second step alone, the wait for the other rank in
         ("step_p50", 4.25),  # the slowest rank's steps cost 3.5 and 5.0
         ("step_p95", 4.925),
         ("step_p99", 4.985),
@@ -81,14 +169,14 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
         ("first_epoch_seconds", 6.5),
         ("later_epochs_seconds", 4.0),
         ("requested_bytes", 2400.0),
-        ("pfs_bytes", 1800.0),
+        ("device_bytes", 1800.0),
         ("compute_overrun", 0.075),  # 0.05 and 0.10
         ("share_stall", 0.15),
         ("share_check", 0.1),
         ("share_compute", 0.4),
-        ("share_exchange", 0.15),
+        ("share_exchange", 0.2),
         ("share_validation", 0.0),
-        ("share_other", 0.2),
+        ("share_other", 0.15),
     ],
 )
 def test_metric_is_what_the_hand_gives(name: str, expected: float) -> None:
@@ -102,8 +190,9 @@ def validated() -> dict[str, Any]:
         "validation_stall": np.array([[[0.0, 0.0], [0.5, 0.75]]] * 2),
         "validation_busy": np.array([[[0.25, 0.25], [0.5, 0.25]]] * 2),
         "validation_epoch": np.array([0, 1]),
+        "loop": np.full((2, 2), 11.0),
     }
-    trials = [trial(1e6, warmup=True), trial(10.0, epochs=(5.0, 3.0), actual=8.4)]
+    trials = [trial(1e6, warmup=True), trial(11.0, epochs=(5.0, 3.0), actual=8.4)]
     draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
     return statistics.metrics(draft, steps)
 
@@ -113,19 +202,20 @@ def validated() -> dict[str, Any]:
     [
         ("validation_seconds", 1.0),
         ("validation_stall_share", (0 + 1.25 / 2) / 2),
-        ("share_validation", 0.2),
+        ("share_validation", 2 / 11),
         # training: as without passes, but of what they leave
-        ("stall_share", (1 / 8 + 2 / 8) / 2),
-        ("share_stall", 0.15),
-        ("share_other", 0.0),
-        ("au", (4 / 5 + 4 / 6) / 2),
+        ("stall_share", 3 / 9),
+        ("own_stall_share", (1 / 9 + 2 / 9) / 2),
+        ("share_stall", 1.5 / 11),
+        ("share_other", 0.5 / 11),
+        ("au", (2.0 / 5.0 + 2.5 / 5.0) / 2),
         ("epoch_seconds", 4.0),
-        ("samples_per_second", 120 / 8),
+        ("samples_per_second", 120 / 9),
         ("step_p50", 4.25),
         # the whole: with them
         ("no_io_seconds", 5.5 + 0.5 + 0.25),
-        ("read_bandwidth", 240.0),
-        ("elapsed_seconds", 10.0),
+        ("pfs_bandwidth", 2400 / 11),
+        ("elapsed_seconds", 11.0),
     ],
 )
 def test_what_validation_passes_are_in_and_what_they_are_not_in(name: str, expected: float) -> None:
@@ -139,7 +229,9 @@ def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
 def test_without_compute_its_metrics_are_null() -> None:
     metrics = by_hand("none")
     assert [name for name, metric in metrics.items() if metric["value"] is None] == [
+        "steady_stall_share",  # of one epoch
         "au",
+        "steady_au",
         "over_bound",
         "read_seconds",  # not in these drafts
         "decode_seconds",
@@ -171,6 +263,8 @@ def test_shares_of_time_sum_to_one(times: Any, passes: Any, rest: Any) -> None:
     steps = dict(zip(statistics.PHASES, times, strict=True))
     steps |= {"validation": passes, "validation_stall": passes / 2, "validation_busy": passes / 4}
     steps["loop"] = times.sum(axis=(0, 3)) + passes.sum(axis=2) + rest
+    steps |= {"start": np.cumsum(times.sum(axis=0), axis=2), "epoch": np.zeros(5, dtype=np.int64)}
+    steps |= {"validation_epoch": np.arange(2)}
     metrics = statistics.metrics(
         {"plan": {"sync": "step"}, "trials": [trial(1e5)] * 3, "compute": {"mode": "none"}}, steps
     )

@@ -237,8 +237,8 @@ def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "simulation.json"
     simulation.save(whole, path)
     assert simulation.load(path) == whole
-    with pytest.raises(DataError, match="of schema 'dlio-bench/result/1'"):
-        simulation.validate(whole | {"schema": "dlio-bench/result/1"})
+    with pytest.raises(DataError, match="of schema 'dlio-bench/result/2'"):
+        simulation.validate(whole | {"schema": "dlio-bench/result/2"})
     with pytest.raises(DataError, match="of schema None"):
         simulation.validate([])
     for where, wrong in (("seconds", "fast"), ("over_bound", None), ("at", {}), ("bytes", {"ram": -1})):

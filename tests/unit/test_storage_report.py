@@ -115,8 +115,8 @@ def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ceiling.json"
     path.write_text(json.dumps(document))
     assert storage.load(path) == document
-    with pytest.raises(DataError, match="of schema 'dlio-bench/result/1'"):
-        storage.validate(document | {"schema": "dlio-bench/result/1"})
+    with pytest.raises(DataError, match="of schema 'dlio-bench/result/2'"):
+        storage.validate(document | {"schema": "dlio-bench/result/2"})
     with pytest.raises(DataError, match="of schema None"):
         storage.validate([])
     broken = copy.deepcopy(document)

@@ -37,6 +37,10 @@ class Claims:
         """What is known of a sample, nothing claimed."""
         return State(self._flags[number])
 
+    def begun(self, number: int) -> bool:
+        """Whether somebody has fetched a sample, or is at it."""
+        return self._flags[number] != State.ABSENT
+
     def take(self, number: int) -> State:
         """PRESENT, BUSY or FOREIGN; CLAIMED once it is the caller's, who must `settle` it whatever happens."""
         if self._flags[number] == State.PRESENT:

@@ -1,8 +1,9 @@
 """A supply behind the seam of deliveries: prepare a plan, fetch its chunks, close. As `ExtentReader` is, for them.
 
 A chunk belongs to a group of neighbouring samples of one batch. While the file system is the fastest source a group is
-read straight, chunk by chunk, as if there were no placement. Else whoever takes its first chunk gets its samples, each
-from where it is best had, and there is nothing left to do for those who take its other chunks.
+read straight, chunk by chunk, as if there were no placement, unless some of it is in the node's memory already. Else
+whoever takes its first chunk gets its samples, each from where it is best had, and there is nothing left to do for
+those who take its other chunks.
 """
 
 import threading
@@ -99,7 +100,8 @@ class Source:
             if state == _UNDECIDED:
                 if not self._trusted and self._supply.bypassed:
                     self._trusted = LOOK_AT
-                state = self._state[group] = _STRAIGHT if self._trusted else _TAKEN
+                straight = self._trusted and not self._supply.holds(work.ids[work.rows[group] : work.rows[group + 1]])
+                state = self._state[group] = _STRAIGHT if straight else _TAKEN
             looked_at = self._trusted == 1
             self._trusted -= self._trusted > 0
         if state == _STRAIGHT and not looked_at:

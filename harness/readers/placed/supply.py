@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dlio_bench.batches import Cost
+from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.sources import Sources
 from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds
+from dlio_bench.harness.readers.placed.tiers import RAM
 
 # A holder is taken to have a sample when this node's own filling of the same tier is so many samples further: nodes
 # fill their tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
@@ -51,6 +52,14 @@ class Supply:
         """Whether the file system is the only source, or the fastest, so that keeping samples would be a waste."""
         return self._nowhere or self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
 
+    def holds(self, ids: Ids) -> bool:
+        """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
+        would be read a second time.
+        """
+        layout, begun = self._layout, self._claims.begun
+        kept = layout.number[ids]
+        return any(self._in_memory(number) and begun(number) for number in kept[kept >= 0].tolist())
+
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
         self._speeds.saw_file_system(size, seconds, queued)
@@ -84,9 +93,12 @@ class Supply:
         """Choose a source for each sample; claim those that are to be kept, and are not there."""
         found = _Rows()
         number, holder = self._layout.number, self._layout.holder
+        keep = not self.bypassed
         for row, sample in enumerate(ids):
             kept = int(number[sample])
-            if kept >= 0:
+            if kept >= 0 and not keep and not self._claims.begun(kept):
+                found.files.append(row)
+            elif kept >= 0:
                 self._sort_kept(row, sample, kept, found)
             elif self._may_ask(sample):
                 found.ask[int(holder[sample])].append(row)
@@ -99,7 +111,7 @@ class Supply:
     def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
         state = self._claims.take(kept)
         if state is State.PRESENT:
-            slow = self._prefer_files(self._sources.tiers[int(self._layout.tier[kept])])
+            slow = not self._in_memory(kept) and self._prefer_files(self._tier(kept))
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
@@ -110,6 +122,13 @@ class Supply:
             found.ask[int(self._layout.keeper[sample])].append(row)
         else:
             found.files.append(row)
+
+    def _tier(self, kept: int) -> str:
+        return self._sources.tiers[int(self._layout.tier[kept])]
+
+    def _in_memory(self, kept: int) -> bool:
+        """Whether a sample's tier is memory, which no file system beats."""
+        return self._tier(kept) == RAM
 
     def _may_ask(self, sample: int) -> bool:
         """Whether another node is to be asked for a sample that this one does not keep."""
