@@ -1,6 +1,8 @@
 """The communicator of a job of several ranks, over MPI. mpi4py is imported here alone."""
 
 import functools
+import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +13,16 @@ import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
+from dlio_bench.harness.cluster.meeting import LOOK_OUT, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.solo import Solo
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 # A blocking MPI call spins, and a spinning rank takes the core that a reader thread of its neighbour needs. Waiting
-# is therefore polled, at intervals that grow to half a millisecond.
+# for other hosts is therefore polled, at intervals that grow with the wait to half a millisecond.
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
+POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
 EXCHANGE_TAG, TREE_TAG = 1, 2
 
@@ -28,16 +32,54 @@ class Mpi:
 
     def __init__(self, world: "MPI.Comm", host: "MPI.Comm") -> None:
         self._world = world
+        self._host = host
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
 
     def barrier(self) -> None:
-        """See Comm."""
-        request = self._world.Ibarrier()
-        pause = FIRST_POLL
-        while not request.Test():
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_POLL)
+        """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
+        meeting, hosts = self._places
+        if meeting is None:
+            assert hosts is not None
+            _until_over([hosts.Ibarrier()])
+            return
+        go, full = meeting.counts()
+        last = meeting.come()
+        if hosts is None:
+            if last:
+                meeting.go()
+            else:
+                meeting.wait(go, self._world.Iprobe)
+        elif self.host_rank == 0:
+            if not last:
+                meeting.wait_for_all(full, self._world.Iprobe)
+            _until_over([hosts.Ibarrier()])
+            meeting.go()
+        else:
+            if last:
+                meeting.call()
+            meeting.wait(go, self._world.Iprobe)
+
+    @functools.cached_property
+    def _places(self) -> "tuple[Meeting | None, MPI.Comm | None]":
+        """Where this rank meets the others of its host, and who then meets by MPI; None where there is no such step.
+
+        All ranks call it together. Where some host has no memory for it, or none has several ranks, all meet by MPI.
+        """
+        from mpi4py import MPI
+
+        first, several = self.host_rank == 0, self.host_size > 1
+        path = self._host.bcast(make_page() if first and several else None)
+        page = None if path is None else map_page(path)
+        meeting = None if page is None else Meeting(page, self.host_size, first=first)
+        everywhere = self._world.allreduce(meeting is not None or not several, MPI.LAND)
+        if first and path is not None:
+            path.unlink()
+        if not everywhere:
+            return None, self._world
+        if self._world.allreduce(int(first)) == 1:
+            return meeting, None
+        return meeting, self._world.Split(0 if first else MPI.UNDEFINED)
 
     def gather(self, value: Any) -> list[Any] | None:
         """See Comm."""
@@ -150,6 +192,22 @@ def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     return above, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
 
 
+def _until_over(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
+    """Poll until all are over; False when they are not at `deadline`, in seconds of time.monotonic."""
+    from mpi4py import MPI
+
+    begun = time.monotonic()
+    while not MPI.Request.Testall(requests):
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        if now - begun < LOOK_OUT:
+            os.sched_yield()
+        else:
+            time.sleep(min((now - begun) * POLLS_GROW, LONGEST_POLL))
+    return True
+
+
 def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
     """Begin something and wait until it is over, polling.
 
@@ -157,15 +215,11 @@ def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
     """
     from mpi4py import MPI
 
-    pause = FIRST_POLL
     try:
         requests = begin()
-        while not MPI.Request.Testall(requests):
-            if time.monotonic() > deadline:
-                _abandoned.extend(requests)
-                raise TimeoutError
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_POLL)
+        if not _until_over(requests, deadline):
+            _abandoned.extend(requests)
+            raise TimeoutError
     except MPI.Exception as error:
         raise EnvironmentFailure(
             f"MPI failed while ranks added up or passed on numbers: {error.Get_error_string()}. A rank has probably "

@@ -14,6 +14,7 @@ Answered, in the order asked: the length of each (int64), -1 where the sample is
 """
 
 import contextlib
+import errno
 import socket
 import struct
 import threading
@@ -29,6 +30,12 @@ Piece = tuple[int, int, int]
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<q")
 _ABSENT = -1
+MOST_ASKED = 1 << 16  # samples at once: who asks for more breaks off, and `Peers` asks for more in several goes
+
+# Whoever finds the port may call. At most so many who have not yet proved what they are hold a descriptor and a thread;
+# the next ones wait with the kernel, until somebody has proved it, or the longest silent one goes.
+MOST_UNPROVEN = 64
+SILENT_SECONDS = 1.0  # a rank of the job proves it in the time of one way there and back
 
 
 class Serving:
@@ -51,6 +58,8 @@ class Serving:
         self._listener, self.address = links.listen()
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
+        self._proved = threading.Condition(self._lock)
         self._closed = threading.Event()
         # daemons: a rank that fails ends without waiting for who asks it
         self._accepting = threading.Thread(target=self._accept, name="peers-accept", daemon=True)
@@ -66,6 +75,7 @@ class Serving:
             threads = list(self._connections.values())
             for link in self._connections:
                 links.shut_down(link)
+            self._proved.notify()
         links.shut_down(self._listener)
         self._accepting.join()
         links.close(self._listener)
@@ -85,18 +95,39 @@ class Serving:
                     links.close(link)
                     continue
                 self._connections[link] = thread
+                self._unproven[link] = time.monotonic()
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Return when somebody else may call. With the lock held, which is given away meanwhile."""
+        while len(self._unproven) >= MOST_UNPROVEN and not self._closed.is_set():
+            oldest, since = next(iter(self._unproven.items()))
+            rest = since + SILENT_SECONDS - time.monotonic()
+            if rest > 0:
+                self._proved.wait(rest)
+            else:
+                self._unproven.pop(oldest)
+                links.shut_down(oldest)  # its thread closes it
 
     def _serve(self, link: socket.socket) -> None:
         try:
             # the asker is gone, or we are closing: either way nobody waits for an answer
             with contextlib.suppress(OSError):
-                if links.admit(link, self._token, self.address.identity, self._patience):
+                admitted = links.admit(link, self._token, self.address.identity, self._patience)
+                self._no_longer_unproven(link)
+                if admitted:
                     while not self._closed.is_set():
                         self._reply(link, _asked(link))
         finally:
+            self._no_longer_unproven(link)
             with self._lock:
                 self._connections.pop(link, None)
                 links.close(link)
+
+    def _no_longer_unproven(self, link: socket.socket) -> None:
+        with self._lock:
+            if self._unproven.pop(link, None) is not None:
+                self._proved.notify()
 
     def _reply(self, link: socket.socket, samples: Sequence[int]) -> None:
         left = len(samples)
@@ -120,6 +151,8 @@ def _asked(link: socket.socket) -> Sequence[int]:
     head = bytearray(_COUNT.size)
     links.receive(link, memoryview(head))
     [count] = _COUNT.unpack(head)
+    if count > MOST_ASKED:
+        raise OSError(errno.EMSGSIZE, f"{count} samples at once")
     body = bytearray(count * 8)
     links.receive(link, memoryview(body))
     return struct.unpack(f"<{count}q", body)
@@ -153,7 +186,10 @@ class Peers:
             return found
         whole = False
         try:
-            whole = _ask(link, samples, outs, found)
+            whole = all(
+                _ask(link, samples[begin : begin + MOST_ASKED], outs, found, begin)
+                for begin in range(0, len(samples), MOST_ASKED)
+            )
         except OSError:
             self._mark_dead(rank)
         finally:
@@ -209,11 +245,15 @@ class Peers:
                 links.close(link)
 
 
-def _ask(link: socket.socket, samples: Sequence[int], outs: Sequence[memoryview], found: list[bool]) -> bool:
-    """Whether the connection can be used again: not after a length that was not expected, when bytes are left in it."""
+def _ask(
+    link: socket.socket, samples: Sequence[int], outs: Sequence[memoryview], found: list[bool], first: int
+) -> bool:
+    """Ask for `samples`, which go into outs[first:]; `found` is filled from there on.
+
+    Whether the connection can be used again: not after a length that was not expected, when bytes are left in it."""
     link.sendall(_COUNT.pack(len(samples)) + struct.pack(f"<{len(samples)}q", *samples))
     head = bytearray(_LENGTH.size)
-    for at, out in enumerate(outs):
+    for at, out in enumerate(outs[first : first + len(samples)], first):
         links.receive(link, memoryview(head))
         [length] = _LENGTH.unpack(head)
         if length == _ABSENT:

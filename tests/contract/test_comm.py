@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import mpi
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
 from dlio_bench.harness.cluster.mpi import connect
 
@@ -44,6 +45,30 @@ def test_nobody_leaves_a_barrier_before_the_last_has_come(comm: Comm) -> None:
     comm.barrier()
     left = time.monotonic()
     assert left >= max(comm.allgather(came))
+
+
+@pytest.mark.parametrize("ranks_a_host", [1, 2, 3])
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_hosts_of_any_size_meet_with_and_without_shared_memory(
+    comm: Comm, ranks_a_host: int, shared_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = comm
+    if WORLD > 1:
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD.Dup()
+        part = mpi.Mpi(world, world.Split(world.rank // ranks_a_host))
+    if not shared_memory:
+        monkeypatch.setattr(mpi, "make_page", lambda: None)
+    draws = np.random.default_rng(comm.rank)
+    rounds = []
+    for pause in draws.choice([0, 0, 1e-4, 3e-3], size=30):  # some wait awake, some asleep
+        time.sleep(pause)
+        came = time.monotonic()
+        part.barrier()
+        rounds.append((came, time.monotonic()))
+    for ranks in zip(*comm.allgather(rounds), strict=True):
+        assert min(left for _, left in ranks) >= max(came for came, _ in ranks)
 
 
 def test_waiting_in_a_barrier_leaves_the_cpu_free(comm: Comm) -> None:

@@ -1,7 +1,9 @@
 """Samples served to other ranks: whole or not there, whatever happens to the peer; nothing is left when it is over."""
 
+import contextlib
 import os
 import pickle
+import resource
 import signal
 import socket
 import subprocess
@@ -21,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster import links
-from dlio_bench.harness.cluster.peers import Peers, Piece, Serving
+from dlio_bench.harness.cluster import peers as peers_module
+from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
 
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
@@ -208,7 +211,10 @@ def test_a_peer_that_breaks_off_in_mid_reply_is_dead(store: Store) -> None:
 
 PEER = """
 import os, pickle, signal, sys
+from dlio_bench.harness.cluster import peers
 from dlio_bench.harness.cluster.peers import Serving
+
+peers.SILENT_SECONDS = 0.05
 
 file = os.open(sys.argv[1], os.O_RDONLY)
 
@@ -281,6 +287,35 @@ def test_strangers_learn_nothing(store: Store) -> None:
             assert stranger.recv(64) == b""
         with socket.create_connection(("127.0.0.1", serving.address.port)):  # says nothing at all
             assert peers.fetch(0, [3], buffers(5)) == [True]
+
+
+def test_a_thousand_silent_strangers_take_no_descriptor_from_a_rank(store: Store) -> None:
+    callers, soft = 1000, resource.getrlimit(resource.RLIMIT_NOFILE)
+    with process(store) as (peer, address), asking(address, patience=60) as peers, contextlib.ExitStack() as held:
+        resource.prlimit(peer.pid, resource.RLIMIT_NOFILE, (256, 256))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft[0], min(callers + 500, soft[1])), soft[1]))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, soft)
+        for _ in range(callers):
+            held.enter_context(socket.create_connection(("127.0.0.1", address.port), 5))
+        assert peers.fetch(0, [0], buffers(5)) == [True]  # behind all of them
+        assert len(list(Path(f"/proc/{peer.pid}/fd").iterdir())) < MOST_UNPROVEN + 20
+
+
+def test_a_rank_that_asks_for_more_than_is_answered_at_once_asks_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(store.piece) as serving, asking(serving.address) as peers:
+        monkeypatch.setattr(peers_module, "MOST_ASKED", 2)
+        outs = buffers(5, 33, 1, 5, 7)
+        assert peers.fetch(0, [3, 7, 99, 3, 1], outs) == [True, True, False, True, False]
+        assert [bytes(out) for out in outs[:2]] == [store.sample(3), store.sample(7)]
+        link = links.dial("127.0.0.1", serving.address.port)
+        assert link is not None
+        with link:
+            assert links.introduce(link, TOKEN, serving.address.identity, 20)
+            link.sendall((3).to_bytes(4, "little") + bytes(24))
+            with contextlib.suppress(ConnectionResetError):  # broken off, before room was made for it
+                assert link.recv(1) == b""
 
 
 def test_somebody_who_only_listens_is_given_up() -> None:

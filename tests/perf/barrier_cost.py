@@ -1,0 +1,122 @@
+"""What a barrier costs beyond the last arrival, ours and MPI_Barrier in turn, and the CPU that waiting takes:
+
+    python tests/perf/barrier_cost.py [--ranks 2,4,8] [--rounds 200]
+
+Ranks share one machine and its monotonic clock. Four ways to come: all at once; after a step of 9.36 ms that each
+sleeps (CosmoFlow's, published); one of them, drawn anew each time, 5 ms late; each of them at a moment of its own
+within 5 ms. A round costs what passes from the last arrival to the last leave; shown is the median of all rounds, and
+the CPU time of a rank that waits 50 ms for another.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.training.compute import fine_timers
+
+ROOT = Path(__file__).parents[2]
+STEP, LATE, LONG = 9.36e-3, 5e-3, 50e-3  # seconds
+BLOCK = 25  # rounds of one barrier before the other's turn
+WAYS = ("at once", "after a step", "one late", "all at random")
+
+Barrier = Callable[[], None]
+
+
+def delays(ranks: int, rounds: int) -> dict[str, np.ndarray]:
+    """Seconds that each rank sleeps before a barrier, [rounds, ranks], by the way of coming."""
+    draws = np.random.default_rng(1)
+    late = np.arange(ranks) == draws.integers(ranks, size=(rounds, 1))
+    shapes = [
+        np.zeros((rounds, ranks)),
+        np.full((rounds, ranks), STEP),
+        late * LATE,
+        draws.random((rounds, ranks)) * LATE,
+    ]
+    return dict(zip(WAYS, shapes, strict=True))
+
+
+def costs(comm: Comm, barrier: Barrier, sleeps: np.ndarray) -> list[float]:
+    """Seconds from the last arrival to the last leave of each round."""
+    stamps = []
+    for sleep in sleeps[:, comm.rank]:
+        barrier()
+        if sleep:
+            time.sleep(sleep)
+        came = time.monotonic()
+        barrier()
+        stamps.append((came, time.monotonic()))
+    found = np.array(comm.allgather(stamps))  # [ranks, rounds, 2]
+    return list(found[:, :, 1].max(axis=0) - found[:, :, 0].max(axis=0))
+
+
+def cpu(comm: Comm, barrier: Barrier) -> float:
+    """CPU seconds of the rank that waits most busily while the first one is away for 50 ms."""
+    spent = []
+    for _ in range(5):
+        barrier()
+        if comm.rank == 0:
+            time.sleep(LONG)
+        begun = time.process_time()
+        barrier()
+        spent.append(time.process_time() - begun)
+    return max(comm.allgather(statistics.median(spent))[1:])
+
+
+def measure(ranks: int, rounds: int) -> None:
+    """On each rank."""
+    from mpi4py import MPI
+
+    fine_timers()
+    comm = connect(ranks)
+    barriers: dict[str, Barrier] = {"ours": comm.barrier, "MPI_Barrier": MPI.COMM_WORLD.Barrier}
+    for way, sleeps in delays(ranks, rounds).items():
+        found: dict[str, list[float]] = {name: [] for name in barriers}
+        for begin in range(0, rounds, BLOCK):
+            for name, barrier in barriers.items():
+                found[name] += costs(comm, barrier, sleeps[begin : begin + BLOCK])
+        if comm.rank == 0:
+            ours, mpi = (statistics.median(own) * 1e3 for own in found.values())
+            print(
+                f"{ranks} ranks  {way:<14}  ours {ours:.3f} ms  MPI_Barrier {mpi:.3f} ms  ratio {ours / mpi:.2f}",
+                flush=True,
+            )
+    busy = {name: cpu(comm, barrier) * 1e3 for name, barrier in barriers.items()}
+    if comm.rank == 0:
+        print(
+            f"{ranks} ranks  CPU of a wait of 50 ms:  "
+            + "  ".join(f"{name} {own:.2f} ms" for name, own in busy.items())
+        )
+
+
+def main() -> None:
+    """Launch the ranks, or be one of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,4,8", metavar="N[,N...]")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rank-of", type=int, default=0, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.rank_of:
+        measure(asked.rank_of, asked.rounds)
+        return
+    site = launchers.detect_site(os.environ)
+    for ranks in map(int, asked.ranks.split(",")):
+        command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds))
+        job = launchers.Job(ranks, 1, command, virtual=True)
+        env = launchers.launch_env(job, site, os.environ)
+        argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
+        subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()
