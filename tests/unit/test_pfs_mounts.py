@@ -367,9 +367,9 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
 def test_a_calibration_that_has_run_for_long_keeps_its_mounts(tmp_path: Path) -> None:
     """Another command that starts sweeps up what dead ones left, and this one is alive."""
     (tmp_path / "pfs").mkdir()
-    words = "--nodes 1 --threads 1 --sample-bytes 1MB --size 64MB --emulate-pfs bandwidth=1MB/s".split()
+    slow = ["--threads", "1", "--sample-bytes", "1MB", "--size", "64MB", "--emulate-pfs", "bandwidth=1MB/s"]
     calibration = subprocess.Popen(
-        [sys.executable, "-m", "dlio_bench", "calibrate", "--pfs", "pfs", *words],
+        [sys.executable, "-m", "dlio_bench", "calibrate", "--pfs", "pfs", *slow],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stderr=subprocess.DEVNULL,
