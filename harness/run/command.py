@@ -30,6 +30,8 @@ from dlio_bench.reports import html, judge, result, storage, text
 def run(options: Options) -> int:
     """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
     request = look_up(options)
+    progress = Progress()
+    data.await_given(options, progress)
     source = data.source(request)
     yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
@@ -42,10 +44,9 @@ def run(options: Options) -> int:
         _print_plans(request, source, cut, planned, launches)
         return 0
 
-    progress = Progress()
     finished = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
-        dataset = data.ready(source, request.layout, progress.bytes_written)
+        dataset = data.ready(source, request.layout, progress)
         require_trainable(request.training, dataset)
         require_labelled(request.inference, dataset)
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
