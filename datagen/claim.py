@@ -5,7 +5,8 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,12 +17,16 @@ import numpy as np
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Written
-from dlio_bench.datagen.manifest import NAME, FileEntry
+from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.whole_files import part_of, write_whole
 
-PROGRESS, LOCK = ".progress", ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
+LOCK = ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}  # file systems without locks: go on without
+PATIENCE = 600.0  # seconds in which a process that makes a dataset has to finish a file, while others wait for it
+_LOOK = 0.2  # seconds
+
+Waiting = Callable[[int], None]  # told again and again how many files another process has finished
 
 
 @dataclass(frozen=True)
@@ -56,21 +61,48 @@ class Progress:
 
 
 @contextmanager
-def claimed(folder: Path, spec: str, title: str) -> Iterator[Progress]:
+def claimed(
+    folder: Path, spec: str, title: str, *, damaged: bool = False, waiting: Waiting | None = None
+) -> Iterator[Progress]:
     """Hold `folder` for the dataset with the digest `spec`, made if absent.
+
+    waiting: wait for another process that holds it, as long as that one goes on, and say so; None: do not.
+    damaged: whether a manifest that says nothing of the dataset may be in the folder.
 
     UsageError when it holds anything else (`title` says what was asked for), EnvironmentFailure when another process
     holds it. OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _refuse_foreign(folder, spec, title)
-    with _locked(folder):
-        _refuse_foreign(folder, spec, title)
+    _refuse_foreign(folder, spec, title, damaged=damaged)
+    with _locked(folder, waiting):
+        _refuse_foreign(folder, spec, title, damaged=damaged)
         (folder / PROGRESS).mkdir(exist_ok=True)
         for left in (folder / PROGRESS).glob("raw-*"):  # of a killed process that measured the raw write rate
             left.unlink()
         write_whole(folder / PROGRESS / "spec.json", json.dumps({"spec": spec, "title": title}).encode())
         yield Progress(folder)
+
+
+def discard(folder: Path) -> None:
+    """Empty a claimed folder; its manifest goes first, so that nobody takes the rest for a dataset. OSError."""
+    rest = [entry for entry in folder.iterdir() if entry.name not in (NAME, LOCK, PROGRESS)]
+    for entry in (folder / NAME, *rest):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def await_maker(folder: Path, waiting: Waiting) -> None:
+    """Return when no other process is making a dataset in `folder`. EnvironmentFailure when it does not go on."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # nobody ever held it, or this user may not look
+        return
+    try:
+        _lock(handle, folder, fcntl.LOCK_SH, waiting)
+    finally:
+        os.close(handle)
 
 
 def keep_intact(progress: Progress, dataset: Dataset) -> None:
@@ -90,8 +122,8 @@ def _has_size(path: Path, entry: FileEntry) -> bool:
     return path.is_file() and path.stat().st_size == entry.bytes
 
 
-def _refuse_foreign(folder: Path, spec: str, title: str) -> None:
-    known = _spec(folder / NAME) or _spec(folder / PROGRESS / "spec.json")
+def _refuse_foreign(folder: Path, spec: str, title: str, *, damaged: bool) -> None:
+    known = _spec(folder / NAME) or _spec(folder / PROGRESS / "spec.json") or _spec(folder / NAME)  # whole just now
     if known is None:
         foreign = sorted({entry.name for entry in folder.iterdir()} - {PROGRESS, LOCK})
         if foreign:
@@ -99,11 +131,14 @@ def _refuse_foreign(folder: Path, spec: str, title: str) -> None:
                 f"{folder} holds '{foreign[0]}', which is not of the dataset to be generated there ({title}). "
                 "Choose an empty or new folder."
             )
-    elif known[0] != spec:
+    elif known[0] != spec and not (damaged and known[0] == _UNREADABLE):
         raise UsageError(
             f"{folder} holds another dataset ({known[1]}) than the one to be generated ({title}). "
             "Choose another folder."
         )
+
+
+_UNREADABLE = ""  # in place of a digest
 
 
 def _spec(path: Path) -> tuple[str, str] | None:
@@ -118,7 +153,7 @@ def _spec(path: Path) -> tuple[str, str] | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        return "", f"unreadable: {path}"
+        return _UNREADABLE, f"unreadable: {path}"
 
 
 def title_of(workload: str, variant: str, fill: str, tiny: bool, files: int, seed: int) -> str:
@@ -127,19 +162,41 @@ def title_of(workload: str, variant: str, fill: str, tiny: bool, files: int, see
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, waiting: Waiting | None) -> Iterator[None]:
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise EnvironmentFailure(
-                f"Another process is generating a dataset in {folder}. Wait until it has ended and repeat the "
-                "command, which will then find the dataset whole or go on with it, or choose another folder."
-            ) from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
+        _lock(handle, folder, fcntl.LOCK_EX, waiting)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, folder: Path, kind: int, waiting: Waiting | None) -> None:
+    """Lock an open lock file; wait for who holds it while it finishes files and `waiting` is there to be told."""
+    finished, since = -1, time.monotonic()
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if waiting is None:
+                raise EnvironmentFailure(
+                    f"Another process is generating a dataset in {folder}. Wait until it has ended and repeat the "
+                    "command, which will then find the dataset whole or go on with it, or choose another folder."
+                ) from error
+            before, finished = finished, len(list((folder / PROGRESS).glob("*.npz")))
+            if finished != before:
+                since = time.monotonic()
+            if time.monotonic() - since > PATIENCE:
+                raise EnvironmentFailure(
+                    f"Another process is making a dataset in {folder}, and has finished no file of it for "
+                    f"{PATIENCE / 60:g} minutes. Look whether it still works (fuser -v {folder / LOCK}); once it has "
+                    "ended, repeat the command, which goes on where it stopped."
+                ) from error
+            waiting(finished)
+            time.sleep(_LOOK)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return
+        else:
+            return

@@ -10,8 +10,19 @@ import numpy.typing as npt
 
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, FileEntry, Manifest, file_sha256, from_json, sha256
-from dlio_bench.errors import DataError, UsageError
+from dlio_bench.datagen.manifest import (
+    CHECKSUMS,
+    EXTENTS,
+    NAME,
+    PROGRESS,
+    FileEntry,
+    Manifest,
+    file_sha256,
+    from_json,
+    sha256,
+)
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.whole_files import read_given
 
 Integers = npt.NDArray[np.int64]
 
@@ -97,20 +108,28 @@ class Dataset:
 def open_dataset(folder: Path) -> Dataset:
     """Open the dataset in `folder`, its tables checked against the manifest's digests (its samples are not read).
 
-    UsageError when there is no such folder, DataError when it holds no whole dataset.
+    UsageError when there is no such folder or nothing of a dataset in it, DataError when it holds no whole one,
+    EnvironmentFailure when the file system fails: the content is not known to be at fault then.
     """
-    if not folder.is_dir():
-        raise UsageError(f"There is no dataset folder {folder}. Give the folder of a dataset, or generate one there.")
     path = folder / NAME
     try:
-        content = path.read_bytes()
+        if not folder.is_dir():
+            raise UsageError(
+                f"There is no dataset folder {folder}. Give the folder of a dataset, or generate one there."
+            )
+        content = read_given(path, f"A dataset has a file there: {_ANEW.format(folder)}")
     except FileNotFoundError as error:
+        if not any((folder / name).exists() for name in (EXTENTS, CHECKSUMS, PROGRESS)):
+            raise UsageError(
+                f"{folder} holds no {NAME} and is no dataset. Give the folder of a dataset, or make one of the files "
+                "there with dlio-bench index."
+            ) from error
         raise DataError(
-            f"{folder} holds no {NAME}: it is no dataset, or its generation did not end. Generate it (a generation "
-            "that was interrupted goes on where it stopped), or give the folder of a dataset."
+            f"{folder} holds no {NAME}: its generation did not end, or the file was removed. Repeat the generation "
+            "(one that was interrupted goes on where it stopped), or give the folder of a whole dataset."
         ) from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. Make it readable for this user.") from error
+        raise _unreadable(path, error) from error
     manifest = from_json(content, path)
     fields = len(manifest.fields)
     table = _array(folder / EXTENTS, manifest.extents_sha256, np.int64)
@@ -123,7 +142,10 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def missing_or_resized(dataset: Dataset) -> list[str]:
-    """One line for each file that is absent or has not the size it was written with; empty when all is in place."""
+    """One line for each file that is absent or has not the size it was written with; empty when all is in place.
+
+    EnvironmentFailure when the file system fails, so that nobody knows.
+    """
     problems = []
     sizes = {entry.name: entry.bytes for entry in dataset.manifest.files}
     sizes |= {entry.name: entry.bytes for entry in dataset.manifest.auxiliary}
@@ -131,9 +153,11 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
         path = dataset.folder / name
         try:
             found = path.stat().st_size
-        except OSError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             problems.append(f"{path} cannot be found: {error.strerror}")
             continue
+        except OSError as error:
+            raise _unreadable(path, error) from error
         if found != expected:
             problems.append(f"{path} has {found} bytes instead of {expected}")
     return problems
@@ -144,11 +168,19 @@ def _array(path: Path, digest: str, dtype: type[np.generic]) -> npt.NDArray[Any]
         if file_sha256(path) != digest:
             raise DataError(f"{path} is not the file that its manifest describes. {_ANEW.format(path.parent)}")
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            raise _unreadable(path, error) from error
+        raise DataError(f"{path} is missing. {_ANEW.format(path.parent)}") from error
+    except ValueError as error:
         raise DataError(f"{path} cannot be read: {error}. {_ANEW.format(path.parent)}") from error
     if array.dtype != dtype:
         raise DataError(f"{path} holds {array.dtype} instead of {dtype}. {_ANEW.format(path.parent)}")
     return array
+
+
+def _unreadable(path: Path, error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(f"{path} cannot be read: {error.strerror}. {remedy(error)}.")
 
 
 _ANEW = "Delete the folder {} and generate the dataset anew."

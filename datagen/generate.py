@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dlio_bench.datagen.claim import PROGRESS, Progress, claimed, keep_intact, title_of
+from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
-from dlio_bench.datagen.manifest import NAME, FileEntry, spec_digest
+from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.datagen.raw_rate import raw_room
 from dlio_bench.datagen.verify import content_damage
@@ -26,7 +26,7 @@ from dlio_bench.datagen.writers import (
     by_this_process,
     failure,
 )
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
 from dlio_bench.whole_files import part_of, publish
 
@@ -51,18 +51,32 @@ def generate(
     *,
     workers: int | None = None,
     progress: Report | None = None,
+    replace_damaged: bool = False,
+    waiting: Waiting | None = None,
 ) -> Dataset:
     """Make the first `files` files of each split in `folder` and open the dataset; an intact one is opened as it is.
 
     `workers` processes write (default: cores, files or 8, whichever is least; one for small datasets); they are
     spawned, so that a script calling this needs the usual `if __name__ == "__main__"`. `progress(done, total)` gets
-    bytes. A generation that was stopped, however roughly, goes on where it was when called again.
+    bytes. A generation that was stopped, however roughly, goes on where it was when called again. Where another process
+    makes the dataset, `waiting(files finished)` is called until it is there (None: EnvironmentFailure at once).
+    replace_damaged: whether a dataset whose tables are damaged is deleted and made anew (else: DataError).
 
     UsageError: a count or seed out of range, a folder that holds something else. EnvironmentFailure: no space, no
     permission, a worker killed, another process at work in the folder.
     """
     _require_positive("workers", 1 if workers is None else workers)
-    return make(layout, files, folder, seed, progress=progress, writer=partial(local, workers)).dataset
+    writer = partial(local, workers)
+    return make(
+        layout,
+        files,
+        folder,
+        seed,
+        writer=writer,
+        progress=progress,
+        replace_damaged=replace_damaged,
+        waiting=waiting,
+    ).dataset
 
 
 def make(
@@ -74,6 +88,8 @@ def make(
     writer: Writer,
     progress: Report | None = None,
     raw: bool = False,
+    replace_damaged: bool = False,
+    waiting: Waiting | None = None,
 ) -> Made:
     """`generate` with files written by `writer`; `raw` measures the folder's own write rate around it."""
     _require_positive("files", sum(per_split(layout, files).values()))
@@ -82,16 +98,19 @@ def make(
     specs = layout.files(files)
     spec = spec_digest(layout, files, seed)
     folder = folder.absolute()
-    if whole := _whole(folder, spec):
+    if whole := _whole(folder, spec, replace_damaged):
         return Made(whole, 0, None)
     try:
         title = title_of(layout.workload, layout.variant, layout.fill, layout.tiny, len(specs), seed)
-        with claimed(folder, spec, title) as record:
-            if whole := _whole(folder, spec):  # made by another process in the meantime
+        with claimed(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
+            if whole := _whole(folder, spec, replace_damaged):  # made by another process in the meantime
                 record.forget()
                 return Made(whole, 0, None)
             if (folder / NAME).exists():
-                keep_intact(record, open_dataset(folder))
+                if left := _opened(folder, replace_damaged):
+                    keep_intact(record, left)
+                else:
+                    discard(folder)
             todo, timing = _write(layout, specs, folder, seed, record, writer, progress, raw)
             kept = _kept(specs, folder, record)
             entries = [
@@ -114,12 +133,22 @@ def local(workers: int | None, work: Work, finished: Callable[[int], None]) -> T
     return by_processes(count, work, finished)
 
 
-def _whole(folder: Path, spec: str) -> Dataset | None:
+def _whole(folder: Path, spec: str, replace_damaged: bool) -> Dataset | None:
     """The dataset that was asked for, if it is there already with all its files."""
     if not (folder / NAME).exists():
         return None
-    dataset = open_dataset(folder)
-    return dataset if dataset.manifest.spec == spec and not missing_or_resized(dataset) else None
+    dataset = _opened(folder, replace_damaged)
+    return dataset if dataset and dataset.manifest.spec == spec and not missing_or_resized(dataset) else None
+
+
+def _opened(folder: Path, replace_damaged: bool) -> Dataset | None:
+    """The dataset in `folder`; None where its tables are damaged and may be replaced. DataError where they may not."""
+    try:
+        return open_dataset(folder)
+    except DataError:
+        if not replace_damaged:
+            raise
+        return None
 
 
 def _write(

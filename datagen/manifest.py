@@ -15,6 +15,7 @@ from dlio_bench.datagen.layout import TRAIN, Counts, Field, Layout, per_split
 from dlio_bench.errors import DataError
 
 NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
+PROGRESS = ".progress"  # the folder of an unfinished dataset's records
 SCHEMA = "dlio-bench/dataset/1"
 GENERATOR = 1  # raised whenever the same seed would give other bytes
 

@@ -24,6 +24,16 @@ class Parser(argparse.ArgumentParser):
         hint = _meant(wrong[1], re.split(r"[,\s']+", wrong[2])) if wrong else ""
         raise UsageError(f"{message}.{hint} `{self.prog} --help` shows what there is.")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """argparse's own; a value that is refused is told with its option."""
+        try:
+            return super()._get_value(action, arg_string)
+        except UsageError as error:
+            option = "/".join(action.option_strings)
+            if not option or option in str(error):
+                raise
+            raise UsageError(f"{option}: {error}") from None
+
     def refuse(self, unknown: list[str], command: str | None) -> NoReturn:
         """Raise UsageError for words that no option of `command` took."""
         for action in self._actions:

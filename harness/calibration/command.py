@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from dlio_bench import __version__
@@ -29,7 +28,7 @@ from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.harness.storage.pfs import spec
-from dlio_bench.harness.storage.pfs.emulation import available, emulated
+from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.units import format_bytes
 from dlio_bench.whole_files import write_whole
@@ -169,10 +168,7 @@ def _mounted(options: Options, place: Path, job: Job) -> Iterator[Job]:
     if options.emulate_pfs is None:
         yield job
         return
-    with (
-        TemporaryDirectory(prefix="dlio-bench-pfs-") as work,
-        emulated(options.emulate_pfs, place, options.nodes, Path(work)) as emulation,
-    ):
+    with mounted(options.emulate_pfs, place, options.nodes) as emulation:
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
 
 

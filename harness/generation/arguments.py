@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
-from dlio_bench.units import parse_bytes
+from dlio_bench.units import parse_bytes, parse_rate
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -128,7 +128,7 @@ def add_plan_data(commands: Commands) -> None:
     _add_workload(own)
     own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
     own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
-    own.add_argument("--rate", type=_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
+    own.add_argument("--rate", type=parse_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
     own.add_argument("--full", action="store_true", help="the published size")
     own.add_argument("--json", action="store_true", help="print JSON")
 
@@ -140,10 +140,6 @@ def run_plan_data(asked: argparse.Namespace) -> int:
     return plan_data(
         Options(asked.workload, asked.variant, asked.nodes, asked.memory_per_node, asked.rate, asked.full, asked.json)
     )
-
-
-def _rate(text: str) -> int:
-    return parse_bytes(text.removesuffix("/s"))
 
 
 def _add_workload(own: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@ The command line prints the message (never a traceback) and exits with the statu
 and 3, INVALID, are verdicts on a finished run and not errors.)
 """
 
+import errno
+
 
 class BenchError(Exception):
     """Base of every failure that is reported by message and exit status alone."""
@@ -39,6 +41,26 @@ class Diverged(EnvironmentFailure):
 
 class Stalled(EnvironmentFailure):
     """A rank waited too long for others, one of which has died or stands still: where the threads stand tells more."""
+
+
+_REMEDIES = {
+    errno.EACCES: "Give this user the permission, on every node",
+    errno.EPERM: "Give this user the permission, on every node",
+    errno.EMFILE: "Allow a process more open files (ulimit -n), or use fewer --threads",
+    errno.ENFILE: "The machine has too many files open (sysctl fs.file-max): end what else runs there",
+    errno.EIO: "The storage failed: look at the kernel's log (dmesg) and the file system's own, then run again",
+    errno.ESTALE: "The file system's server no longer knows it: mount the file system anew, then run again",
+    errno.ENOTCONN: "The daemon of this FUSE mount is dead: unmount it (fusermount3 -u), mount it anew, then run again",
+    errno.ENOSPC: "Free space there, or choose another folder",
+    errno.EDQUOT: "Free space within your quota, or choose another folder",
+    errno.EROFS: "Choose a folder on a file system that can be written",
+    errno.ENOMEM: "Ask for less memory: fewer ranks, a smaller --batch or --staging",
+}
+
+
+def remedy(error: OSError) -> str:
+    """What may be done about a failed system call: a sentence without its full stop."""
+    return _REMEDIES.get(error.errno or 0, "Look at the file system and its logs, then run again")
 
 
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}

@@ -5,11 +5,14 @@ import re
 from dlio_bench.errors import UsageError
 
 _DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
-_FACTORS = {unit.lower(): 1000**power for power, unit in enumerate(_DECIMAL)} | {
-    unit.lower(): 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1)
+_BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL)} | {
+    unit: 1024**power for power, unit in enumerate(_BINARY, start=1)
 }
-
+_ALSO = {"KB": "kB"}  # what else is taken; Gb is a gigabit to some, and gb could be either
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_MOST = 2**63 - 1  # bytes: what a file system can tell of
 
 
 def format_bytes(count: float) -> str:
@@ -36,30 +39,36 @@ def format_seconds(seconds: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """'2GB' -> 2_000_000_000, '16 MiB' -> 16_777_216, '512' -> 512. Raises UsageError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    factor = _FACTORS.get((match[2] or "B").lower()) if match else None
-    if match is None or factor is None:
-        raise UsageError(
-            f"'{text}' is not a size. Write a number and a unit, such as 500MB (1e6 bytes) or 4GiB (2^30 bytes)."
-        )
-    return int(float(match[1]) * factor)
+    """'2GB' -> 2_000_000_000, '16 MiB' -> 16_777_216. A size other than 0 needs its unit. Raises UsageError."""
+    return _amount(text, text, "", "a size", "500MB (1e6 bytes) or 4GiB (2^30 bytes)")
 
 
 def parse_rate(text: str) -> int:
-    """'400MB/s' -> 400_000_000 bytes a second; '/s' may be left out. Raises UsageError."""
-    try:
-        return parse_bytes(text.strip().removesuffix("/s"))
-    except UsageError:
-        raise UsageError(
-            f"'{text}' is not a rate. Write bytes a second with a unit, such as 400MB/s (1e6 bytes) or 2GiB/s."
-        ) from None
+    """'400MB/s' -> 400_000_000 bytes a second; '/s' may be left out, the unit not. Raises UsageError."""
+    return _amount(text, text.strip().removesuffix("/s"), "/s", "a rate", "400MB/s (1e6 bytes a second) or 2GiB/s")
 
 
 def parse_seconds(text: str) -> float:
     """'0.3ms' -> 0.0003, '2 s' -> 2.0, '0' -> 0.0. A time other than 0 needs its unit. Raises UsageError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    match = _NUMBER.fullmatch(text)
     unit = match and (match[2].lower() or ("s" if float(match[1]) == 0 else ""))
-    if match is None or unit not in _SECONDS:
+    if match is None or unit not in _SECONDS or float(match[1]) > _MOST:
         raise UsageError(f"'{text}' is not a time. Write a number and a unit (ns, us, ms, s, min, h), such as 0.3ms.")
     return float(match[1]) * _SECONDS[unit]
+
+
+def _amount(text: str, size: str, per: str, what: str, such_as: str) -> int:
+    """The bytes of `size`, the part of `text` without its `per`."""
+    match = _NUMBER.fullmatch(size)
+    number, unit = match.groups() if match else ("", "")
+    factor = _BYTES.get(_ALSO.get(unit, unit))
+    if match and not unit and float(number) == 0:
+        return 0
+    if factor and float(number) * factor <= _MOST:
+        return int(float(number) * factor)
+    if match and not unit:
+        raise UsageError(f"'{text}' has no unit. Write a number and a unit, such as {such_as}.")
+    meant = next((known for known in _BYTES if known.lower() == unit.lower()), None)
+    if meant and not factor:
+        raise UsageError(f"'{text}' is not {what}: write {meant}{per} (bytes), as in {number}{meant}{per}.")
+    raise UsageError(f"'{text}' is not {what}. Write a number and a unit, such as {such_as}.")

@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
 from dlio_bench.harness.run.dry import describe
-from dlio_bench.harness.run.folders import EMULATION, local_tiers, output_folder
+from dlio_bench.harness.run.folders import local_tiers, output_folder
 from dlio_bench.harness.run.forecast import forecast, require_possible
 from dlio_bench.harness.run.inference import require_labelled
 from dlio_bench.harness.run.job import Job
@@ -23,14 +23,15 @@ from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.run.training import require_trainable
-from dlio_bench.harness.storage.held import held_folder
-from dlio_bench.harness.storage.pfs.emulation import emulated
+from dlio_bench.harness.storage.pfs.emulation import mounted
 from dlio_bench.reports import html, judge, result, storage, text
 
 
 def run(options: Options) -> int:
     """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
     request = look_up(options)
+    progress = Progress()
+    data.await_given(options, progress)
     source = data.source(request)
     yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
@@ -43,10 +44,9 @@ def run(options: Options) -> int:
         _print_plans(request, source, cut, planned, launches)
         return 0
 
-    progress = Progress()
     finished = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
-        dataset = data.ready(source, request.layout, progress.bytes_written)
+        dataset = data.ready(source, request.layout, progress)
         require_trainable(request.training, dataset)
         require_labelled(request.inference, dataset)
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
@@ -80,10 +80,7 @@ def _mounted(options: Options, dataset: Dataset, nodes: int) -> Iterator[tuple[t
     if options.emulate_pfs is None:
         yield (), ""
         return
-    with (
-        held_folder(EMULATION) as work,
-        emulated(options.emulate_pfs, dataset.folder, nodes, work) as emulation,
-    ):
+    with mounted(options.emulate_pfs, dataset.folder, nodes) as emulation:
         yield tuple(map(str, emulation.mounts)), str(emulation.board)
 
 

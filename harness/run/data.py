@@ -2,17 +2,18 @@
 
 import math
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
@@ -75,19 +76,32 @@ def source(request: Request) -> Source:
     return Source(folder, samples[TRAIN], files[TRAIN] * layout.file_bytes, files, samples.get(VALIDATION, 0))
 
 
-def ready(source: Source, layout: Layout, progress: Callable[[int, int], None]) -> Dataset:
-    """The dataset, made when it is not there and mended when files are missing."""
+def await_given(options: Options, progress: Progress) -> None:
+    """Wait while another process is still making the dataset that --data names."""
+    if options.data is not None and not options.dry_run and not (options.data / "manifest.json").exists():
+        await_maker(options.data, _waiting(options.data, progress))
+
+
+def ready(source: Source, layout: Layout, progress: Progress) -> Dataset:
+    """The dataset, made when it is not there and mended when files are missing; waited for while others make it."""
     if source.files is None:
         return open_dataset(source.folder)
-    if source.exists:
-        try:
-            dataset = open_dataset(source.folder)
-        except DataError:  # its tables are damaged: made by this tool, it can be made again
-            shutil.rmtree(source.folder)
-        else:
-            if not missing_or_resized(dataset):
-                return dataset
-    return generate(layout, source.files, source.folder, SEED, progress=progress)
+    return generate(
+        layout,
+        source.files,
+        source.folder,
+        SEED,
+        progress=progress.bytes_written,
+        replace_damaged=True,  # made by this tool, it can be made again
+        waiting=_waiting(source.folder, progress),
+    )
+
+
+def _waiting(folder: Path, progress: Progress) -> Callable[[int], None]:
+    def say(finished: int) -> None:
+        progress.show(f"waiting for the dataset that another process is making in {folder}  {finished} files finished")
+
+    return say
 
 
 def _require_room(options: Options, stored: int, files: int) -> None:

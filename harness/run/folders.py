@@ -14,7 +14,7 @@ from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.storage.held import held_folder
 
-TIERS, EMULATION = "dlio-bench-tiers-", "dlio-bench-pfs-"  # how temporary folders begin
+TIERS = "dlio-bench-tiers-"  # how temporary folders begin
 DEFAULT = Path("dlio-results")
 WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
 

@@ -5,10 +5,8 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
 
@@ -16,12 +14,12 @@ import numpy as np
 import pytest
 
 from dlio_bench.reports.result import load
-from tests.mpi.conftest import complaint, dlio, start
+from tests.mpi.conftest import DLIO, complaint, dlio, start
 
 PATIENCE = 120  # seconds until a process that was told to end counts as hanging: machines that test are busy
 
 # Somebody else's files need somebody else. CI is root, and counts a skipped test as a failure.
-root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can run as somebody else")
+root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give files to somebody else")
 
 
 @pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
@@ -136,28 +134,26 @@ def test_a_cached_dataset_that_lost_a_file_is_mended(cache: Path, tmp_path: Path
 
 @root
 @pytest.mark.parametrize("mode", ["cold", "warm"])
-def test_files_of_somebody_else_are_read_but_never_called_cold_or_warm(
-    mode: str, cache: Path, shared_path: Path
-) -> None:
-    data = own_dataset(cache, shared_path)
-    done = as_nobody(shared_path, "run", "cdb", "--tiny", "--data", str(data), "--cache", mode, "--out", "mine/out")
+def test_files_of_somebody_else_are_read_but_never_called_cold_or_warm(mode: str, cache: Path, tmp_path: Path) -> None:
+    data = somebody_elses_dataset(cache, tmp_path)
+    done = without_privileges(tmp_path, "run", "cdb", "--tiny", "--data", str(data), "--cache", mode, "--out", "out")
     assert done.returncode == 0, done.stderr
-    result, _ = load(shared_path / "mine" / "out" / "prefetch-1x1")
+    result, _ = load(tmp_path / "out" / "prefetch-1x1")
     assert "CACHE NOT ATTESTED" in result["marks"]
     [check] = [check for check in result["checks"] if check["name"] == f"{mode} cache"]
     assert "not attestable" in check["found"]
 
 
 @root
-def test_an_unreadable_file_is_named(cache: Path, shared_path: Path) -> None:
-    data = own_dataset(cache, shared_path)
+def test_an_unreadable_file_is_named(cache: Path, tmp_path: Path) -> None:
+    data = somebody_elses_dataset(cache, tmp_path)
     victim = sorted(data.glob("data-*.h5"))[3]
     victim.chmod(0)
-    done = as_nobody(shared_path, "run", "cdb", "--tiny", "--data", str(data), "--cache", "as-is", "--out", "mine/out")
+    done = without_privileges(tmp_path, "run", "cdb", "--tiny", "--data", str(data), "--cache", "as-is", "--out", "out")
     assert done.returncode == 4
     assert str(victim) in complaint(done)
     assert "Traceback" not in done.stderr
-    assert not (shared_path / "mine" / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "extents.npy"])
@@ -235,28 +231,25 @@ def small_disk(mount: Callable[[str], Path]) -> Path:
     return mount("size=1m")
 
 
-@pytest.fixture
-def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that somebody else can reach. pytest closes its own to others whenever one more pytest starts."""
-    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp().parents[1]) as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
+def without_privileges(cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """One rank as a user who is root by name alone, and may do no more with somebody else's files than anybody.
 
-
-def as_nobody(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """One rank as a user who owns nothing, in a folder where it may write.
-
-    Python is this one, forked: its interpreter may lie where nobody else can start it.
+    Another user could not start Python where it lies in a home that is closed to others (pyenv below a /root of mode
+    0700): root without capabilities(7) owns that home. setpriv is part of util-linux.
     """
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine").chmod(0o777)
-    code = (
-        "import os, sys; from dlio_bench.harness import cli; from dlio_bench.harness.run import command; "
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(cli.main(sys.argv[1:]))"
-    )
+    dropped = [f"--{kind}=-dac_override,-dac_read_search,-fowner,-chown" for kind in ("bounding-set", "inh-caps")]
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+        ["setpriv", *dropped, *DLIO, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE
     )
+
+
+def somebody_elses_dataset(cache: Path, tmp_path: Path) -> Path:
+    """A dataset that everybody may read, of a user who is none of us."""
+    data = own_dataset(cache, tmp_path)
+    for path in (data, *data.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.chown(path, 65534, 65534)
+    return data
 
 
 def own_dataset(cache: Path, tmp_path: Path) -> Path:

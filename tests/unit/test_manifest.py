@@ -153,6 +153,9 @@ def test_missing_and_resized_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_manifest_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"manifest\.json and is no dataset"):
+        open_dataset(tmp_path)
+    (tmp_path / "extents.npy").touch()  # somebody removed it, or the generation did not end
     with pytest.raises(DataError, match=r"manifest\.json"):
         open_dataset(tmp_path)
     with pytest.raises(UsageError, match="nowhere"):

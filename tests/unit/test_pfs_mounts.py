@@ -22,7 +22,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage.held import JUST_MADE, held_folder
 from dlio_bench.harness.storage.mounts import parse_mountinfo
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
-from dlio_bench.harness.storage.pfs.emulation import Emulation, available, emulated
+from dlio_bench.harness.storage.pfs.emulation import FOLDER, Emulation, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 MIB = 1 << 20
@@ -362,6 +362,28 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
     finally:
         for point in mounts_below(tmp_path):
             subprocess.run(["fusermount3", "-u", "-z", point], check=True)
+
+
+def test_a_calibration_that_has_run_for_long_keeps_its_mounts(tmp_path: Path) -> None:
+    """Another command that starts sweeps up what dead ones left, and this one is alive."""
+    (tmp_path / "pfs").mkdir()
+    slow = ["--threads", "1", "--sample-bytes", "1MB", "--size", "64MB", "--emulate-pfs", "bandwidth=1MB/s"]
+    calibration = subprocess.Popen(
+        [sys.executable, "-m", "dlio_bench", "calibrate", "--pfs", "pfs", *slow],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: len(mounts_below(tmp_path)) == 1)
+        [point] = mounts_below(tmp_path)
+        os.utime(Path(point).parent, (time.time() - 2 * JUST_MADE,) * 2)
+        with held_folder(FOLDER, tmp_path):
+            assert mounts_below(tmp_path) == [point]
+    finally:
+        calibration.terminate()
+        calibration.wait(PATIENCE)
+    assert not mounts_below(tmp_path)
 
 
 def serves(process: Path, work: str) -> bool:

@@ -6,7 +6,6 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, describe, from_dict, parse_spec, to_dict
-from dlio_bench.units import parse_rate, parse_seconds
 
 WHOLE = PfsSpec(400e6, 250e6, 1e-3, 0.3e-3, 2_000_000_000, 800e6)
 
@@ -30,6 +29,9 @@ def test_only_bandwidth_is_needed() -> None:
         ("bandwidth=-4MB/s", "bandwidth=-4MB/s: '-4MB/s' is not a rate"),
         ("bandwidth=4MB/s,per-node=0", "per-node=0: A rate of 0"),
         ("bandwidth=4MB/s,bandwidth=4MB/s", "'bandwidth' is given twice"),
+        ("bandwidth=400", "bandwidth=400: '400' has no unit. Write a number and a unit, such as 400MB/s"),
+        ("bandwidth=4Mb/s", "bandwidth=4Mb/s: '4Mb/s' is not a rate: write MB/s (bytes)"),
+        ("bandwidth=4MB/s,cache=3", "cache=3: '3' has no unit"),
         ("bandwidth=4MB/s,open=3", "open=3: '3' is not a time"),
         ("bandwidth=4MB/s,open=-3ms", "open=-3ms: '-3ms' is not a time"),
         ("bandwidth=4MB/s,cache=much", "cache=much: 'much' is not a size"),
@@ -63,10 +65,3 @@ def test_words() -> None:
         "a client cache of 2 GB a node at 800 MB/s"
     )
     assert describe(PfsSpec(None)) == "unlimited bandwidth, no client cache"
-
-
-def test_units() -> None:
-    assert [parse_rate(text) for text in ("400MB/s", " 2 GiB/s", "5")] == [400_000_000, 2 << 30, 5]
-    assert [parse_seconds(text) for text in ("0.3ms", "2 s", "0", "50us", "1min")] == pytest.approx(
-        [0.3e-3, 2, 0, 50e-6, 60]
-    )

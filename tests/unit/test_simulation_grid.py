@@ -46,7 +46,7 @@ def test_every_cell_is_the_case_simulated_alone(capsys: pytest.CaptureFixture[st
     assert found["system"]["tiers"] == {"staging": 1_024_000_000}
     for cell in found["cells"]:
         at = cell["at"]
-        sizes = f"ram={at['ram']},disk={at['disk']}"
+        sizes = f"ram={at['ram']}B,disk={at['disk']}B"
         alone = simulate(capsys, *SMALL, "--policy", SOME, "--nodes", str(at["nodes"]), "--tiers", sizes)
         rows = [{key: value for key, value in row.items() if key != "at"} for row in found["rows"] if row["at"] == at]
         assert rows == alone["rows"]

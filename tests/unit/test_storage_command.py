@@ -94,7 +94,7 @@ def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Pat
     assert by_pattern["sequential"] == stored
     assert 0.5 * stored < by_pattern["random"] <= stored
     assert [row["operation"] for row in found["metadata"]["rates"]] == ["open+fstat+close"]
-    less = measured(tmp_path, ".", "--data", "set", "--size", str(stored // 2), "--threads", "1", "--ranks", "1")
+    less = measured(tmp_path, ".", "--data", "set", "--size", f"{stored // 2}B", "--threads", "1", "--ranks", "1")
     assert 1 <= less["files"] <= max(1, found["files"] // 2)
     assert files_in(tmp_path) == [tmp_path / "set"]
 

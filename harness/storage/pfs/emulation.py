@@ -16,12 +16,14 @@ from pathlib import Path
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.storage import mounts
+from dlio_bench.harness.storage.held import held_folder
 from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, to_dict
 
+FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
 _GRACE = 2.0  # seconds for all daemons to end when asked
 _LOOK = 0.01
@@ -56,12 +58,20 @@ def available() -> str | None:
 
 
 @contextmanager
+def mounted(spec: PfsSpec, source: Path, nodes: int) -> Iterator[Emulation]:
+    """`emulated` in a folder below the temporary one, held against commands that sweep up what dead ones left."""
+    with held_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
+        yield emulation
+
+
+@contextmanager
 def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Emulation]:
     """Mount `source` once for each of `nodes` virtual nodes in the folder `work`, each as slow as `spec` says.
 
     However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
     process is killed, the daemons end and unmount by themselves. To be called from a thread that outlives the block.
-    Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s.
+    Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s. Commands
+    use `mounted`.
     """
     if reason := available():
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
@@ -155,7 +165,7 @@ def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> 
             daemon.kill()
             daemon.wait()
     deadline = time.monotonic() + _GRACE  # for fusermount3, which unmounts for a killed daemon
-    while left := mounted(points):
+    while left := still_mounted(points):
         for point in left if time.monotonic() > deadline else ():
             subprocess.run(["fusermount3", "-u", "-z", "-q", str(point)], check=False, stderr=subprocess.DEVNULL)
         if time.monotonic() > deadline + _GRACE:
@@ -163,7 +173,7 @@ def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> 
         time.sleep(_LOOK)
 
 
-def mounted(points: tuple[Path, ...]) -> list[Path]:
+def still_mounted(points: tuple[Path, ...]) -> list[Path]:
     """Those of `points` where something is mounted, by the kernel's own list: the mounts themselves are not touched."""
     here = {mount.point for mount in mounts.parse_mountinfo(Path("/proc/self/mountinfo").read_text())}
     return [point for point in points if str(point) in here]
