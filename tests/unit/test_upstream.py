@@ -302,6 +302,24 @@ class TestCdb:
         layout = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
         assert layout.file_bytes / 17_694_752 == pytest.approx(3.4, abs=0.01)
 
+    @pytest.mark.parametrize(("second", "ahead"), [(np.arange(4), False), (np.arange(4, 8), True)])
+    def test_the_next_pass_over_its_files_is_not_read_while_it_validates(
+        self, tmp_path: Path, second: Ids, ahead: bool
+    ) -> None:
+        """`repeat` is the last stage of tiramisu_helpers.py; parts of one pass are read ahead."""
+        dataset, costs = make(tmp_path, "cdb", "cori", 8), dict[int, Cost]()
+        plan = [(0, np.array([n])) for n in range(4)] + [(validation_after(0), np.array([n])) for n in range(4)]
+        plan += [(1, second[n : n + 1]) for n in range(4)]
+        with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
+            for _ in range(8):
+                next(batches)
+            for _ in range(500 if ahead else 20):  # at most 5 s for a reader that is to come
+                if 1 in costs:
+                    break
+                time.sleep(0.01)
+            assert (1 in costs) == ahead
+            assert next(batches).ids.tolist() == second[:1].tolist()
+
     def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
         dataset = make(tmp_path, "cdb", "cori", 8)
         upstream = WORKLOADS["cdb"].upstream
