@@ -86,20 +86,30 @@ def interleaved(
     calls: Any,
     items: int,
     buffer: int | None = None,
+    ahead: int = 0,
 ) -> Any:
     """(id, record) of every epoch, as a multiset: files through a shuffle buffer, read `cycle` at a time, shuffled.
 
-    files, items: sizes of the two shuffle buffers, 0 for none. Epochs do not mix.
+    files, items: sizes of the two shuffle buffers, 0 for none. ahead: records read ahead of the second, 0 for none.
+    Epochs do not mix.
     """
     found = None
     for epoch, ids in epochs:
-        one = _epoch(dataset, epoch, ids, files, cycle, calls, items, buffer)
+        one = _epoch(dataset, epoch, ids, files, cycle, calls, items, buffer, ahead)
         found = one if found is None else found.concatenate(one)
     return found
 
 
 def _epoch(
-    dataset: Dataset, epoch: int, ids: Ids, files: int, cycle: int, calls: Any, items: int, buffer: int | None
+    dataset: Dataset,
+    epoch: int,
+    ids: Ids,
+    files: int,
+    cycle: int,
+    calls: Any,
+    items: int,
+    buffer: int | None,
+    ahead: int,
 ) -> Any:
     tf = tensors.tensorflow()
     different, times = np.unique(ids, return_counts=True)
@@ -124,6 +134,7 @@ def _epoch(
                 lambda number, record: tf.data.Dataset.from_tensors((number, record)).repeat(table[number - lowest])
             )
         )
+    records = records.prefetch(ahead) if ahead else records
     return records.shuffle(items, seed=epoch) if items else records
 
 

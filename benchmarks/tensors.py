@@ -101,20 +101,27 @@ class Stretch:
         return [(epoch, np.concatenate(parts)) for epoch, parts in found]
 
 
-def stretches(plan: Plan) -> list[Stretch]:
+def stretches(plan: Plan, *, anew: bool = False) -> list[Stretch]:
     """The stretch of each batch: one for all of training, where its batches are of one size, and one for each pass.
 
     Applications have a dataset for training, which goes on reading ahead while they validate, and another for
-    validation, which starts anew with each pass.
+    validation, which starts anew with each pass. `anew`: so does that for training when it has been through its
+    samples, as where `repeat` comes behind everything that reads ahead: a sample that comes again begins a stretch.
+    Epochs that are parts of one pass over the samples have none, and go on.
     """
     found: list[Stretch] = []
-    latest: dict[int, Stretch] = {}  # of training (0), or of a pass
+    latest: dict[int, Stretch] = {}  # of training (0), or of a validation pass
+    seen: set[int] = set()  # of training, in its latest stretch
     for epoch, ids in plan:
         own = min(epoch, 0)
         last = latest.get(own)
-        if last is None or len(last.batches[-1][1]) < last.size or len(ids) > last.size:
+        again = anew and own == 0 and not seen.isdisjoint(ids.tolist())
+        if last is None or len(last.batches[-1][1]) < last.size or len(ids) > last.size or again:
             last = latest[own] = Stretch()
+            seen = set() if own == 0 else seen
         last.batches.append((epoch, ids))
+        if anew and own == 0:
+            seen.update(ids.tolist())
         found.append(last)
     return found
 
@@ -124,9 +131,14 @@ Take = Callable[[int, Ids, Any], Batch]  # (epoch, ids of the plan, an element o
 
 @contextmanager
 def delivered(
-    plan: Plan, build: Callable[[Stretch], Any], take: Take, explain: Callable[[Stretch, str], BenchError]
+    plan: Plan,
+    build: Callable[[Stretch], Any],
+    take: Take,
+    explain: Callable[[Stretch, str], BenchError],
+    *,
+    anew: bool = False,
 ) -> Iterator[Iterator[Batch]]:
-    """The batches of a plan from the datasets that `build` makes of its stretches.
+    """The batches of a plan from the datasets that `build` makes of its stretches; `anew` as in `stretches`.
 
     Nothing is built before the first batch is asked for. `explain` makes an error of the library a failure that names
     the file. Leaving drops the iterator, which ends the library's threads and closes its files.
@@ -135,7 +147,7 @@ def delivered(
 
     def run() -> Iterator[Batch]:
         errors = tensorflow().errors.OpError
-        for (epoch, ids), stretch in zip(plan, stretches(plan), strict=True):
+        for (epoch, ids), stretch in zip(plan, stretches(plan, anew=anew), strict=True):
             own = live.setdefault(id(stretch), [])
             if not own:
                 own += [iter(build(stretch)), len(stretch.batches)]

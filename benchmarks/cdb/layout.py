@@ -32,11 +32,10 @@ _CYCLONE = round(0.00071 * 2**32)
 _CYCLONE_OR_RIVER = round((0.00071 + 0.017) * 2**32)
 
 _FIRST_YEAR, _DAYS, _STEPS, _RUNS = 2106, 365, 8, 3  # CAM5 counts no leap days; 3-hourly; run numbers are ours
-# DL-Parallel-IO tiramisu_helpers.py, load_data: the sorted names in the order of this seed's permutation, then the
-# first 80 % for training, 10 % for testing, 10 % for validation. Rounding leaves the last of the 62 738 files over
-# (6 273 were used for validation): it is on the disk, and here it is a validation file.
-_SPLIT_SEED = 12345
-_FULL_FILES = {TRAIN: 50_190, VALIDATION: 6_274, TEST: 6_274}
+# DL-Parallel-IO tiramisu_helpers.py, load_data: the sorted names in the order of this seed's permutation, cut at
+# int(0.8 n) and int(0.9 n) into training, test and validation. (Slides count 6 273 for validation, the code 6 274.)
+_SPLIT_SEED, _ALL_FILES = 12345, 62_738
+_SPLITS = (TRAIN, VALIDATION, TEST)
 _IN_ORDER = (TRAIN, TEST, VALIDATION)  # of the permutation
 _CHANNEL, _LABELS = 0, CHANNELS  # streams: one a channel, then the labels
 _SLAB = 1 << 16  # values; drawn, measured and checked while they are in the processor's cache
@@ -47,6 +46,7 @@ def layout(tiny: bool, fill: str) -> Layout:
     """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs."""
     shape = TINY_SHAPE if tiny else FULL_SHAPE
     plane = shape[1:]
+    counts = dict(zip(_SPLITS, split_counts(_ALL_FILES), strict=True))
     return Layout(
         workload="cdb",
         variant="cori",
@@ -66,7 +66,7 @@ def layout(tiny: bool, fill: str) -> Layout:
                 payload_bytes=4 * (CHANNELS + 1) * plane[0] * plane[1],
                 spec_files=partial(spec_files, split=name),
             )
-            for name, files in _FULL_FILES.items()
+            for name, files in counts.items()
         ),
         source=SOURCE,
         tiny=tiny,
@@ -74,7 +74,14 @@ def layout(tiny: bool, fill: str) -> Layout:
         write=partial(write, shape=shape, fill=fill),
         auxiliary={"stats.h5": partial(write_stats, shape=shape, fill=fill)},
         joint_files=joint_files,
+        split_counts=split_counts,
     )
+
+
+def split_counts(files: int) -> tuple[int, int, int]:
+    """Files for training, validation and testing of so many, as load_data cuts them."""
+    training, tested = int(0.8 * files), int(0.9 * files)
+    return training, files - tested, tested - training
 
 
 def spec_files(files: int, *, split: str = TRAIN) -> tuple[FileSpec, ...]:
@@ -84,7 +91,7 @@ def spec_files(files: int, *, split: str = TRAIN) -> tuple[FileSpec, ...]:
 
 def joint_files(counts: tuple[int, ...]) -> tuple[FileSpec, ...]:
     """So many files for training, validation and testing, of one flat folder, drawn as published; sorted in a split."""
-    wanted = dict(zip(_FULL_FILES, counts, strict=True))
+    wanted = dict(zip(_SPLITS, counts, strict=True))
     drawn = np.random.RandomState(_SPLIT_SEED).permutation(sum(counts))
     parts = dict(zip(_IN_ORDER, np.split(drawn, np.cumsum([wanted[name] for name in _IN_ORDER])[:-1]), strict=True))
     files = [(int(number), name) for name in wanted for number in np.sort(parts[name])]

@@ -6,6 +6,8 @@ Source: NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn/semanticsegm/tiramisu-tf/
 
 Shard and shuffle concern file names alone, and a name is a sample. The plan has done both (buffered-shuffle(100)), and
 map keeps the order of its input: so the same files are read in an order of the same kind, and it is known beforehand.
+`repeat` comes last: nothing of the next pass over a rank's files is read before it is asked for, and whoever validates
+between two passes finds nothing read ahead behind it. Within a pass reading ahead goes on while the rank validates.
 """
 
 import threading
@@ -140,7 +142,7 @@ class Processes:
                 return min(failures, key=lambda failure: failure[0])[1]
             return named(dataset, dataset.locate(stretch.ids, ())[0].tolist(), said)
 
-        with tensors.delivered(plan, build, take, explain) as found:
+        with tensors.delivered(plan, build, take, explain, anew=True) as found:
             yield found
 
     def close(self) -> None:

@@ -21,13 +21,15 @@ _ONE = 1 << 16
 _LEAST_AREA = _ONE * 5 // 100
 _LEAST_RATIO, _MOST_RATIO = _ONE * 3 // 4, _ONE * 4 // 3
 _ATTEMPTS = 10  # ours; the published op tries 100 times, and takes the whole image then
-_CENTRAL = (7, 8)  # of the shorter side: the 224 of 256 that evaluation takes
+SHORTER = 256  # pixels that the shorter side of a validation image is resized to, before its centre is taken
 _CROP = 0x6372_6F70  # second word of the Philox key, the first is the sample's id
 WHAT = (
-    "JPEG decoded, a crop drawn from the sample's id (validation: the central one) resized to 224x224x3, flipped by "
-    "the id, float32 minus 123.68, 116.78, 103.94; int32 label (tensorflow/models, imagenet_preprocessing.py)"
+    "JPEG decoded, a crop drawn from the sample's id resized to 224x224x3 and flipped by the id (validation: the "
+    "centre of the image resized to 256), float32 minus 123.68, 116.78, 103.94; int32 label (tensorflow/models, "
+    "imagenet_preprocessing.py)"
 )
 Box = tuple[int, int, int, int]  # left, top, width, height
+Part = tuple[float, float, float, float]  # the same, which may begin and end within a pixel
 
 
 def decode(dataset: Dataset) -> Decode:
@@ -56,8 +58,8 @@ def picture(sample: int, content: memoryview, *, training: bool) -> tuple[npt.ND
             image = file.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"The image is no JPEG that can be decoded: {error}.") from error
-    box, turned = crop(sample, *image.size) if training else (central(*image.size), False)
-    left, top, width, height = box
+    part: tuple[Part, bool] = crop(sample, *image.size) if training else (centre(*image.size), False)
+    (left, top, width, height), turned = part
     small = image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
     return np.asarray(small), turned
 
@@ -73,14 +75,17 @@ def crop(sample: int, width: int, height: int) -> tuple[Box, bool]:
         if 0 < columns <= width and 0 < rows <= height:
             place = (x * (width - columns + 1) >> 32, y * (height - rows + 1) >> 32)
             return (*place, columns, rows), bool(draws[0] >> 31)
-    return central(width, height), bool(draws[0] >> 31)
+    return (0, 0, width, height), bool(draws[0] >> 31)  # as the published op does
 
 
-def central(width: int, height: int) -> Box:
-    """The square in the middle of an image."""
-    part, whole = _CENTRAL
-    edge = max(1, min(width, height) * part // whole)
-    return (width - edge) // 2, (height - edge) // 2, edge, edge
+def centre(width: int, height: int) -> Part:
+    """The part of a validation image that is left when its shorter side is resized to 256 pixels and the middle 224 x
+    224 of that are taken: to resize this part alone gives the same pixels.
+    """
+    shorter = min(width, height)
+    columns, rows = width * SHORTER // shorter, height * SHORTER // shorter
+    left, top = (columns - SIDE) // 2, (rows - SIDE) // 2
+    return left * width / columns, top * height / rows, SIDE * width / columns, SIDE * height / rows
 
 
 def unpacker(dataset: Dataset) -> Callable[[int, memoryview], tuple[memoryview, int]]:

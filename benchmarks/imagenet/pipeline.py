@@ -3,10 +3,13 @@
 Shards (container "tfrecord"): tensorflow/models, official ResNet imagenet_preprocessing.py:
 
     from_tensor_slices(files) -> shard -> shuffle(1024) -> interleave(TFRecordDataset, cycle_length=10, AUTOTUNE)
-        -> shuffle(10000) -> repeat -> map(decode_and_crop, flip, means) -> batch -> prefetch(AUTOTUNE)
+        -> prefetch(batch) -> shuffle(10000) -> repeat -> map(decode_and_crop, flip, means) -> batch
+        -> prefetch(AUTOTUNE)
 
-TensorFlow shuffles, so that an epoch is the plan's as a multiset: records carry their ids. A plan of ranks that share
-a file (fewer files than ranks) is delivered as well, each rank reading its part; upstream deals whole files only.
+Validation goes without the two shuffles, and its map decodes the whole image, resizes its shorter side to 256 pixels
+and takes the centre. TensorFlow shuffles, so that an epoch is the plan's as a multiset: records carry their ids. A plan
+of ranks that share a file (fewer files than ranks) is delivered as well, each rank reading its part; upstream deals
+whole files only.
 
 Bare images (container "raw"): Chowdhury et al., ICPP'19: list -> shuffle buffer of 10 -> equal shards -> map of
 tf.read_file and decoding with 4 calls. The plan has shuffled and dealt the names; map keeps their order.
@@ -25,7 +28,7 @@ import numpy as np
 from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.failures import ANEW, named
-from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SIDE, folder_labels
+from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SHORTER, SIDE, folder_labels
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.benchmarks.records import asked, framed, interleaved, paths
 from dlio_bench.datagen.dataset import Dataset
@@ -36,7 +39,11 @@ RAW_CALLS, RAW_INTER_OP = 4, 6
 _INTRA_OP = 1
 # imagenet_preprocessing.py: what of the image (or of the box in it) a crop must cover, and what it may be
 _COVERED, _ASPECT, _AREA, _ATTEMPTS = 0.1, (0.75, 1.33), (0.05, 1.0), 100
-_WHAT = "JPEG decoded and cropped to 224x224x3, flipped, means subtracted; int32 label (TensorFlow's operations)"
+_CORNERS = ("ymin", "xmin", "ymax", "xmax")  # of a box, in the order that TensorFlow takes them
+_WHAT = (
+    "JPEG decoded and cropped to 224x224x3, flipped (validation: resized to 256 and cropped in the middle), means "
+    "subtracted; int32 label (TensorFlow's operations)"
+)
 
 
 class Images:
@@ -98,7 +105,9 @@ class Images:
         auto = self._tf.data.AUTOTUNE
         # a stretch is all training or all validation, which is not shuffled
         files, items = (0, 0) if is_validation(stretch.batches[0][0]) else (FILE_BUFFER, SAMPLE_BUFFER)
-        records = interleaved(dataset, stretch.epochs, files=files, cycle=CYCLE, calls=auto, items=items)
+        records = interleaved(
+            dataset, stretch.epochs, files=files, cycle=CYCLE, calls=auto, items=items, ahead=stretch.size
+        )
         return records.map(tensors.plain(stage), num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
 
     def _bare(self, dataset: Dataset, stretch: tensors.Stretch, stage: Any) -> Any:
@@ -114,35 +123,65 @@ class Images:
         """(id, record) -> image float32 [224, 224, 3], label, id, bytes of the record."""
         tf = self._tf
         labels = tf.constant(folder_labels(dataset)) if _is_bare(dataset) else None
-        features = {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-        }
+        training = dataset.training_samples
 
         def stage(sample: Any, record: Any) -> tuple[Any, Any, Any, Any]:
             if labels is None:
-                parsed = tf.io.parse_single_example(record, features)
-                content, label = parsed["image/encoded"], tf.cast(parsed["image/class/label"], tf.int32)
+                content, label, boxes = _parsed(tf, record)
             else:
-                content, label = record, labels[sample]
-            seed = tf.stack([sample, tf.zeros_like(sample)])
-            start, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-                tf.io.extract_jpeg_shape(content),
-                tf.zeros([1, 0, 4]),
-                seed,
-                min_object_covered=_COVERED,
-                aspect_ratio_range=_ASPECT,
-                area_range=_AREA,
-                max_attempts=_ATTEMPTS,
-                use_image_if_no_bounding_boxes=True,
+                content, label, boxes = record, labels[sample], tf.zeros([1, 0, 4])
+            image = tf.cond(
+                sample < training, lambda: _distorted(tf, content, boxes, sample), lambda: _centre(tf, content)
             )
-            window = tf.concat([start[:2], size[:2]], axis=0)
-            image = tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS)
-            image = tf.image.resize(image, (SIDE, SIDE), method="bilinear")
-            image = tf.image.stateless_random_flip_left_right(image, seed)
+            image.set_shape((SIDE, SIDE, COLOURS))
             return image - tf.constant(MEANS), label, sample, tf.strings.length(record)
 
         return stage
+
+
+def _parsed(tf: Any, record: Any) -> tuple[Any, Any, Any]:
+    """Encoded image, label, and boxes [1, boxes, 4] of an Example (imagenet_main.py, _parse_example_proto)."""
+    features = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        **{f"image/object/bbox/{name}": tf.io.VarLenFeature(tf.float32) for name in _CORNERS},
+    }
+    parsed = tf.io.parse_single_example(record, features)
+    corners = [parsed[f"image/object/bbox/{name}"].values for name in _CORNERS]
+    boxes = tf.expand_dims(tf.stack(corners, axis=1), 0)
+    return parsed["image/encoded"], tf.cast(parsed["image/class/label"], tf.int32), boxes
+
+
+def _distorted(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
+    """A training image: a random crop, flipped or not, resized (imagenet_preprocessing.py, _decode_crop_and_flip)."""
+    seed = tf.stack([sample, tf.zeros_like(sample)])
+    start, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.io.extract_jpeg_shape(content),
+        boxes,
+        seed,
+        min_object_covered=_COVERED,
+        aspect_ratio_range=_ASPECT,
+        area_range=_AREA,
+        max_attempts=_ATTEMPTS,
+        use_image_if_no_bounding_boxes=True,
+    )
+    window = tf.concat([start[:2], size[:2]], axis=0)
+    image = tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS)
+    return _resized(tf, tf.image.stateless_random_flip_left_right(image, seed), (SIDE, SIDE))
+
+
+def _centre(tf: Any, content: Any) -> Any:
+    """A validation image: its shorter side resized to 256, and the middle of that (_aspect_preserving_resize)."""
+    image = tf.io.decode_jpeg(content, channels=COLOURS)
+    shape = tf.cast(tf.shape(image)[:2], tf.float32)
+    whole = tf.cast(shape * (SHORTER / tf.reduce_min(shape)), tf.int32)
+    start = tf.concat([(whole - SIDE) // 2, [0]], axis=0)
+    return tf.slice(_resized(tf, image, whole), start, (SIDE, SIDE, COLOURS))
+
+
+def _resized(tf: Any, image: Any, size: Any) -> Any:
+    """As TensorFlow 1 did: pixels are taken at their corners, and none are averaged where many become one."""
+    return tf.compat.v1.image.resize(image, size, method="bilinear", align_corners=False)
 
 
 def _is_bare(dataset: Dataset) -> bool:

@@ -40,13 +40,17 @@ def fraction(text: str) -> float:
 
 
 def counts(layout: Layout, amount: Amount) -> dict[str, int]:
-    """Files of each split, in the published proportion, at least one of each. UsageError for less, or for more."""
+    """Files of each split: by the application's own rule where it has one, else in the published proportion and at
+    least one of each. UsageError for less, or for more.
+    """
     full = {split.name: split.full_files for split in layout.splits}
     if amount.files is not None:
         return _proportional(layout, amount.files, full)
     if amount.bytes is not None:
         return _within(layout, amount.bytes)
     share = 1.0 if amount.fraction is None else amount.fraction
+    if layout.split_counts is not None:
+        return _proportional(layout, max(round(sum(full.values()) * share), len(full)), full)
     return {name: max(1, round(files * share)) for name, files in full.items()}
 
 
@@ -71,7 +75,10 @@ def _size(split: Split, files: int) -> SplitSize:
 def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[str, int]:
     """Shares by largest remainder; what a split lacks for its first file is taken from the largest."""
     total, least = sum(full.values()), len(full)
-    if files < least:
+    own = None if layout.split_counts is None else dict(zip(full, layout.split_counts(files), strict=True))
+    if own is not None and own[layout.splits[0].name] == 0:
+        raise UsageError(f"--files {files}: none of them would be for training. Ask for more.")
+    if own is None and files < least:
         raise UsageError(
             f"--files {files}: {layout.workload} {layout.variant} has {least} splits ({', '.join(full)}), and each "
             f"needs a file. Ask for at least {least}."
@@ -80,6 +87,8 @@ def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[s
         raise UsageError(
             f"--files {files}: {layout.workload} {layout.variant} is published with {total}. Ask for at most {total}."
         )
+    if own is not None:
+        return own
     found = {name: files * count // total for name, count in full.items()}
     by_remainder = sorted(full, key=lambda name: -(files * full[name] % total))
     for name in by_remainder[: files - sum(found.values())]:

@@ -283,6 +283,14 @@ def find_order(text: str) -> Order:
     return NUMBERED[name](int(number))
 
 
+def part_of_pass(order: Order, shape: Shape, rank: int, epoch: int, seed: int, *, steps: int, parts: int) -> Ids:
+    """The ids of an epoch of `steps` steps where a pass over the samples is cut into `parts` epochs, int64 [steps,
+    batch]; what is left of a pass is left out. One part: the first steps of each pass.
+    """
+    number, part = divmod(epoch, parts)
+    return order(shape, rank, number, seed)[part * steps : (part + 1) * steps]
+
+
 def steps_of(ids: Ids) -> list[Ids]:
     """The batches of a plan int64 [steps, batch], without the -1 of those that are smaller."""
     return list(ids) if ids.size == 0 or ids.min() >= 0 else [own[own >= 0] for own in ids]

@@ -129,7 +129,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--steps",
         type=int,
         metavar="N",
-        help="most steps of a trial, in epochs of one length (default: whole epochs)",
+        help="most steps of a trial, in epochs of one length (default: whole epochs); a note says what that leaves out",
+    )
+    how.add_argument(
+        "--steps-per-epoch",
+        type=int,
+        metavar="S",
+        help="an epoch is S steps of a pass over the samples, and the next goes on where it ends; --epochs and "
+        "--validation count such epochs (the CDB study: --epochs 3 --steps-per-epoch 3)",
     )
     how.add_argument(
         "--validation",

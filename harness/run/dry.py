@@ -31,6 +31,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     steps = per_epoch * job.epochs
     rank_bytes = per_epoch * job.batch * request.view_bytes
     dropped = shape.dropped + (shape.steps - per_epoch) * shape.step
+    left = f"parts of a pass of {shape.steps}" if job.parted else f"{dropped} samples dropped an epoch"
     node_bytes = rank_bytes * job.ranks_per_node
     trials = job.trials + job.warmup_trials
     seconds = format_seconds(steps * job.step_seconds * trials * len(job.readers))
@@ -50,7 +51,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
         ("scale", f"{job.nodes} nodes x {job.ranks_per_node} ranks{virtual}"),
         ("step", f"{job.batch} samples a rank, {compute}, ranks meet: {job.sync}"),
-        ("trial", f"{steps} steps in {job.epochs} epochs of {per_epoch}; {dropped} samples dropped an epoch"),
+        ("trial", f"{steps} steps in {job.epochs} epochs of {per_epoch}; {left}"),
         (
             "trials",
             f"{job.trials} timed, {job.warmup_trials} warm-up, seeds from {job.seed}; compute takes {seconds} in all",

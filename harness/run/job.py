@@ -48,6 +48,7 @@ class Job(SavedJob):
     disk_bytes: int = 0
     rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
     steps: int = 0  # most of an epoch; 0: all
+    parted: bool = False  # epochs of so many steps are parts of a pass over the samples: each goes on where one ended
     train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
     infer: dict[str, Any] | None = None  # through what network samples go forward, as inference.Inference; None: none
     board: str = ""  # the file of the mounts' counters

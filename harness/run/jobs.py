@@ -79,6 +79,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             validation=validation,
             validation_sample_seconds=request.validation_seconds(cut.batch) if validation else 0.0,
             steps=cut.steps,
+            parted=cut.parted,
             train=None if training is None else training.to_dict(),
             infer=None if inference is None else inference.to_dict(),
             pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),

@@ -118,6 +118,8 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
         return f"its placement ({row.placement}) is not modelled"
     if not is_readable(dataset):
         return "its files are read through their container's library, which is not modelled"
+    if job.parted:
+        return "epochs that are parts of a pass (--steps-per-epoch) are not modelled"
     if job.cache == "cold-epochs":
         return "an epoch that starts anew (--cache cold-epochs) is not modelled"
     return None

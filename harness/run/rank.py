@@ -148,11 +148,13 @@ def _cut(job: Job, trials: Sequence[Trial]) -> None:
 
     Where every sample is to come nothing is cut.
     """
-    steps = min(trial.steps for trial in trials)
-    steps = min(steps, job.steps or steps)
+    per_pass = min(trial.steps for trial in trials)
+    steps = min(per_pass, job.steps or per_pass)
     for trial in trials:
         if job.last != KEEP:
             trial.steps = steps
+        if job.parted:
+            trial.parts = per_pass // steps
         trial.first_epoch = training.first_epoch(job, steps)
 
 

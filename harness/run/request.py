@@ -18,14 +18,22 @@ from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.policies import OWN, Policy, order_of
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy, order_of
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.inference import Inference
 from dlio_bench.harness.run.inference import asked as asked_inference
 from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.sizing import MOST_BYTES, Cut, cut, files_needed, shortened, validation_files_needed
+from dlio_bench.harness.run.sizing import (
+    MOST_BYTES,
+    Cut,
+    cut,
+    files_needed,
+    parted,
+    shortened,
+    validation_files_needed,
+)
 from dlio_bench.harness.run.training import TRAIN as TRAIN_MODE
 from dlio_bench.harness.run.training import Training
 from dlio_bench.harness.run.training import asked as asked_training
@@ -115,6 +123,7 @@ class Request:
             batch=options.batch,
             epochs=self.epochs,
             dealt=any(order_of(row).name not in OF_SAMPLES for row in rows),
+            pass_steps=(options.steps_per_epoch or 0) * (self.epochs or 1),
         )
         return {TRAIN: training} | ({VALIDATION: validation_files(training)} if self.validation else {})
 
@@ -151,6 +160,8 @@ class Request:
             epochs=self.epochs,
             whole=self.last == KEEP,
         )
+        if options.steps_per_epoch is not None:
+            return parted(whole, samples, ranks=self.most_ranks, steps=options.steps_per_epoch, epochs=options.epochs)
         if options.steps is None:
             return whole
         return shortened(whole, samples, ranks=self.most_ranks, steps=options.steps, epochs=options.epochs)
@@ -184,7 +195,9 @@ def look_up(options: Options) -> Request:
 
 
 def _require_plans(options: Options, rows: Sequence[Policy]) -> None:
-    """UsageError for shards and last batches that a reader cannot have."""
+    """UsageError for shards, last batches and parts of a pass that a reader cannot have."""
+    if options.steps_per_epoch is not None:
+        _require_parts(options, rows)
     if options.shard == JOB:
         for row in rows:
             require_readable(row)
@@ -203,6 +216,25 @@ def _require_plans(options: Options, rows: Sequence[Policy]) -> None:
             raise UsageError(
                 f"--last keep brings every sample once, and reader '{row.name}' goes by an order of its own. Use "
                 "--last drop, or another reader, such as prefetch."
+            )
+
+
+def _require_parts(options: Options, rows: Sequence[Policy]) -> None:
+    asked = f"--steps-per-epoch {options.steps_per_epoch}"
+    if options.steps is not None:
+        raise UsageError(
+            f"{asked} and --steps {options.steps} both say how long a trial is. Leave one out: a trial of --epochs E "
+            "with --steps-per-epoch S has E times S steps."
+        )
+    if options.last not in (None, "drop"):
+        raise UsageError(f"{asked} counts steps of whole batches. Leave out --last {options.last}, or use --last drop.")
+    if options.compute.partition(":")[0] == "infer":
+        raise UsageError(f"{asked} leaves samples out, and --compute infer goes over each of them. Leave one out.")
+    for row in rows:
+        if row.order == REDRAWN:
+            raise UsageError(
+                f"{asked} cuts a pass over the samples into epochs, and reader '{row.name}' draws an order of its own "
+                "for each epoch. Use another reader, such as prefetch."
             )
 
 
@@ -297,6 +329,7 @@ def _require_counts(options: Options) -> None:
         "--batch": (options.batch, 1),
         "--epochs": (options.epochs, 1),
         "--steps": (options.steps, 1),
+        "--steps-per-epoch": (options.steps_per_epoch, 1),
         "--checkpoint": (options.checkpoint, 1),
         "--trials": (options.trials, 1),
         "--warmup-trials": (options.warmup_trials, 0),

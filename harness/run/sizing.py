@@ -18,6 +18,7 @@ class Cut:
     epochs: int
     notes: tuple[str, ...]
     steps: int = 0  # most of an epoch; 0: all that fit
+    parted: bool = False  # epochs are parts of a pass over the samples
 
 
 def cut(
@@ -68,8 +69,34 @@ def shortened(whole: Cut, samples: int, *, ranks: int, steps: int, epochs: int |
     # as many in each epoch; an epoch that is not cut has all its steps
     each = min(per_epoch, max(1, steps // taken))
     note = f"a trial is cut to {each * taken} steps ({taken} epochs of {each}; an epoch of the data has {per_epoch})"
+    left_out = [f"the last {per_epoch - each} steps of each epoch"] if each < per_epoch else []
+    if epochs is not None and taken < epochs:
+        left_out.append(
+            f"{epochs - taken} of the {epochs} epochs, with what stands behind them (--steps-per-epoch cuts epochs and "
+            "leaves out none)"
+        )
+    if left_out:
+        note += f"; --steps leaves out {' and '.join(left_out)}"
     notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
     return Cut(whole.batch, taken, (*notes, note), each)
+
+
+def parted(whole: Cut, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> Cut:
+    """A cut of a dataset of `samples` into epochs of `steps` steps, each a part of a pass over the samples.
+
+    The next epoch goes on where one ends, until what is left of the pass makes no epoch. `epochs`: asked for by hand;
+    None: those that make STEPS steps. UsageError when a pass has fewer steps than an epoch.
+    """
+    per_pass = samples // (ranks * whole.batch)
+    if steps > per_pass:
+        raise UsageError(
+            f"--steps-per-epoch {steps}: {samples} samples give {ranks} ranks with a batch of {whole.batch} only "
+            f"{per_pass} steps. Ask for at most {per_pass}, a smaller --batch, or a larger dataset (--data, or "
+            "--max-data)."
+        )
+    note = f"an epoch is {steps} of the {per_pass} steps that a pass over the samples has, and the next goes on there"
+    notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
+    return Cut(whole.batch, epochs or -(-STEPS // steps), (*notes, note), steps, parted=True)
 
 
 def files_needed(
@@ -82,10 +109,12 @@ def files_needed(
     batch: int | None = None,
     epochs: int | None = None,
     dealt: bool = False,
+    pass_steps: int = 0,
 ) -> int:
     """Files of a dataset to be made, so that `cut` finds STEPS steps a trial in it: at most `most_bytes` stored.
 
-    `dealt`: an order deals whole files to the ranks, so that each must get as many as the others.
+    `dealt`: an order deals whole files to the ranks, so that each must get as many as the others. `pass_steps`: steps
+    that a pass over the samples is to have.
     """
     most_files = most_bytes // file_bytes
     most_samples = most_files * samples_per_file
@@ -106,7 +135,7 @@ def files_needed(
             )
         most_samples = most_files * samples_per_file
     chosen = cut(most_samples, ranks=ranks, published_batch=published_batch, batch=batch, epochs=epochs)
-    steps = -(-STEPS // chosen.epochs)
+    steps = max(-(-STEPS // chosen.epochs), pass_steps)
     files = -(-ranks * chosen.batch * steps // samples_per_file)
     return min(most_files, -(-files // ranks) * ranks if dealt else files)
 

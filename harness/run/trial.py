@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.plan.orders import Ids, Shape, steps_of
+from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
@@ -127,6 +127,7 @@ class Trial:
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered
+        self.parts = 1  # epochs that a pass over the order is cut into
         self.first_epoch = 0  # of the order: a training that goes on has had those before
 
     @property
@@ -142,7 +143,9 @@ class Trial:
         seed = self._job.seed + self._number
         if self._draw is not None:
             return self._draw(rank, self.steps, seed)[epoch]
-        return self._order(self._shape, rank, self.first_epoch + epoch, seed)[: self.steps]
+        return part_of_pass(
+            self._order, self._shape, rank, self.first_epoch + epoch, seed, steps=self.steps, parts=self.parts
+        )
 
     def of(self, rank: int, epoch: int) -> Ids:
         """What a rank reads in an epoch, or in the pass that the number stands for, in order."""

@@ -53,6 +53,21 @@ def test_a_share_is_of_every_split_and_all_is_all() -> None:
     assert counts(layout_of(1000, 300), Amount()) == {TRAIN: 1000, VALIDATION: 300}
 
 
+@pytest.mark.parametrize("files", [2, 3, 9, 13, 128, 1000, 62_738])
+def test_cdb_is_cut_where_its_code_cuts_it(files: int) -> None:
+    """DL-Parallel-IO, tiramisu_helpers.py load_data: files[:int(0.8 n)], [int(0.8 n):int(0.9 n)], [int(0.9 n):]."""
+    layout = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
+    names = list(range(files))
+    parts = {TRAIN: names[: int(0.8 * files)], VALIDATION: names[int(0.9 * files) :]}
+    found = counts(layout, Amount(files=files))
+    assert {name: found[name] for name in parts} == {name: len(part) for name, part in parts.items()}
+    assert sum(found.values()) == files
+    if files == 62_738:
+        assert found == counts(layout, Amount()) == {TRAIN: 50_190, VALIDATION: 6_274, TEST: 6_274}
+    with pytest.raises(UsageError, match="none of them would be for training"):
+        counts(layout, Amount(files=1))
+
+
 @pytest.mark.parametrize(
     ("amount", "says"),
     [

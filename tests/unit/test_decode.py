@@ -142,6 +142,22 @@ def test_imagenet_is_the_crop_of_the_picture(tmp_path: Path, variant: str) -> No
     assert variant == "raw" or turns == {True, False}
 
 
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (331, 500), (96, 90), (700, 224), (1, 3)])
+def test_a_validation_image_is_the_centre_of_one_resized_to_256(width: int, height: int) -> None:
+    """tensorflow/models, imagenet_preprocessing.py: _aspect_preserving_resize, _central_crop."""
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "JPEG")
+    image = Image.open(content).convert("RGB")
+    shorter = min(width, height)
+    whole = image.resize((width * 256 // shorter, height * 256 // shorter), Image.Resampling.BILINEAR)
+    left, top = (whole.width - 224) // 2, (whole.height - 224) // 2
+    expected = np.asarray(whole.crop((left, top, left + 224, top + 224))).astype(int)
+    found, turned = imagenet.picture(3, memoryview(content.getvalue()), training=False)
+    assert not turned
+    assert np.abs(found - expected).max() <= 1  # the last bit, of coordinates
+
+
 def test_labels_of_bare_images_follow_their_folders(tmp_path: Path) -> None:
     dataset, decode = make(tmp_path, "imagenet", "raw", files=5)
     folders = [Path(entry.name).parent.name for entry in dataset.manifest.files]

@@ -7,7 +7,7 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.draws import Purpose, shuffled, words
-from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order, permutation
+from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order, part_of_pass, permutation
 from dlio_bench.harness.plan.staging import stage_partition, stage_subset
 
 
@@ -28,6 +28,14 @@ def test_global_shuffle_slices_one_permutation_batch_by_batch() -> None:
     order = permutation(12, epoch=1, seed=5).reshape(2, 2, 3)
     for rank in range(2):
         assert ORDERS["global-shuffle"](shape, rank, 1, 5).tolist() == order[:, rank].tolist()
+
+
+def test_epochs_that_are_parts_of_a_pass_go_on_where_the_last_one_ended() -> None:
+    order, shape = ORDERS["global-shuffle"], Shape(samples=16, ranks=2, batch=1)
+    epochs = [part_of_pass(order, shape, 1, epoch, 5, steps=3, parts=2).tolist() for epoch in range(3)]
+    first, second = (order(shape, 1, number, 5).tolist() for number in range(2))
+    assert epochs == [first[:3], first[3:6], second[:3]]  # two of the eight steps make no epoch
+    assert part_of_pass(order, shape, 1, 1, 5, steps=3, parts=1).tolist() == second[:3]
 
 
 def test_the_permutation_is_the_same_on_every_machine() -> None:

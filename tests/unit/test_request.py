@@ -1,10 +1,13 @@
 """What a run needs is looked for before anything is launched."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.run.options import Options
@@ -57,4 +60,24 @@ def test_tiers_that_cannot_be_are_refused_before_anything_is_made(
     asked: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "cdb", "--tiny", "--dry-run", *asked]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--steps", "4"], "both say how long a trial is"),
+        (["--last", "pad"], "--last pad"),
+        (["--reader", "parallel-staging", "--tiers", "ram=1GB"], "draws an order of its own"),
+        (["--epochs", "0"], "--epochs 0 is too small"),
+        (["--data", "DATA"], "only 8 steps"),
+    ],
+)
+def test_epochs_of_so_many_steps_that_cannot_be_are_refused(
+    asked: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "--data" in asked:
+        generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 8, tmp_path / "data", seed=1, workers=1)
+    asked = [str(tmp_path / "data") if word == "DATA" else word for word in asked]
+    assert main(["run", "cdb", "--tiny", "--dry-run", "--steps-per-epoch", "9", *asked]) == 2
     assert says in capsys.readouterr().err

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.run.sizing import MOST_BYTES, STEPS, cut, files_needed
+from dlio_bench.harness.run.sizing import MOST_BYTES, STEPS, cut, files_needed, parted
 
 CDB = {"file_bytes": 60_171_786, "samples_per_file": 1, "published_batch": 1}
 HEP = {"file_bytes": 426_926_240, "samples_per_file": 709, "published_batch": 128}
@@ -62,3 +62,18 @@ def test_more_ranks_than_samples_are_refused_with_the_way_out() -> None:
     assert "128 ranks" in str(refusal.value)
     with pytest.raises(UsageError, match="the dataset has 5"):
         cut(5, ranks=8, published_batch=1)
+
+
+def test_the_study_of_cdb_has_epochs_of_three_steps_however_long_a_pass_is() -> None:
+    """DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py: num_steps_per_epoch = 3, three epochs, 50 190 files."""
+    whole = cut(50_190, ranks=64, published_batch=1, epochs=3)
+    found = parted(whole, 50_190, ranks=64, steps=3, epochs=3)
+    assert (found.batch, found.epochs, found.steps, found.parted) == (1, 3, 3, True)
+    assert "3 of the 784 steps" in found.notes[-1]
+    assert parted(whole, 50_190, ranks=64, steps=3).epochs == 6  # STEPS steps, where nobody says
+    with pytest.raises(UsageError, match="--steps-per-epoch 785"):
+        parted(whole, 50_190, ranks=64, steps=785)
+    # data that are made have a pass as long as the trial, if they may
+    made = {"most_bytes": MOST_BYTES, "ranks": 2, "epochs": 3}
+    assert files_needed(**CDB, **made, pass_steps=30) == 60
+    assert files_needed(**CDB, **made, pass_steps=900) == MOST_BYTES // CDB["file_bytes"]

@@ -256,6 +256,9 @@ def test_a_trial_is_cut_to_whole_epochs_of_one_length(steps: int, epochs: int | 
     assert found.epochs * found.steps <= steps
     assert found.notes[0] == "the batch is smaller"
     assert len(found.notes) == 2
+    # what is left out is told: steps of each epoch, or epochs that were asked for
+    assert ("of each epoch" in found.notes[1]) == (found.steps < 8)
+    assert (f"of the {epochs} epochs" in found.notes[1]) == (epochs is not None and found.epochs < epochs)
 
 
 def test_every_workload_has_a_network_for_its_default_variant() -> None:

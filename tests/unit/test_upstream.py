@@ -1,5 +1,6 @@
 """Published pipelines: what they deliver, what they read and how often, and that nothing of them is left."""
 
+import io
 import os
 import signal
 import threading
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from dlio_bench.batches import Batch, Block, Cost, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.form import Form
@@ -302,6 +305,24 @@ class TestCdb:
         layout = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
         assert layout.file_bytes / 17_694_752 == pytest.approx(3.4, abs=0.01)
 
+    @pytest.mark.parametrize(("second", "ahead"), [(np.arange(4), False), (np.arange(4, 8), True)])
+    def test_the_next_pass_over_its_files_is_not_read_while_it_validates(
+        self, tmp_path: Path, second: Ids, ahead: bool
+    ) -> None:
+        """`repeat` is the last stage of tiramisu_helpers.py; parts of one pass are read ahead."""
+        dataset, costs = make(tmp_path, "cdb", "cori", 8), dict[int, Cost]()
+        plan = [(0, np.array([n])) for n in range(4)] + [(validation_after(0), np.array([n])) for n in range(4)]
+        plan += [(1, second[n : n + 1]) for n in range(4)]
+        with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
+            for _ in range(8):
+                next(batches)
+            for _ in range(500 if ahead else 20):  # at most 5 s for a reader that is to come
+                if 1 in costs:
+                    break
+                time.sleep(0.01)
+            assert (1 in costs) == ahead
+            assert next(batches).ids.tolist() == second[:1].tolist()
+
     def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
         dataset = make(tmp_path, "cdb", "cori", 8)
         upstream = WORKLOADS["cdb"].upstream
@@ -334,6 +355,59 @@ class TestCdb:
             kill.join()
         finally:
             pipeline.close()
+
+
+class TestImageNet:
+    def decoded(self, dataset: Dataset, record: bytes, sample: int) -> np.ndarray:
+        """The image that the pipeline makes of a record, float32 [224, 224, 3]."""
+        decode = started_of("imagenet").decode(dataset)
+        out = bytearray(decode.sample_bytes)
+        decode.apply(sample, [memoryview(record)], memoryview(out))
+        return np.frombuffer(out, np.float32)[:-1].reshape(224, 224, 3)
+
+    def record(self, dataset: Dataset, sample: int) -> bytes:
+        [file], offsets, sizes, _ = dataset.locate(np.array([sample]), ["record"])
+        with dataset.path(int(file)).open("rb") as opened:
+            opened.seek(int(offsets[0, 0]))
+            return opened.read(int(sizes[0, 0]))
+
+    def test_validation_images_are_resized_to_256_and_cropped_in_the_middle(self, tmp_path: Path) -> None:
+        import tensorflow as tf  # late, as everywhere
+
+        layout = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
+        dataset = generate(layout, {TRAIN: 1, VALIDATION: 1}, tmp_path / "data", seed=3, workers=1)
+        first = dataset.training_samples
+        for sample in (first, first + 1):
+            record = self.record(dataset, sample)
+            image = tf.io.decode_jpeg(example.decode(memoryview(record))["image/encoded"][0].tobytes(), channels=3)
+            height, width, _ = image.shape
+            scale = np.float32(256) / np.float32(min(height, width))
+            size = (int(np.float32(height) * scale), int(np.float32(width) * scale))
+            whole = tf.compat.v1.image.resize(image, size, method="bilinear", align_corners=False).numpy()
+            top, left = ((side - 224) // 2 for side in size)
+            expected = whole[top : top + 224, left : left + 224] - np.float32([123.68, 116.78, 103.94])
+            np.testing.assert_array_equal(self.decoded(dataset, record, sample), expected)
+            # the same record as a training image is distorted
+            assert not np.array_equal(self.decoded(dataset, record, 0), expected)
+
+    def test_crops_of_training_images_go_by_the_boxes_in_the_record(self, tmp_path: Path) -> None:
+        dataset = make(tmp_path, "imagenet", "tfrecord", 1)
+        picture = jpeg(np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8))
+
+        def with_box(sample: int, ymin: float) -> np.ndarray:
+            corners = {"ymin": ymin, "xmin": 0.0, "ymax": ymin + 0.1, "xmax": 0.1}
+            boxes = {f"image/object/bbox/{name}": np.float32([value]) for name, value in corners.items()}
+            record = example.encode({"image/encoded": picture, "image/class/label": np.array([1]), **boxes})
+            return self.decoded(dataset, b"".join(record), sample)
+
+        # a tenth of a small box must be in the crop: at the top of the image, or at its foot; large crops have both
+        assert not all(np.array_equal(with_box(sample, 0.0), with_box(sample, 0.9)) for sample in range(4))
+
+
+def jpeg(pixels: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "JPEG")
+    return content.getvalue()
 
 
 _STARTED: dict[str, Pipeline] = {}

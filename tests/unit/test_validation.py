@@ -145,6 +145,14 @@ def test_training_goes_on_reading_ahead_in_tensorflow_while_it_validates() -> No
     assert [len(one.batches) for one in found] == [4, 4, 2, 2, 4, 1, 4]
 
 
+def test_a_dataset_that_repeats_last_starts_anew_when_its_samples_come_again() -> None:
+    """Two passes over eight samples, the first in two epochs with a validation pass behind each."""
+    batches = [(0, 0), (0, 2), (validation_after(0), 0), (1, 4), (1, 6), (validation_after(1), 0), (2, 6), (2, 2)]
+    found = stretches([(epoch, np.arange(first, first + 2)) for epoch, first in batches], anew=True)
+    numbers = list(dict.fromkeys(map(id, found)))
+    assert [numbers.index(id(one)) for one in found] == [0, 0, 1, 0, 0, 2, 3, 3]
+
+
 # ---- a run
 
 
