@@ -38,10 +38,11 @@ class Prediction:
 
 def lower_bound(case: Case) -> float:
     """Seconds of compute alone: the sum over steps of the slowest node's batch."""
-    total = 0.0
-    for number in range(case.epochs):
-        total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum())
-    return total * case.costs.compute
+    total = case.costs.sample * case.batch * case.steps * case.epochs
+    if case.costs.compute:  # else all batches take the same
+        for number in range(case.epochs):
+            total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum()) * case.costs.compute
+    return total
 
 
 def predict(case: Case, policies: Sequence[str], pfs_clients: str = WORST) -> list[Prediction]:
@@ -116,7 +117,7 @@ def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], fl
     return outcome, fills, before
 
 
-def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[int]]:
+def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[published.Block]]:
     assert one.placement is not None
     if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
         return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)

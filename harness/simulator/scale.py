@@ -56,8 +56,9 @@ def stream(case: Case, sampled: int = SAMPLED) -> Streamed:
 def predict(case: Case, policies: Sequence[str], sampled: int = SAMPLED) -> Iterator[Prediction]:
     """A prediction for each policy, in the worst case of PFS clients; rows that cannot be sampled say so."""
     streamed = stream(case, sampled)
-    bound = float(streamed.slowest.sum()) * case.costs.compute
-    crowd = steps.Crowd(streamed.slowest * case.costs.compute)
+    slowest = streamed.slowest * case.costs.compute + case.batch * case.costs.sample
+    bound = float(slowest.sum())
+    crowd = steps.Crowd(slowest, case.nodes)
     for name in policies:
         if name == LOWER_BOUND:
             yield bound_row(bound)
