@@ -18,7 +18,7 @@ from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, NAI
 from dlio_bench.harness.simulator import steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, Floats, fill, local_copies
-from dlio_bench.harness.simulator.predict import Prediction, bound_row, row
+from dlio_bench.harness.simulator.predict import Prediction, bound_row, filled_by, row
 from dlio_bench.harness.simulator.traces import trace
 
 SAMPLED = 32  # nodes
@@ -84,7 +84,7 @@ def _sampled(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd, boun
         copies = Copies(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
         traces.append(trace(sequence, case.megabytes, copies, tiers))
     outcome = steps.simulate(traces, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd)
-    found = row(case, name, outcome, fills, 0.0, bound)
+    found = row(case, name, outcome, filled_by(fills), 0.0, bound)
     factor = case.nodes / len(traces)
     scaled = {tier: round(count * factor) for tier, count in found.bytes.items()}
     return Prediction(name, found.seconds, found.stall_seconds, scaled, found.over_bound, found.pfs_in_steps)

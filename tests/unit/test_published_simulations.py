@@ -102,23 +102,25 @@ def test_no_tier_fetches_before_the_first_block_is_there() -> None:
 
 
 def test_tiers_at_their_limits() -> None:
-    """S3: nothing to keep is staging alone; more room is never slower; with room for all only the first epoch waits."""
+    """S3: nothing to keep is staging alone; room for what is read twice makes nothing slower; with room for all only the
+    first epoch waits, in which (as S1's printed 6.6 % says) two threads fetch for RAM what the staging threads fetch.
+    """
     mb = 1_000_000
 
     def clairvoyant(ram: int, disk: int, **changed: int) -> float:
-        case = replace(scenario("S3", 50, staging=200 * mb, ram=ram * mb, disk=disk * mb), **changed)
+        case = replace(scenario("S3", 50, staging=82 * mb, ram=ram * mb, disk=disk * mb), **changed)
         (row,) = predict(case, ["clairvoyant"], PUBLISHED)
         assert row.seconds is not None
         return row.seconds
 
-    (pool,) = predict(scenario("S3", 50, staging=200 * mb, ram=0, disk=0), ["staging-pool"], PUBLISHED)
+    (pool,) = predict(scenario("S3", 50, staging=82 * mb, ram=0, disk=0), ["staging-pool"], PUBLISHED)
     none = clairvoyant(0, 0)
     assert none == pool.seconds
-    for ram, disk in ((0, 1), (1, 0)):  # each tier by itself, and both together
-        found = [clairvoyant(ram * size, disk * size) for size in (0, 50, 150, 400, 1600, 3200)]
+    for ram, disk in ((0, 1), (1, 0), (1, 1)):  # 1600 MB: half of a node's share of the dataset
+        found = [none, *(clairvoyant(ram * size, disk * size) for size in (50, 400, 1600))]
         assert found == sorted(found, reverse=True)
         assert found[-1] < 0.95 * none
-    longer = scenario("S3", 50, staging=200 * mb, ram=12_000 * mb, disk=0)
+    longer = scenario("S3", 50, staging=82 * mb, ram=12_000 * mb, disk=0)
     bounds = [predict(replace(longer, epochs=epochs), ["lower-bound"])[0].seconds for epochs in (3, 6)]
     later = clairvoyant(12_000, 0, epochs=6) - clairvoyant(12_000, 0, epochs=3)
     assert bounds[0] is not None
