@@ -114,7 +114,7 @@ def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
         if name in known:
             continue
         if name in OURS:
-            raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients worst.")
+            raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved.")
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")

@@ -69,7 +69,7 @@ class Node:
         self.parked = 0  # threads for whose next sample there is no room
         self.clock, self.at, self.batch_end = 0.0, 0, 0  # of the trainer: its time, its next access
         self.waits = False
-        self.stall = self.compute = 0.0
+        self.stall = self.taken = 0.0  # taken: MB of the batch
         self.read = [0.0] * (len(costs.local) + 2)
         self.filled = [0.0, 0.0]  # MB by the threads that fill tiers: from other nodes, from the PFS
 
@@ -152,15 +152,18 @@ class Job:
                 arrived += 1
                 if arrived < len(self.nodes):
                     continue
-                computed = np.array([one.compute for one in self.nodes])
-                clock = now if crowd is None else crowd.end(step, clock, ends, computed)
+                clock = now if crowd is None else self._crowd_end(crowd, step, clock, ends, batch)
                 step, arrived = step + 1, 0
                 for one in self.nodes:
-                    one.clock, one.compute = clock, 0.0
+                    one.clock, one.taken = clock, 0.0
                     one.batch_end += batch
                     self._push(clock, TRAIN, one)
         stalls, read = np.array([node.stall for node in self.nodes]), np.array([node.read for node in self.nodes])
         return Outcome(clock, stalls, read)
+
+    def _crowd_end(self, crowd: Crowd, step: int, start: float, ends: Floats, batch: int) -> float:
+        taken = np.array([node.taken for node in self.nodes])
+        return crowd.end(step, start, ends, taken, self.costs.batch_seconds(float(crowd.largest[step]), batch))
 
     def _push(self, moment: float, what: int, node: Node, tier: int = 0) -> None:
         self.turn += 1
@@ -218,7 +221,6 @@ class Job:
     def _train(self, node: Node, now: float) -> None:
         """The trainer goes on until its batch is consumed, it must wait for a thread, or it reads on demand later."""
         clock, sizes, ids, ready, costs = node.clock, self.sizes, node.ids, node.ready, self.costs
-        first = clock
         node.waits = False
         while node.at < node.batch_end:
             size = sizes[ids[node.at]]
@@ -244,12 +246,11 @@ class Job:
                 node.stall += served - clock
                 clock = served
                 self._unpark(node, now)
-            seconds = size * costs.compute + costs.sample
-            node.compute += seconds
-            clock += seconds
+            node.taken += size
+            clock += size * costs.compute + costs.sample
             node.at += 1
         node.clock = clock
-        self._push(max(clock, first), END, node)
+        self._push(clock, END, node)
 
     def _get(self, node: Node, sample: int, slot: int, now: float, *, pfs: bool) -> float:
         """When a thread of `node` that begins now has a sample, preprocessed; NEVER: it is nowhere that it may read."""

@@ -38,6 +38,10 @@ class Costs:
         """The PFS while all nodes read: gamma = N."""
         return self.pfs[self.nodes]
 
+    def batch_seconds(self, megabytes: float, samples: int) -> float:
+        """How long a node computes a batch."""
+        return megabytes * self.compute + samples * self.sample
+
 
 def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
     """The costs of a system at a node count. UsageError where nothing says how long compute takes.

@@ -23,24 +23,24 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Crowd:
-    """All nodes of a job of which only some are simulated. slowest [steps]: seconds of compute of the slowest of all.
+    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch of all.
 
-    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the slowest of all
-    nodes has in pure compute: exact while nobody waits, and scaled with the spread of the waits otherwise. Where all
-    nodes compute for the same time, k is that of the largest of so many normal numbers.
+    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the largest batch of
+    all has among those of the simulated nodes: exact where time is in proportion to bytes, as in pure compute, and
+    scaled with the spread of the waits otherwise. Where all samples have a size, k is that of the largest of so many
+    normal numbers.
     """
 
-    slowest: Floats
+    largest: Floats
     nodes: int
 
-    def end(self, step: int, start: float, ends: Floats, compute: Floats) -> float:
-        """When a step that began at `start` ends for all. ends, compute [simulated nodes]: when each is through with
-        its batch, and the seconds that it computed.
+    def end(self, step: int, start: float, ends: Floats, read: Floats, compute: float) -> float:
+        """When a step that began at `start` ends for all. ends, read [simulated nodes]: when each is through with its
+        batch, and the batch's MB; `compute`: seconds of the largest batch.
         """
-        slowest = float(self.slowest[step])
-        spread = float(compute.std())
-        factor = (slowest - float(compute.mean())) / spread if spread > 1e-9 * slowest else _largest(self.nodes)
-        return max(float(ends.max()), start + slowest, float(ends.mean() + factor * ends.std()))
+        largest, spread = float(self.largest[step]), float(read.std())
+        factor = (largest - float(read.mean())) / spread if spread > 1e-9 * largest else _largest(self.nodes)
+        return max(float(ends.max()), start + compute, float(ends.mean() + factor * ends.std()))
 
 
 def _largest(count: int) -> float:
@@ -179,6 +179,6 @@ def simulate(
         if crowd is None:
             clock = float(ends.max())
         else:
-            own = nodes.size[:, step * batch : (step + 1) * batch].sum(axis=1) * costs.compute + batch * costs.sample
-            clock = crowd.end(step, clock, ends, own)
+            read = nodes.size[:, step * batch : (step + 1) * batch].sum(axis=1)
+            clock = crowd.end(step, clock, ends, read, costs.batch_seconds(crowd.largest[step], batch))
     return Outcome(clock, nodes.stall, nodes.read)
