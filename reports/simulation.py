@@ -237,10 +237,13 @@ def starred(document: Document) -> list[str]:
 
 
 def counted(document: Document) -> str:
-    """How many nodes are taken to read the PFS at once: 'all 4 nodes, always (--pfs-clients worst)'."""
+    """How the PFS is taken to be shared: 'all 4 nodes, always (--pfs-clients worst)'."""
     case, clients = document["case"], document["pfs_clients"]
     everyone = f"all {case['nodes']} nodes, always" if "nodes" in case else "all nodes, always"
-    said = "as the published simulator counted them" if clients == "published" else everyone
+    said = {
+        "published": "as the published simulator counted them",
+        "worst": f"{everyone}, and every thread at its node's share",
+    }.get(clients, f"{everyone}, whose threads share the node's part")
     return f"{said} (--pfs-clients {clients})"
 
 

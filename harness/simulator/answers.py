@@ -29,7 +29,7 @@ def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Pred
     require(case, pfs_clients)
     if sampled_nodes(case) == case.nodes:
         return predict(case, names, pfs_clients)
-    return list(scale.predict(case, names))
+    return list(scale.predict(case, names, pfs_clients))
 
 
 def require(case: Case, pfs_clients: str) -> None:
@@ -37,7 +37,7 @@ def require(case: Case, pfs_clients: str) -> None:
     if pfs_clients == PUBLISHED and sampled_nodes(case) < case.nodes:
         raise UsageError(
             f"--pfs-clients published simulates every node one after another, and this job has {case.accesses:.2g} "
-            "accesses. Use --pfs-clients worst, or fewer epochs."
+            "accesses. Use --pfs-clients conserved, or fewer epochs."
         )
 
 

@@ -50,10 +50,11 @@ def add_simulate(commands: Commands) -> None:
     )
     machine.add_argument(
         "--pfs-clients",
-        choices=("worst", "published"),
-        default="worst",
-        help="readers that the parallel file system is shared by: all nodes (default), or as the published simulator "
-        "counted them",
+        choices=("conserved", "worst", "published"),
+        default="conserved",
+        help="how readers share the parallel file system: all nodes read, and the threads of each share its part of the "
+        "bandwidth (default); every thread gets that part, as in the papers' worst case; or as the published simulator "
+        "counted",
     )
     machine.add_argument(
         "--compute",

@@ -26,7 +26,8 @@ def quick_permutation(samples: int, epoch: int, seed: int) -> Ids:
 class Case:
     """`sizes` int64 [samples] bytes; `batch` samples a node and step; every epoch a new global shuffle from `seed`.
 
-    `compute` MB/s a node, where the system does not say it, and the `step_time` that it comes from, in words.
+    `step_seconds`: what a step computes, whatever its samples weigh, and the `step_time` that it comes from, in words;
+    None: the system's rate decides, by the bytes of each node's batch.
     UsageError when an epoch has no whole step.
     """
 
@@ -37,7 +38,7 @@ class Case:
     epochs: int
     seed: int
     system: System
-    compute: float | None = None
+    step_seconds: float | None = None
     step_time: str = ""
 
     def __post_init__(self) -> None:
@@ -65,7 +66,7 @@ class Case:
     @cached_property
     def costs(self) -> Costs:
         """The performance model's costs."""
-        return costs(self.system, self.nodes, self.compute)
+        return costs(self.system, self.nodes, None if self.step_seconds is None else self.step_seconds / self.batch)
 
     @property
     def capacities(self) -> tuple[int, ...]:

@@ -114,7 +114,7 @@ def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
         if name in known:
             continue
         if name in OURS:
-            raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients worst.")
+            raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved.")
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")
@@ -163,19 +163,22 @@ def _workload_case(asked: Options) -> Case:
     if asked.nodes is None or asked.system is None:
         raise UsageError(f"simulate {asked.workload} needs --nodes N and --system FILE (or {', '.join(SHIPPED)}).")
     system = _system(asked, "")
-    step, compute = _step_time(asked, workload, system), None
+    step = _step_time(asked, workload, system)
+    batch = workload.batch * system.ranks_per_node
     if step is not None:
-        step_bytes = workload.batch * _mean_bytes(asked.workload)
-        compute = system.ranks_per_node * step_bytes / MB / step.seconds(workload.batch)
+        seconds = step.seconds(workload.batch)
+    else:  # the system's rate, at which a batch of mean size is consumed
+        assert system.compute is not None
+        seconds = batch * _mean_bytes(asked.workload) / MB / system.compute
     return Case(
         title=f"{workload.title}, {workload.default_variant}",
         sizes=_workload_sizes(asked.workload, asked.seed),
         nodes=asked.nodes,
-        batch=workload.batch * system.ranks_per_node,
+        batch=batch,
         epochs=asked.epochs or WORKLOAD_EPOCHS,
         seed=asked.seed,
         system=system,
-        compute=compute,
+        step_seconds=seconds,
         step_time="" if step is None else _said(step, workload.batch),
     )
 

@@ -66,7 +66,7 @@ class Node:
                 self.clients.consumed(self.number, clock)
             if ahead and len(ready) < len(self.size) and (self.room[len(ready)] <= self.free or len(ready) <= access):
                 self.top_up(clock, access)
-            clock += self.size[access] * self.costs.compute
+            clock += self.size[access] * self.costs.compute + self.costs.sample
         self.free += sum(self.room[access] for access in range(first, self.position) if ready and ready[access] < INF)
         return clock
 

@@ -17,6 +17,7 @@ __all__ = ["MB", "Costs", "costs"]
 class Costs:
     """Seconds per MB on one node of a system with `nodes` nodes; `staging` in MB.
 
+    `sample`: seconds that every sample computes beside, whatever it weighs: a workload's step time over its batch.
     pfs[gamma] is the cost of reading the PFS while gamma nodes do (index 0 repeats 1). `local` and `remote` are indexed
     by caching tier, RAM first. `write` is preprocessing beside storing in the staging buffer, the same from any source.
     """
@@ -30,24 +31,31 @@ class Costs:
     staging: float
     staging_threads: int
     threads: tuple[int, ...]
+    sample: float = 0.0
 
     @property
     def worst_pfs(self) -> float:
         """The PFS while all nodes read: gamma = N."""
         return self.pfs[self.nodes]
 
+    def batch_seconds(self, megabytes: float, samples: int) -> float:
+        """How long a node computes a batch."""
+        return megabytes * self.compute + samples * self.sample
 
-def costs(system: System, nodes: int, compute: float | None = None) -> Costs:
-    """The costs of a system at a node count; `compute` (MB/s a node) where the system does not say it. UsageError."""
-    rate = system.compute if compute is None else compute
-    if rate is None:
+
+def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
+    """The costs of a system at a node count. UsageError where nothing says how long compute takes.
+
+    `sample`: seconds that a sample computes, whatever it weighs; None: the system's rate in MB/s decides, by bytes.
+    """
+    if sample is None and system.compute is None:
         raise UsageError(f"System {system.name} says no compute rate. Add compute = MB/s a node, or name a workload.")
     staging, *tiers = system.tiers
     share = [min(system.pfs_link, system.pfs.at(gamma) / gamma) for gamma in range(1, nodes + 1)]  # eq. 3.5
     reads = [tier.read.at(tier.threads) for tier in tiers]
     return Costs(
         nodes=nodes,
-        compute=1 / rate,
+        compute=0.0 if sample is not None or system.compute is None else 1 / system.compute,
         write=max(1 / system.preprocess, staging.threads / staging.write.at(staging.threads)),  # eq. 3.4
         pfs=(1 / share[0], *(1 / rate for rate in share)),
         local=tuple(1 / rate for rate in reads),  # eq. 3.7
@@ -56,4 +64,5 @@ def costs(system: System, nodes: int, compute: float | None = None) -> Costs:
         staging=staging.capacity / MB,
         staging_threads=staging.threads,
         threads=tuple(tier.threads for tier in tiers),
+        sample=sample or 0.0,
     )

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps
 from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
-from dlio_bench.harness.simulator import events, published, steps
+from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
-WORST, PUBLISHED = "worst", "published"
+CONSERVED, WORST, PUBLISHED = PFS_CLIENTS = ("conserved", "worst", "published")
+Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
 MANY_NODES = 32  # from here on the vectorised engine is the faster one
 
 
@@ -38,13 +41,14 @@ class Prediction:
 
 def lower_bound(case: Case) -> float:
     """Seconds of compute alone: the sum over steps of the slowest node's batch."""
-    total = 0.0
-    for number in range(case.epochs):
-        total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum())
-    return total * case.costs.compute
+    total = case.costs.sample * case.batch * case.steps * case.epochs
+    if case.costs.compute:  # else all batches take the same
+        for number in range(case.epochs):
+            total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum()) * case.costs.compute
+    return total
 
 
-def predict(case: Case, policies: Sequence[str], pfs_clients: str = WORST) -> list[Prediction]:
+def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> list[Prediction]:
     """A prediction for each policy, names of rows.POLICIES."""
     bound = lower_bound(case)
     return [_one(case, name, pfs_clients, bound) for name in policies]
@@ -59,18 +63,17 @@ def _one(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
     if name == LOWER_BOUND:
         return bound_row(bound)
     try:
-        outcome, fills, before = run(case, ROWS[name], pfs_clients)
+        outcome, filled, before = run(case, ROWS[name], pfs_clients)
     except DoesNotApplyError as error:
         return Prediction(name, None, None, {}, None, reason=str(error))
-    return row(case, name, outcome, fills, before, bound)
+    return row(case, name, outcome, filled, before, bound)
 
 
-def row(case: Case, name: str, outcome: Outcome, fills: Sequence[Fill], before: float, bound: float) -> Prediction:
+def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, bound: float) -> Prediction:
     """What an engine found, as a prediction. `before`: seconds of the fills before the first step."""
     names = [*(tier.name for tier in case.system.tiers[1:]), "remote", "pfs"]
     read = outcome.read.sum(axis=0)
-    read[-1] += sum(one.read_pfs for one in fills)
-    read[-2] += sum(one.read_remote for one in fills)
+    read[-2:] += filled
     return Prediction(
         policy=name,
         seconds=outcome.seconds,
@@ -81,11 +84,13 @@ def row(case: Case, name: str, outcome: Outcome, fills: Sequence[Fill], before: 
     )
 
 
-def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], float]:
-    """Simulate all nodes: the engine's outcome, the fills of the tiers, and the seconds of those before the first step.
+def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, Filled, float]:
+    """Simulate all nodes: the engine's outcome, what filled the tiers, and the seconds of that before the first step.
 
     DoesNotApplyError when the policy does not.
     """
+    if pfs_clients == CONSERVED:
+        return _run_conserved(case, one)
     sequences, tiers = case.sequences, len(case.capacities)
     fills: list[Fill] = []
     copies: list[Copies] | list[None] = [None] * case.nodes
@@ -100,10 +105,7 @@ def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], fl
         if one.first:
             before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
         copies = all_copies([node.at_once() for node in fills] if one.first else fills, len(case.sizes))
-        if one.redraw is not None:
-            count = case.per_epoch * case.epochs
-            nodes = range(case.nodes)
-            sequences = [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in nodes]
+        sequences = _sequences(case, one, keeps)
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
     if pfs_clients == PUBLISHED:
         traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
@@ -113,10 +115,41 @@ def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, list[Fill], fl
         outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before)
     else:
         outcome = steps.simulate(traces, case.batch, one.behaviour, case.costs, before)
-    return outcome, fills, before
+    return outcome, filled_by(fills), before
 
 
-def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[int]]:
+def filled_by(fills: Sequence[Fill]) -> Filled:
+    """MB that fills took from other nodes and from the PFS."""
+    return sum(one.read_remote for one in fills), sum(one.read_pfs for one in fills)
+
+
+def _run_conserved(case: Case, one: Row) -> tuple[Outcome, Filled, float]:
+    keeps: list[Keeps] = []
+    if one.placement is not None:
+        keeps = one.placement(case.sequences, case.sizes, useful(case, one), case.per_epoch)
+    sequences = _sequences(case, one, keeps)
+    return conserved.simulate(
+        sequences, keeps, case.megabytes, case.batch, one.behaviour, case.costs, first=one.first
+    )
+
+
+def useful(case: Case, one: Row) -> tuple[int, ...]:
+    """Bytes of the tiers that a reader uses: where it may choose, none that is slower than the PFS."""
+    if one.first or one.behaviour.waits:
+        return case.capacities
+    tiers = zip(case.capacities, case.costs.local, strict=True)
+    return tuple(capacity if cost < case.costs.worst_pfs else 0 for capacity, cost in tiers)
+
+
+def _sequences(case: Case, one: Row, keeps: Sequence[Keeps]) -> list[npt.NDArray[np.int32]]:
+    """What every node reads, int32 [accesses]."""
+    if one.redraw is None:
+        return case.sequences
+    count = case.per_epoch * case.epochs
+    return [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
+
+
+def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[published.Block]]:
     assert one.placement is not None
     if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
         return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)

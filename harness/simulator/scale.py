@@ -1,37 +1,43 @@
 """Jobs too large to simulate every node: the lower bound exactly, policies on a sample of the nodes.
 
-Epochs are streamed, two at a time: only the sampled nodes' accesses and the slowest node's compute of every step are
+Epochs are streamed, two at a time: only the sampled nodes' accesses and the largest batch of every step are
 kept. A step's end on all nodes is estimated from those (steps.Crowd). What other nodes hold is estimated, too: an
 unsampled node is taken to keep, and to have fetched by then, at each position of its own sequence what a sampled node
-does at that position of its own. Held against whole simulations of small jobs, the estimates are right to some percent.
+does at that position of its own; of `cooperative` the holders of all samples are known. Held against whole simulations of small jobs, the estimates are right to some percent.
 """
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_keeps
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node
-from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
-from dlio_bench.harness.simulator import steps
+from dlio_bench.harness.plan.placement.keeps import Keeps
+from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, COOPERATIVE, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
+from dlio_bench.harness.simulator import conserved, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, Floats, fill, local_copies
-from dlio_bench.harness.simulator.predict import Prediction, bound_row, row
-from dlio_bench.harness.simulator.traces import trace
+from dlio_bench.harness.simulator.predict import CONSERVED, WORST, Filled, Prediction, bound_row, filled_by, row, useful
+from dlio_bench.harness.simulator.traces import Outcome, trace
 
 SAMPLED = 32  # nodes
 STREAMS = 2  # epochs at a time: each takes about 50 bytes a sample
 HOLDING_EPOCHS = 3  # what is read in these is looked for on other nodes; a sample read later only has no holder here
-SUPPORTED = (LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT)
+HOLDING_ACCESSES = 100_000_000  # of all nodes, where memory allows more epochs: about 8 bytes each
+SUPPORTED = {
+    CONSERVED: (LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT, COOPERATIVE),
+    WORST: (LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT),
+}
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """slowest [steps of all epochs]: MB of the largest local batch. sequences: int32 ids of each sampled node."""
+    """largest [steps of all epochs]: MB of the largest local batch. sequences: int32 ids of each sampled node."""
 
-    slowest: Floats
+    largest: Floats
     nodes: npt.NDArray[np.int64]
     sequences: list[npt.NDArray[np.int32]]
 
@@ -41,52 +47,125 @@ def stream(case: Case, sampled: int = SAMPLED) -> Streamed:
     nodes = np.arange(sampled) * case.nodes // sampled
     sizes = case.megabytes.astype(np.float32)
     own = np.empty((sampled, case.epochs, case.steps, case.batch), np.int32)
-    slowest = np.empty((case.epochs, case.steps))
+    largest = np.empty((case.epochs, case.steps))
 
     def one(number: int) -> None:
         order = case.epoch(number)
-        slowest[number] = sizes[order].sum(axis=2, dtype=np.float64).max(axis=1)
+        largest[number] = sizes[order].sum(axis=2, dtype=np.float64).max(axis=1)
         own[:, number] = order[:, nodes].swapaxes(0, 1)
 
     with ThreadPoolExecutor(STREAMS) as pool:
         list(pool.map(one, range(case.epochs)))
-    return Streamed(slowest.reshape(-1), nodes, list(own.reshape(sampled, -1)))
+    return Streamed(largest.reshape(-1), nodes, list(own.reshape(sampled, -1)))
 
 
-def predict(case: Case, policies: Sequence[str], sampled: int = SAMPLED) -> Iterator[Prediction]:
-    """A prediction for each policy, in the worst case of PFS clients; rows that cannot be sampled say so."""
+def predict(
+    case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED, sampled: int = SAMPLED
+) -> Iterator[Prediction]:
+    """A prediction for each policy; rows that cannot be sampled say so. `pfs_clients`: conserved or worst."""
     streamed = stream(case, sampled)
-    bound = float(streamed.slowest.sum()) * case.costs.compute
-    crowd = steps.Crowd(streamed.slowest * case.costs.compute)
+    bound = case.costs.batch_seconds(float(streamed.largest.sum()), case.batch * len(streamed.largest))
+    crowd = steps.Crowd(streamed.largest, case.nodes)
     for name in policies:
         if name == LOWER_BOUND:
             yield bound_row(bound)
-        elif name in SUPPORTED:
-            yield _sampled(case, name, streamed, crowd, bound)
+        elif name in SUPPORTED[pfs_clients]:
+            run = _conserved if pfs_clients == CONSERVED else _sampled
+            outcome, filled = run(case, name, streamed, crowd)
+            found = row(case, name, outcome, filled, 0.0, bound)
+            yield replace(found, bytes={tier: round(n * case.nodes / sampled) for tier, n in found.bytes.items()})
         else:
-            reason = f"Of {case.nodes} nodes only {sampled} are simulated, and this policy needs all of them."
+            hint = " --pfs-clients conserved estimates it." if name in SUPPORTED[CONSERVED] else ""
+            reason = f"Of {case.nodes} nodes only {sampled} are simulated, and this policy needs all of them.{hint}"
             yield Prediction(name, None, None, {}, None, reason=f"{reason} Use fewer nodes or epochs.")
 
 
-def _sampled(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd, bound: float) -> Prediction:
+def _conserved(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
+    keeps: list[Keeps] = []
+    stands: list[conserved.Stands] = []
+    capacities = useful(case, ROWS[name])
+    if name == CLAIRVOYANT:
+        keeps = _clairvoyant(case, streamed, capacities)
+        stands = _by_position(case, streamed, keeps)
+    elif name == COOPERATIVE:
+        keeps, stands = _cooperative(case, streamed, capacities)
+    outcome, filled, _ = conserved.simulate(
+        streamed.sequences, keeps, case.megabytes, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd,
+        stands=stands,
+    )  # fmt: skip
+    return outcome, filled
+
+
+def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[Keeps]:
+    starts = (streamed.nodes * len(case.sizes) // case.nodes).tolist()
+    return [
+        clairvoyant_node(sequence, case.sizes, capacities, start)
+        for sequence, start in zip(streamed.sequences, starts, strict=True)
+    ]
+
+
+def _cooperative(
+    case: Case, streamed: Streamed, capacities: Sequence[int]
+) -> tuple[list[Keeps], list[conserved.Stands]]:
+    """The holders are known of all nodes. A node that is not simulated has its n-th sample when its stand-in has."""
+    coming = (list(case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1)) for number in range(case.epochs))
+    firsts = first_holders(coming, case.nodes, case.sizes, capacities)
+    held = held_by_all(firsts, len(case.sizes))
+    keeps, stands = [], []
+    for position, (node, sequence) in enumerate(zip(streamed.nodes.tolist(), streamed.sequences, strict=True)):
+        epochs = sequence.reshape(case.epochs, -1)
+        own = node_keeps(epochs, firsts[node], held, case.sizes, capacities)
+        alike = [other for other in _alike(case, streamed, position) if other != node]
+        table = np.full((len(own.ids), len(alike)), conserved.NOBODY, np.int32)
+        start = 0
+        for tier, ids in enumerate(own.tiers):
+            for column, other in enumerate(alike):
+                theirs = firsts[other][tier][: int((~own.copies[tier]).sum())]
+                table[start : start + len(theirs), column] = theirs
+            start += len(ids)
+        keeps.append(own)
+        stands.append(conserved.Stands(table))
+    return keeps, stands
+
+
+def _by_position(case: Case, streamed: Streamed, keeps: Sequence[Keeps]) -> list[conserved.Stands]:
+    """A node that is not simulated is taken to keep, at each early position of its sequence, what its stand-in does."""
+    early = min(max(HOLDING_EPOCHS, HOLDING_ACCESSES // len(case.sizes)), case.epochs)
+    reads = np.concatenate(
+        [case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1).astype(np.int32) for number in range(early)], axis=1
+    )
+    stands = []
+    for position, (own, sequence) in enumerate(zip(keeps, streamed.sequences, strict=True)):
+        first = np.full(len(case.sizes), conserved.NOBODY, np.int64)
+        opening = sequence[: reads.shape[1]]
+        first[opening[::-1]] = np.arange(len(opening))[::-1]
+        at = first[own.ids]
+        alike = reads[[other for other in _alike(case, streamed, position) if other != streamed.nodes[position]]]
+        stands.append(conserved.Stands(np.where(at >= 0, alike[:, at], conserved.NOBODY).T.astype(np.int32)))
+    return stands
+
+
+def _alike(case: Case, streamed: Streamed, position: int) -> list[int]:
+    """The nodes that a simulated node stands for, itself included."""
+    simulated = set(streamed.nodes.tolist())
+    own = int(streamed.nodes[position])
+    others = [node for node in range(case.nodes) if node not in simulated]
+    return [own, *others[position :: len(streamed.nodes)]]
+
+
+def _sampled(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
     fills: list[Fill] = []
     remote: tuple[Floats, ...] = ()
     tiers = len(case.capacities)
     if name == CLAIRVOYANT:
-        starts = streamed.nodes * len(case.sizes) // case.nodes
-        for sequence, start in zip(streamed.sequences, starts, strict=True):
-            keeps = clairvoyant_node(sequence, case.sizes, case.capacities, int(start))
-            fills.append(fill(keeps, case.megabytes, case.costs))
+        keeps = _clairvoyant(case, streamed, case.capacities)
+        fills = [fill(node, case.megabytes, case.costs) for node in keeps]
         remote = _elsewhere(case, streamed, fills)
     traces = []
     for position, sequence in enumerate(streamed.sequences):
         copies = Copies(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
         traces.append(trace(sequence, case.megabytes, copies, tiers))
-    outcome = steps.simulate(traces, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd)
-    found = row(case, name, outcome, fills, 0.0, bound)
-    factor = case.nodes / len(traces)
-    scaled = {tier: round(count * factor) for tier, count in found.bytes.items()}
-    return Prediction(name, found.seconds, found.stall_seconds, scaled, found.over_bound, found.pfs_in_steps)
+    return steps.simulate(traces, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd), filled_by(fills)
 
 
 def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[Floats, ...]:

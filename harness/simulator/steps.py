@@ -6,6 +6,7 @@ it pays from some tens of nodes on. It can stand for more nodes than it simulate
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,29 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Crowd:
-    """All nodes of a job of which only some are simulated. slowest [steps]: seconds of compute of the slowest of all.
+    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch of all.
 
-    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the slowest of all
-    nodes has in pure compute: exact while nobody waits, and scaled with the spread of the waits otherwise.
+    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the largest batch of
+    all has among those of the simulated nodes: exact where time is in proportion to bytes, as in pure compute, and
+    scaled with the spread of the waits otherwise. Where all samples have a size, k is that of the largest of so many
+    normal numbers.
     """
 
-    slowest: Floats
+    largest: Floats
+    nodes: int
+
+    def end(self, step: int, start: float, ends: Floats, read: Floats, compute: float) -> float:
+        """When a step that began at `start` ends for all. ends, read [simulated nodes]: when each is through with its
+        batch, and the batch's MB; `compute`: seconds of the largest batch.
+        """
+        largest, spread = float(self.largest[step]), float(read.std())
+        factor = (largest - float(read.mean())) / spread if spread > 1e-9 * largest else _largest(self.nodes)
+        return max(float(ends.max()), start + compute, float(ends.mean() + factor * ends.std()))
+
+
+def _largest(count: int) -> float:
+    """The expected largest of `count` standard normal numbers (Blom, Statistical Estimates, 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 class Batches:
@@ -70,7 +87,7 @@ class Batches:
                 clock = served
             if self.behaviour.ahead:
                 self.top_up(clock, access)
-            clock = clock + size * self.costs.compute
+            clock = clock + (size * self.costs.compute + self.costs.sample)
         part = slice(first, self.position)
         self.free += np.where(np.isfinite(self.ready[:, part]), self.size[:, part], 0.0).sum(axis=1)
         return clock
@@ -159,15 +176,9 @@ def simulate(
         nodes.top_up(each, -1)
     for step in range(nodes.accesses // batch):
         ends = nodes.batch(np.full(len(traces), clock), batch)
-        clock = (
-            float(ends.max()) if crowd is None else _crowd_end(nodes, clock, ends, batch, float(crowd.slowest[step]))
-        )
+        if crowd is None:
+            clock = float(ends.max())
+        else:
+            read = nodes.size[:, step * batch : (step + 1) * batch].sum(axis=1)
+            clock = crowd.end(step, clock, ends, read, costs.batch_seconds(crowd.largest[step], batch))
     return Outcome(clock, nodes.stall, nodes.read)
-
-
-def _crowd_end(nodes: Batches, start: float, ends: Floats, batch: int, slowest: float) -> float:
-    part = slice(nodes.position - batch, nodes.position)
-    compute = nodes.size[:, part].sum(axis=1) * nodes.costs.compute
-    spread = float(compute.std())
-    factor = (slowest - float(compute.mean())) / spread if spread > 0 else 0.0
-    return max(float(ends.max()), start + slowest, float(ends.mean() + factor * ends.std()))

@@ -168,6 +168,16 @@ def test_a_step_time_may_be_given_or_come_from_a_profile(capsys: pytest.CaptureF
     assert "A step computes for 0.05 s for a batch of 1" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_step_takes_its_time_whatever_its_samples_weigh(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("imagenet", "--nodes", "64", "--epochs", "1", "--policy", "lower-bound", "--system")
+    found = simulate(capsys, *words, "cori", "--compute", "emulate:v100")
+    assert found["case"]["steps"] == 312  # 1,281,167 images, 64 on each of 64 nodes
+    assert found["rows"][0]["seconds"] == pytest.approx(312 * 0.195)
+    # a machine's rate is that of a mean batch: 64 MB/s for 64 images of 114,660 bytes
+    (bound,) = simulate(capsys, *words, "sc21")["rows"]
+    assert bound["seconds"] == pytest.approx(312 * 64 * 0.114660 / 64, rel=0.01)
+
+
 def test_imagenet_samples_have_the_published_sizes() -> None:
     sizes = command._workload_sizes("imagenet", 1)
     assert len(sizes) == 1_281_167

@@ -190,8 +190,8 @@ def test_closed_forms(fifth: Case) -> None:
 
 def test_a_sample_of_the_nodes_stands_for_all(fifth: Case) -> None:
     case = replace(fifth, nodes=40, batch=5, epochs=2, sizes=np.maximum(1000, fifth.sizes * 3 - 2_000_000))
-    compute = np.stack([case.megabytes[ids].reshape(-1, 5).sum(axis=1) for ids in case.sequences]) / 100
-    crowd = Crowd(compute.max(axis=0))
+    batches = np.stack([case.megabytes[ids].reshape(-1, 5).sum(axis=1) for ids in case.sequences])
+    crowd = Crowd(batches.max(axis=0), case.nodes)
     for behaviour in (Behaviour(ahead=False), Behaviour(ahead=True)):
         traces = [trace(ids, case.megabytes, None, 2) for ids in case.sequences]
         whole = steps.simulate(traces, 5, behaviour, case.costs).seconds

@@ -89,8 +89,8 @@ def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
     """
     epochs = ([node[start : start + per_epoch] for node in own] for start in range(0, len(own[0]), per_epoch))
     firsts = first_holders(epochs, len(own), sizes, capacities)
-    held = _held(firsts, len(sizes))
-    return [_node([node], tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
+    held = held_by_all(firsts, len(sizes))
+    return [node_keeps([node], tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
 
 
 def seen_by_node(
@@ -107,18 +107,20 @@ def seen_by_node(
     """
     firsts = first_holders(epochs, nodes, sizes, capacities)
     keeps = [from_file_system(tiers) for tiers in firsts]
-    keeps[node] = _node(own, firsts[node], _held(firsts, len(sizes)), sizes, capacities)
+    keeps[node] = node_keeps(own, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
     return keeps
 
 
-def _held(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
+def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
+    """bool [samples]: whether any node holds each."""
     held = np.zeros(samples, bool)
     for tiers in firsts:
         held[np.concatenate(tiers)] = True
     return held
 
 
-def _node(own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+def node_keeps(own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+    """What a node keeps that reads `own`, epoch by epoch: what it holds, `tiers`, and copies of what others hold."""
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
     ids, counts, first = counted_in(own, len(sizes))
     mine = np.zeros(len(sizes), bool)

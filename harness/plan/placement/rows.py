@@ -18,7 +18,8 @@ SeenByNode = Callable[[Iterable[Sequence[Integers]], int, int, Iterable[Integers
 # (what each node keeps, node, accesses, accesses an epoch, seed) -> the ids that the node reads instead
 Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
 
-LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT = "lower-bound", "naive", "staging-pool", "clairvoyant"
+LOWER_BOUND, NAIVE, STAGING_POOL = "lower-bound", "naive", "staging-pool"
+CLAIRVOYANT, COOPERATIVE = "clairvoyant", "cooperative"
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ _ROWS = (
     Row("deepio-opportunistic", "deepio-opportunistic", _IN_MEMORY, _plain(shares.deepio), True, _opportunistic),
     Row("locality-aware", "locality-aware", _ANYWHERE, _plain(shares.locality_aware), first=True),
     Row("parallel-staging", "parallel-staging", _ANYWHERE, _plain(shares.parallel_staging), True, _staged_draws),
-    Row("cooperative", "cooperative", _ANYWHERE, cooperative.cooperative, seen=cooperative.seen_by_node),
+    Row(COOPERATIVE, COOPERATIVE, _ANYWHERE, cooperative.cooperative, seen=cooperative.seen_by_node),
     Row("staged", "staged", _ANYWHERE, _plain(shares.stage_partition), True, redrawn.share_shuffle),
 )
 
 KEPT_ON_FILES = tuple(row.name for row in _ROWS if row.placement is not None and row.name != "staged")
 ROWS: dict[str, Row] = {row.name: row for row in _ROWS}
-OURS = ("cooperative", "staged")  # not among the published rows
+OURS = (COOPERATIVE, "staged")  # not among the published rows
 POLICIES = (LOWER_BOUND, *ROWS)

@@ -1,0 +1,329 @@
+"""The engine that conserves the file system's bandwidth: what all threads draw together is never more than it has.
+
+All nodes read the PFS at once, so that each has the share min(b_fs, t(N) / N) of it (eq. 3.5), and all threads of a
+node, those that fill its tiers and those that stage, take turns on that one share. The rules beside are those of our
+readers (readers/placed/supply.py), which keeping.py follows read by read for `run --predict`: a kept sample is fetched
+once, by whichever of the node's threads needs it first, and others wait for that one. A node that does not keep a
+sample asks its holder, which brings it if it has not begun; where the reader guesses (Behaviour.guesses), it asks only
+for what is there. Steps, buffer and costs are those of events.py.
+
+Events are taken in the order of time: a thread that begins a fetch, a trainer that goes on, a node at the end of its
+batch. So the cost is some microseconds for each access of a simulated node.
+"""
+
+import heapq
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, from_file_system
+from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.simulator.fills import NEVER, Floats
+from dlio_bench.harness.simulator.kernel import Link
+from dlio_bench.harness.simulator.model import Costs
+from dlio_bench.harness.simulator.steps import Crowd
+from dlio_bench.harness.simulator.traces import Outcome
+
+FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
+NOBODY = -1
+Numbers = npt.NDArray[np.int32]
+Event = tuple[float, int, int, "Node", int]  # moment, turn, what, node, tier
+
+
+@dataclass(frozen=True)
+class Stands:
+    """What a simulated node tells of nodes that are not: ids int32 [kept samples of the node, those nodes].
+
+    When the node has fetched its n-th kept sample, each of those nodes is taken to have ids[n] (-1: nothing) by then.
+    """
+
+    ids: Numbers
+
+
+class Node:
+    """One node. `ready`: for each access that threads have come to and the trainer has not, when it is staged."""
+
+    def __init__(self, number: int, ids: Integers, keeps: Keeps, samples: int, costs: Costs, link: Link) -> None:
+        self.number, self.link = number, link
+        self.ids = memoryview(np.ascontiguousarray(ids, np.int32))
+        self.kept = keeps.ids
+        place = np.full(samples, NOBODY, np.int32)
+        place[self.kept] = np.arange(len(self.kept))
+        self.slots = memoryview(place[ids])  # for each access the number of the kept sample, or NOBODY
+        lengths = [len(tier) for tier in keeps.tiers]
+        self.tiers = np.repeat(np.arange(len(lengths), dtype=np.int8), lengths).tobytes()
+        self.copies = np.concatenate(keeps.copies).tobytes() if lengths else b""
+        self.done = array("d", bytes(8 * len(self.kept)))
+        for slot in range(len(self.kept)):
+            self.done[slot] = NEVER
+        starts = np.cumsum([0, *lengths])
+        self.cursor = starts[:-1].tolist()  # for each tier, what its threads fetch next
+        self.ends = starts[1:].tolist()
+        self.ready: deque[float] = deque()
+        self.staged = 0  # accesses that threads have come to
+        self.free, self.used = costs.staging, 0.0  # MB of the buffer; used: what the batch gives back at its end
+        self.parked = 0  # threads for whose next sample there is no room
+        self.clock, self.at, self.batch_end = 0.0, 0, 0  # of the trainer: its time, its next access
+        self.waits = False
+        self.stall = self.taken = 0.0  # taken: MB of the batch
+        self.read = [0.0] * (len(costs.local) + 2)
+        self.filled = [0.0, 0.0]  # MB by the threads that fill tiers: from other nodes, from the PFS
+
+
+class Job:
+    """All simulated nodes of a job, on one clock."""
+
+    def __init__(
+        self,
+        sequences: Sequence[Integers],
+        keeps: Sequence[Keeps],
+        sizes: Floats,
+        behaviour: Behaviour,
+        costs: Costs,
+        stands: Sequence[Stands] = (),
+    ) -> None:
+        self.behaviour, self.costs, self.stands = behaviour, costs, stands
+        self.sizes = memoryview(np.ascontiguousarray(sizes))
+        tiers, samples = len(costs.local), len(sizes)
+        nothing = from_file_system([np.empty(0, np.int64)] * tiers)
+        self.nodes = [
+            Node(number, ids, keeps[number] if keeps else nothing, samples, costs, Link(1 / costs.worst_pfs))
+            for number, ids in enumerate(sequences)
+        ]
+        self.pfs, self.remote = tiers + 1, tiers  # their numbers in Node.read
+        self.others = min(costs.remote, default=NEVER) if keeps else NEVER  # the least cost of another node's tier
+        # for each tier and sample, from when on some node has it there; and who brings it when asked
+        self.there = [memoryview(np.full(samples, NEVER)) for _ in range(tiers)] if keeps else []
+        self.holder, self.place = self._holders(samples) if keeps and not behaviour.guesses else (None, None)
+        self.events: list[Event] = []
+        self.turn = 0
+
+    def _holders(self, samples: int) -> tuple[memoryview, memoryview]:
+        holder, place = np.full(samples, NOBODY, np.int32), np.full(samples, NOBODY, np.int32)
+        for node in self.nodes:
+            first = np.flatnonzero(~np.frombuffer(node.copies, bool))
+            holder[node.kept[first]], place[node.kept[first]] = node.number, first
+        return memoryview(holder), memoryview(place)
+
+    def fill_first(self) -> float:
+        """Fill all tiers before the first step, copies behind all else; the seconds it takes."""
+        self._start_filling()
+        end = 0.0
+        while self.events:
+            now, _, _, node, tier = heapq.heappop(self.events)
+            end = max(end, now)
+            self._fill(node, tier, now, copies=True)
+        for node in self.nodes:
+            node.link = Link(node.link.rate)
+            node.done = array("d", bytes(8 * len(node.done)))  # all there before the run
+        for tier in self.there:
+            np.asarray(tier)[np.isfinite(np.asarray(tier))] = 0.0
+        return end
+
+    def run(self, batch: int, start: float, crowd: Crowd | None, *, filled: bool) -> Outcome:
+        """Run all nodes in local batches of `batch`; `filled`: the tiers are."""
+        total = len(self.nodes[0].ids)
+        clock, step, arrived = start, 0, 0
+        ends = np.zeros(len(self.nodes))
+        for node in self.nodes:
+            if self.behaviour.ahead:
+                for _ in range(self.costs.staging_threads):
+                    self._push(start, STAGE, node)
+            node.clock, node.batch_end = start, batch
+            self._push(start, TRAIN, node)
+        if not filled:
+            self._start_filling()
+        while step < total // batch:
+            now, _, what, node, tier = heapq.heappop(self.events)
+            if what == STAGE:
+                self._stage(node, now)
+            elif what == FILL:
+                self._fill(node, tier, now, copies=False)
+            elif what == TRAIN:
+                self._train(node, now)
+            else:
+                node.free, node.used = node.free + node.used, 0.0
+                self._unpark(node, now)
+                ends[node.number] = now
+                arrived += 1
+                if arrived < len(self.nodes):
+                    continue
+                clock = now if crowd is None else self._crowd_end(crowd, step, clock, ends, batch)
+                step, arrived = step + 1, 0
+                for one in self.nodes:
+                    one.clock, one.taken = clock, 0.0
+                    one.batch_end += batch
+                    self._push(clock, TRAIN, one)
+        stalls, read = np.array([node.stall for node in self.nodes]), np.array([node.read for node in self.nodes])
+        return Outcome(clock, stalls, read)
+
+    def _crowd_end(self, crowd: Crowd, step: int, start: float, ends: Floats, batch: int) -> float:
+        taken = np.array([node.taken for node in self.nodes])
+        return crowd.end(step, start, ends, taken, self.costs.batch_seconds(float(crowd.largest[step]), batch))
+
+    def _push(self, moment: float, what: int, node: Node, tier: int = 0) -> None:
+        self.turn += 1
+        heapq.heappush(self.events, (moment, self.turn, what, node, tier))
+
+    def _start_filling(self) -> None:
+        for node in self.nodes:
+            for tier, threads in enumerate(self.costs.threads):
+                for _ in range(threads):
+                    self._push(0.0, FILL, node, tier)
+
+    def _fill(self, node: Node, tier: int, now: float, *, copies: bool) -> None:
+        """One of a tier's threads fetches the next sample that nobody has begun; without one it ends."""
+        slot, end = node.cursor[tier], node.ends[tier]
+        while slot < end and (node.done[slot] < NEVER or (node.copies[slot] and not copies)):
+            slot += 1
+        node.cursor[tier] = slot + 1
+        if slot >= end:
+            return
+        size = self.sizes[node.kept[slot]]
+        if node.copies[slot]:
+            until = now + size * (self.costs.remote[tier] + self.costs.write)
+            self._keep(node, slot, until)
+            node.filled[0] += size
+        else:
+            until = self._bring(node, slot, size, now)
+            node.filled[1] += size
+        self._push(until, FILL, node, tier)
+
+    def _stage(self, node: Node, now: float) -> None:
+        """One of a node's staging threads fetches the next access there is room for."""
+        total = len(node.ids)
+        while node.staged < total:
+            access = node.staged
+            sample = node.ids[access]
+            size = self.sizes[sample]
+            if size > node.free:
+                node.parked += 1
+                break
+            node.staged += 1
+            end = self._get(node, sample, node.slots[access], now, pfs=self.behaviour.ahead_pfs)
+            node.ready.append(end)
+            if end < NEVER:
+                node.free -= size
+                self._push(end, STAGE, node)
+                break
+        if node.waits and (node.ready or node.parked == self.costs.staging_threads):
+            self._train(node, now)
+
+    def _unpark(self, node: Node, now: float) -> None:
+        for _ in range(node.parked):
+            self._push(now, STAGE, node)
+        node.parked = 0
+
+    def _train(self, node: Node, now: float) -> None:
+        """The trainer goes on until its batch is consumed, it must wait for a thread, or it reads on demand later."""
+        clock, sizes, ids, ready, costs = node.clock, self.sizes, node.ids, node.ready, self.costs
+        node.waits = False
+        while node.at < node.batch_end:
+            size = sizes[ids[node.at]]
+            if ready and ready[0] < NEVER:
+                staged = ready.popleft()
+                node.used += size
+                if staged > clock:
+                    node.stall += staged - clock
+                    clock = staged
+            elif not ready and self.behaviour.ahead and node.parked < costs.staging_threads:
+                node.waits, node.clock = True, clock
+                return
+            elif clock > now:
+                node.clock = clock
+                self._push(clock, TRAIN, node)
+                return
+            else:
+                if ready:
+                    ready.popleft()
+                else:
+                    node.staged += 1
+                served = self._get(node, ids[node.at], node.slots[node.at], clock, pfs=True)
+                node.stall += served - clock
+                clock = served
+                self._unpark(node, now)
+            node.taken += size
+            clock += size * costs.compute + costs.sample
+            node.at += 1
+        node.clock = clock
+        self._push(clock, END, node)
+
+    def _get(self, node: Node, sample: int, slot: int, now: float, *, pfs: bool) -> float:
+        """When a thread of `node` that begins now has a sample, preprocessed; NEVER: it is nowhere that it may read."""
+        costs, size = self.costs, self.sizes[sample]
+        best, source = (costs.worst_pfs, self.pfs) if pfs else (NEVER, self.pfs)
+        done = node.done[slot] if slot >= 0 else NEVER
+        if slot >= 0 and (done < NEVER or not node.copies[slot]):
+            tier = node.tiers[slot]
+            if done == NEVER:
+                node.read[self.pfs] += size
+                return self._bring(node, slot, size, now)
+            if done > now or costs.local[tier] < best:
+                best, source, now = costs.local[tier], tier, max(done, now)
+        if self.others < best:
+            for tier, there in enumerate(self.there):
+                if costs.remote[tier] < best and there[sample] <= now:
+                    best, source = costs.remote[tier], self.remote
+            if source == self.pfs and self.holder is not None and self.place is not None:
+                holder, place = self.holder[sample], self.place[sample]
+                if holder not in (NOBODY, node.number):
+                    other = self.nodes[holder]
+                    cost = costs.remote[other.tiers[place]]
+                    if cost < best:
+                        begun = other.done[place] < NEVER
+                        brought = other.done[place] if begun else self._bring(other, place, size, now)
+                        other.filled[1] += 0.0 if begun else size
+                        best, source, now = cost, self.remote, max(brought, now)
+        if best == NEVER:
+            return NEVER
+        node.read[source] += size
+        end = node.link.reserve(now, size)[1] if source == self.pfs else now + size * best
+        end += size * costs.write
+        if slot >= 0 and node.done[slot] == NEVER:  # a copy that is kept from now on
+            self._keep(node, slot, end)
+        return end
+
+    def _bring(self, node: Node, slot: int, size: float, now: float) -> float:
+        """Fetch a kept sample from the PFS: when it is there."""
+        end = node.link.reserve(now, size)[1] + size * self.costs.write
+        self._keep(node, slot, end)
+        return end
+
+    def _keep(self, node: Node, slot: int, end: float) -> None:
+        node.done[slot] = end
+        there, sample = self.there[node.tiers[slot]], node.kept[slot]
+        there[sample] = min(there[sample], end)
+        if self.stands:
+            alike = self.stands[node.number].ids[slot]
+            known = np.asarray(there)
+            chosen = alike[alike >= 0]
+            known[chosen] = np.minimum(known[chosen], end)
+
+
+def simulate(
+    sequences: Sequence[Integers],
+    keeps: Sequence[Keeps],
+    sizes: Floats,
+    batch: int,
+    behaviour: Behaviour,
+    costs: Costs,
+    *,
+    first: bool = False,
+    crowd: Crowd | None = None,
+    stands: Sequence[Stands] = (),
+) -> tuple[Outcome, tuple[float, float], float]:
+    """Run nodes that read `sequences` [accesses each] and keep `keeps` (none: no tiers); `sizes` [samples] MB.
+
+    `first`: the tiers are filled before the first step. `crowd`, `stands`: of nodes that are not simulated.
+    Returns the outcome, the MB that were read for tiers beside the staging of their nodes (from other nodes, from the
+    PFS), and the seconds before the first step.
+    """
+    job = Job(sequences, keeps, sizes, behaviour, costs, stands)
+    before = job.fill_first() if first else 0.0
+    outcome = job.run(batch, before, crowd, filled=first)
+    remote, pfs = np.sum([node.filled for node in job.nodes], axis=0).tolist()
+    return outcome, (remote, pfs), before
