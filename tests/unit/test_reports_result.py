@@ -60,6 +60,26 @@ def test_numpy_numbers_of_the_harness_survive(draft_and_steps: Make, tmp_path: P
     assert result.load(tmp_path)[0] == found
 
 
+def test_a_result_of_schema_1_is_read_with_its_metrics_worked_out_again(draft_and_steps: Make, saved: Path) -> None:
+    def older(written: dict[str, Any]) -> None:
+        written["schema"] = "dlio-bench/result/1"
+        value = {"value": 0.8, "unit": "share", "ci": None}
+        written["metrics"] = {"au": value, "stall_share": value, "stall_share_worst_rank": value}
+        written["trials"][1]["bytes_spared"] = -7  # less was delivered than had been brought to tiers
+        written["trials"][1]["epochs"][0]["bytes_spared"] = 5
+
+    edit(saved, older, redigest=True)
+    found, _ = result.load(saved)
+    new = result.complete(*draft_and_steps())
+    assert (found["schema"], found["metrics"], found["bound"]) == (new["schema"], new["metrics"], new["bound"])
+    trial = found["trials"][1]
+    assert (trial["bytes_spared"], trial["bytes_kept"]) == (0, 7)
+    assert (trial["epochs"][0]["bytes_spared"], trial["epochs"][0]["bytes_kept"]) == (5, 0)
+    edit(saved, lambda r: r["metrics"]["au"].update(value=0.9))
+    with pytest.raises(DataError, match="was altered"):
+        result.load(saved)
+
+
 def test_digest_is_the_sha256_of_the_canonical_json_without_it(saved: Path) -> None:
     content = json.loads(saved.read_text())
     said = content.pop("digest")
