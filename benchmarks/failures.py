@@ -1,12 +1,13 @@
 """What is told when a pipeline of somebody else's library cannot read a file of a dataset."""
 
-import errno
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import tfrecord
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, remedy
 
 ANEW = (
     "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
@@ -20,9 +21,12 @@ def read_failure(path: Path, error: Exception) -> BenchError:
         return type(error)(f"{path}: {error} {ANEW if isinstance(error, DataError) else ''}".rstrip())
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} is missing from its dataset. {ANEW}")
-    # HDF5 puts the error number of a failed read into its text only
-    if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EIO or "errno =" in str(error):
-        return EnvironmentFailure(f"{path} cannot be read: {error}. Look at the file system; then run again.")
+    # HDF5 puts the error number of a failed read into its text, and not always elsewhere
+    number = re.search(r"errno = (\d+)", str(error))
+    code = getattr(error, "errno", None) or (int(number[1]) if number else None)
+    if code is not None:
+        failed = OSError(code, os.strerror(code))
+        return EnvironmentFailure(f"{path} cannot be read: {failed.strerror}. {remedy(failed)}.")
     return DataError(f"{path} cannot be read: {error}. {ANEW}")
 
 

@@ -35,6 +35,7 @@ from typing import Any
 
 from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row
 from dlio_bench.errors import UsageError
+from dlio_bench.whole_files import read_given
 
 SCHEMA = "dlio-bench/compute-profile/1"
 _KINDS = {"measured": MEASURED, "published": PUBLISHED, "derived": DERIVED, "estimated": ESTIMATE}
@@ -53,7 +54,7 @@ def shipped(workload: str) -> Mapping[str, Profile]:
 def load(path: Path) -> Profile:
     """The profile of a file. UsageError where it is missing, is no TOML, or cannot be used."""
     try:
-        content = path.read_bytes()
+        content = read_given(path, "Name a file that `dlio-bench calibrate --compute` wrote.")
     except OSError as error:
         raise UsageError(
             f"The compute profile {path} cannot be read: {error.strerror}. Name a file that `dlio-bench calibrate "

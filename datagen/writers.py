@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from dlio_bench.datagen.claim import PROGRESS, Progress
+from dlio_bench.datagen.claim import Progress
 from dlio_bench.datagen.layout import FileSpec, Layout
+from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.whole_files import part_of, publish

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio_bench import interruption
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
@@ -95,6 +95,22 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
+NEED_LESS = {  # what takes less memory, by command
+    "run": "a smaller --batch, --staging, --tiers or --max-data, or fewer --ranks-per-node",
+    "generate": "fewer --workers or --ranks-per-node",
+    "verify": "fewer --workers",
+    "index": "fewer files in the folder",
+    "plan-data": "fewer --nodes",
+    "storage": "a smaller --sample-size, or fewer --threads or --ranks",
+    "bench-readers": "a smaller --size, or fewer --ranks or --threads",
+    "simulate": "fewer --nodes or --epochs",
+    "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
+}
+# a library that cannot be loaded (ld.so), a thread that cannot be started (CPython), in the words of their errors
+REFUSED = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "can't start new thread")
+OTHERS = "fewer other programs on this machine"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
     interruption.listen()
@@ -107,8 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception:  # goes on as it is, unless it stands for an interruption
             interruption.check()  # extension modules that load turn it into an error of theirs
             raise
-    except BenchError as error:
-        return _complain(str(error), error.status)
     except KeyboardInterrupt:
         interruption.met()
         message = "Interrupted: the ranks were ended, and nothing unfinished was kept as a result."
@@ -116,15 +130,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has left: nothing more can be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        failure = _failure(error, sys.argv[1:] if argv is None else argv)
+        return _complain(str(failure), failure.status)
+
+
+def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
+    """What is told of an error that ended a command. What is neither a user's nor the machine's is ours."""
+    if isinstance(error, BenchError):
+        return error
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        message = f"{where}{error.strerror or error}. Make room or give permission there, or choose another folder."
-        return _complain(message, EnvironmentFailure.status)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is ours, and no user's
-        with tempfile.NamedTemporaryFile("w", prefix="dlio-bench-defect-", suffix=".txt", delete=False) as file:
-            traceback.print_exc(file=file)
-        message = f"{type(error).__name__}: {error}. That is a defect of dlio-bench; its trace is in {file.name}."
-        return _complain(message, EnvironmentFailure.status)
+        return EnvironmentFailure(f"{where}{error.strerror or error}. {remedy(error)}.")
+    if isinstance(error, MemoryError):
+        return out_of_memory(error, "here", next((NEED_LESS[word] for word in argv if word in NEED_LESS), OTHERS))
+    if any(text in str(error) for text in REFUSED):
+        return EnvironmentFailure(
+            f"{str(error).rstrip('.')}. This machine gives the process no more memory, or no more threads: see ulimit "
+            "-a and what else runs here."
+        )
+    with tempfile.NamedTemporaryFile("w", prefix="dlio-bench-defect-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return EnvironmentFailure(
+        f"{type(error).__name__}: {error}. That is a defect of dlio-bench; its trace is in {file.name}."
+    )
 
 
 def _command(argv: Sequence[str] | None) -> int:

@@ -11,9 +11,10 @@ from typing import Any
 
 import jsonschema
 
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
+from dlio_bench.whole_files import read_given
 
 Document = Mapping[str, Any]
 
@@ -61,10 +62,13 @@ def complete(draft: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate(document: Any, name: str = "the storage document") -> dict[str, Any]:
-    """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
+    """The document, when it follows the schema; `name` is for the message.
+
+    UsageError for a document of another kind, DataError saying where it does not follow.
+    """
     named = document.get("schema") if isinstance(document, dict) else None
     if named != SCHEMA:
-        raise DataError(
+        raise UsageError(
             f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
             "storage --out, or use the version of dlio-bench that wrote this one."
         )
@@ -74,19 +78,17 @@ def validate(document: Any, name: str = "the storage document") -> dict[str, Any
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
+    """The document in a file. UsageError when it is no such file, EnvironmentFailure, DataError as `validate`."""
     try:
-        content = path.read_bytes()
+        content = read_given(path, "Name a file written by dlio-bench storage --out.")
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
     except OSError as error:
-        raise EnvironmentFailure(
-            f"'{path}' could not be read: {error.strerror}. Name a file written by --out."
-        ) from error
+        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
     try:
         document = json.loads(content)
     except ValueError as error:
-        raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench storage --out.") from error
+        raise UsageError(f"'{path}' is not JSON ({error}). Name a file written by dlio-bench storage --out.") from error
     return validate(document, str(path))
 
 

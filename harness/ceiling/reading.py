@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.harness.ceiling.plan import Reads
 from dlio_bench.harness.cluster.comm import Comm
 
@@ -95,9 +95,7 @@ def _open(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise EnvironmentFailure(
-            f"{path} cannot be opened: {error.strerror}. It must be readable for this user wherever ranks run."
-        ) from error
+        raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
 
 
 def _preadv(handle: int, into: memoryview, offset: int, path: str) -> int:
@@ -105,7 +103,7 @@ def _preadv(handle: int, into: memoryview, offset: int, path: str) -> int:
         count = os.preadv(handle, [into], offset)
     except OSError as error:
         raise EnvironmentFailure(
-            f"{path} cannot be read at byte {offset}: {error.strerror}. Look at the file system and its logs."
+            f"{path} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
         ) from error
     if count == 0:
         raise EnvironmentFailure(f"{path} ends at byte {offset}: it was changed during the measurement. Repeat it.")

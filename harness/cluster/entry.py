@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled
+from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.mpi import connect
@@ -76,12 +76,11 @@ def say(event: dict[str, Any]) -> None:
 def _report(error: Exception) -> dict[str, Any]:
     """What the launching command is told: a message for its user, or the trace of a defect of ours."""
     if isinstance(error, OSError):
-        error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
+        where = f"{error.filename or 'A file'} on {host_name()}"
+        error = EnvironmentFailure(f"{where}: {error.strerror or error}. {remedy(error)}.")
     if isinstance(error, MemoryError):
-        error = EnvironmentFailure(
-            f"A rank on {host_name()} found no memory ({error or 'nobody said for what'}). Fewer ranks on a machine, a "
-            "smaller --batch or a smaller --staging need less."
-        )
+        smaller = "fewer ranks on a machine, a smaller --batch or a smaller --staging"
+        error = out_of_memory(error, f"for a rank on {host_name()}", smaller)
     if isinstance(error, BenchError):
         return {"status": error.status, "message": str(error), "expected": True}
     trace = "".join(traceback.format_exception(error))

@@ -16,6 +16,7 @@ import numpy as np
 
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
+from dlio_bench.whole_files import read_given
 
 Number = TypeVar("Number", int, float)
 
@@ -121,7 +122,7 @@ def shipped(name: str) -> System:
 def load(path: Path) -> System:
     """The system of a TOML file. UsageError where it is missing, is not TOML, or lacks a key."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_given(path, "Name a TOML file, as `dlio-bench calibrate` writes it.").decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UsageError(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.datagen.claim import PROGRESS
+from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
 from dlio_bench.errors import EnvironmentFailure, UsageError

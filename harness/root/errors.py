@@ -63,4 +63,12 @@ def remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "Look at the file system and its logs, then run again")
 
 
+def out_of_memory(error: MemoryError, where: str, smaller: str) -> EnvironmentFailure:
+    """What is told when memory cannot be had; `smaller` says what needs less of it."""
+    return EnvironmentFailure(
+        f"Memory ran out {where}: {str(error).rstrip('.') or 'Python does not say for what'}. Less is needed with "
+        f"{smaller}."
+    )
+
+
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}

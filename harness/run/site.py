@@ -1,6 +1,5 @@
 """Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and who counts the bytes."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +93,7 @@ class Site:
         if mode.startswith("cold"):
             cache.drop(share)
         elif mode == "warm":
-            _read_through(share)
+            cache.fill(share)
         comm.barrier()
         return _as_json(cache.residency(share))
 
@@ -107,12 +106,12 @@ class Site:
         share = self._paths(self.origin)[comm.host_rank :: comm.host_size]
         stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
-            _read_through(share)
+            cache.fill(share)
         ranks, local = self.seat.ranks_per_node, comm.rank % self.seat.ranks_per_node
         if mode.startswith("cold") and local == 0:
             self.board.drop_cache(self.seat.node)
         if mode == "warm":
-            _read_through(self._paths(self.dataset)[local::ranks])
+            cache.fill(self._paths(self.dataset)[local::ranks])
         own = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
         return {
@@ -185,13 +184,3 @@ def _as_json(found: cache.Residency) -> dict[str, Any]:
 
 def _minus(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
-
-
-def _read_through(paths: Sequence[Path]) -> None:
-    """Read files once, so that they lie in the cache."""
-    buffer = bytearray(8 << 20)
-    for path in paths:
-        with path.open("rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            while file.readinto(buffer):
-                pass

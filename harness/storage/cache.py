@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.storage import mounts
 
 _PAGE = os.sysconf("SC_PAGESIZE")
@@ -52,18 +52,15 @@ class Residency:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor for reading. Raises EnvironmentFailure naming the file and the fix."""
+    """A descriptor for reading. Raises DataError for a file that is gone, EnvironmentFailure; both with the fix."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"'{path}' is not there, so its page cache cannot be controlled. Check the dataset's folder, "
-            "or generate the dataset again."
-        ) from None
+        raise _gone(path) from None
     except OSError as error:
         raise EnvironmentFailure(
             f"'{path}' cannot be opened for reading ({error.strerror}), so its page cache cannot be controlled. "
-            "Give this user read permission, or run as the user who made the dataset."
+            f"{remedy(error)}."
         ) from None
     try:
         yield fd
@@ -71,11 +68,16 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
+def _gone(path: Path) -> DataError:
+    return DataError(f"'{path}' is not there any more. Restore the file, or make the dataset anew, and run again.")
+
+
 def drop(paths: Sequence[Path]) -> None:
     """Ask the kernel to forget the files' pages; `residency` tells whether it did.
 
     Dirty pages are written first (they would stay otherwise), for files that this user could have written. Does nothing
-    on tmpfs and ramfs, whose pages are the data. Raises EnvironmentFailure for a file that cannot be opened.
+    on tmpfs and ramfs, whose pages are the data. Raises DataError for a file that is gone, EnvironmentFailure for one
+    that cannot be opened.
     """
     for path in paths:
         with _opened(path) as fd:
@@ -85,10 +87,23 @@ def drop(paths: Sequence[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def fill(paths: Sequence[Path]) -> None:
+    """Read files once, so that they lie in the page cache. DataError for a file that is gone, EnvironmentFailure."""
+    buffer = bytearray(8 << 20)
+    for path in paths:
+        with _opened(path) as fd:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            try:
+                while os.readv(fd, [buffer]):
+                    pass
+            except OSError as error:
+                raise EnvironmentFailure(f"'{path}' cannot be read: {error.strerror}. {remedy(error)}.") from error
+
+
 def residency(paths: Sequence[Path]) -> Residency:
     """How much of the files' bytes the page cache holds now. Touches no page.
 
-    Raises EnvironmentFailure for a file that cannot be opened.
+    Raises DataError for a file that is gone, EnvironmentFailure for one that cannot be opened.
     """
     total = resident = 0
     hidden: list[Path] = []
@@ -150,14 +165,14 @@ def may_attest(path: Path) -> bool:
     """Whether mincore tells this user the truth about `path`.
 
     Since Linux 5.2 (mm/mincore.c, can_do_mincore) it reports every page as resident unless the caller owns the inode,
-    holds CAP_FOWNER, or may write the file. Raises EnvironmentFailure for a file that is not there.
+    holds CAP_FOWNER, or may write the file. Raises DataError for a file that is gone, EnvironmentFailure.
     """
     try:
         owner = path.stat().st_uid
+    except FileNotFoundError:
+        raise _gone(path) from None
     except OSError as error:
-        raise EnvironmentFailure(
-            f"'{path}' cannot be looked at ({error.strerror}). Check the dataset's folder and its permissions."
-        ) from None
+        raise EnvironmentFailure(f"'{path}' cannot be looked at ({error.strerror}). {remedy(error)}.") from None
     return owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=True) or _holds_fowner()
 
 

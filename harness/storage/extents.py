@@ -16,7 +16,7 @@ from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
 from dlio_bench.harness.storage.files import DAMAGED, Libraries, OpenFile, OpenFiles
 
@@ -319,6 +319,5 @@ class ExtentReader:
 
     def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
         return EnvironmentFailure(
-            f"{self._name(file)} cannot be read at byte {offset}: {error.strerror}. "
-            "Look at the file system and its logs; then run again."
+            f"{self._name(file)} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from dlio_bench.datagen.formats.container import Opened
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 
 DAMAGED = (
     "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
@@ -86,9 +86,7 @@ def _open(path: Path, *, jumps: bool) -> int:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
-        raise EnvironmentFailure(
-            f"{path} cannot be opened: {error.strerror}. Make the file readable for this user on every node."
-        ) from error
+        raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
     if jumps:
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
 from dlio_bench.whole_files import write_at
@@ -23,23 +23,37 @@ FLAGS = "flags"
 
 @dataclass(frozen=True)
 class Shelf:
-    """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample."""
+    """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample.
+
+    folders: where the tiers lie, for messages; their files have no names any more.
+    """
 
     handles: tuple[int, ...]
     flags: mmap.mmap
+    folders: tuple[Path, ...]
 
     def read(self, tier: int, offset: int, out: memoryview) -> None:
-        """Fill `out` from a tier. OSError."""
+        """Fill `out` from a tier. EnvironmentFailure naming its folder."""
         done = 0
-        while done < len(out):
-            count = os.preadv(self.handles[tier], [out[done:]], offset + done)
-            if count == 0:
-                raise OSError(errno.EIO, "a tier ends early")
-            done += count
+        try:
+            while done < len(out):
+                count = os.preadv(self.handles[tier], [out[done:]], offset + done)
+                done += count or _ended()
+        except OSError as error:
+            raise self._broken(tier, "read", error) from error
 
     def write(self, tier: int, offset: int, content: memoryview) -> None:
-        """Put `content` into a tier. OSError."""
-        write_at(self.handles[tier], content, offset)
+        """Put `content` into a tier. EnvironmentFailure naming its folder."""
+        try:
+            write_at(self.handles[tier], content, offset)
+        except OSError as error:
+            raise self._broken(tier, "written", error) from error
+
+    def _broken(self, tier: int, verb: str, error: OSError) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"The tier in {self.folders[tier].parent} on {host_name()} cannot be {verb}: {error.strerror}. "
+            f"{remedy(error)}; or leave the tier out with --tiers."
+        )
 
     def close(self) -> None:
         """Give the tiers back; the memory and the blocks are free when all ranks have."""
@@ -47,6 +61,10 @@ class Shelf:
             if handle >= 0:
                 os.close(handle)
         self.flags.close()
+
+
+def _ended() -> int:
+    raise OSError(errno.EIO, "it ends early")
 
 
 def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> None:
@@ -69,7 +87,7 @@ def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
             handles.append(os.open(folder / str(number), os.O_RDWR | os.O_CLOEXEC) if size else -1)
         flags = os.open(folders[0] / FLAGS, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return Shelf(tuple(handles), mmap.mmap(flags, 0))
+            return Shelf(tuple(handles), mmap.mmap(flags, 0), tuple(folders))
         finally:
             os.close(flags)
     except OSError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.storage.files import DAMAGED
 from dlio_bench.units import format_bytes
@@ -241,14 +241,11 @@ def _unwritable(held: Hold, size: int, error: OSError) -> EnvironmentFailure:
 
 
 def _unreadable(path: Path, error: OSError) -> EnvironmentFailure:
-    return EnvironmentFailure(
-        f"{path} cannot be read on {host_name()}: {error.strerror}. Make the file readable for this user on every "
-        "node, or look at the file system and its logs; then run again."
-    )
+    return EnvironmentFailure(f"{path} cannot be read on {host_name()}: {error.strerror}. {remedy(error)}.")
 
 
 def _unusable(path: Path, error: OSError) -> EnvironmentFailure:
     return EnvironmentFailure(
-        f"The local tier {path} on {host_name()} cannot be used: {error.strerror}. Give a folder on node-local storage "
-        "that this user can write with --local-tier."
+        f"The local tier {path} on {host_name()} cannot be used: {error.strerror}. {remedy(error)}; or give another "
+        "folder on node-local storage that this user can write with --local-tier."
     )

@@ -210,6 +210,21 @@ def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) ->
     assert "Traceback" not in err
 
 
+def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path, tmp_path: Path) -> None:
+    data = own_dataset(cache, tmp_path)
+    asked = ["cdb", "--tiny", "--nodes", "2", "--data", str(data), "--compute", "none", "--trials", "1000"]
+    process = start(cache, tmp_path, "run", *asked, "--out", "out")
+    assert process.stderr is not None
+    while "trial" not in process.stderr.readline():  # a line every ten seconds
+        assert process.poll() is None
+    for victim in data.glob("data-*.h5"):
+        victim.unlink()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 5, err
+    assert str(data) in err
+    assert "Traceback" not in err
+
+
 def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:
     done = dlio(small_disk, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", status=4)
     assert str(small_disk) in complaint(done)

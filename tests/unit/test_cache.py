@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.storage import cache, counters, mounts
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -151,16 +151,16 @@ def test_caches_beyond_the_page_cache_are_told(disk: Path, monkeypatch: pytest.M
 
 def test_a_missing_or_closed_file_is_named_with_a_fix(tmp_path: Path, disk: Path) -> None:
     gone = tmp_path / "gone"
-    for call in (cache.drop, cache.residency):
-        with pytest.raises(EnvironmentFailure, match=r"gone' is not there.*generate"):
+    for call in (cache.drop, cache.residency, cache.fill):
+        with pytest.raises(DataError, match=r"gone' is not there any more.*Restore"):
             call([gone])
-    with pytest.raises(EnvironmentFailure, match="gone"):
+    with pytest.raises(DataError, match="gone"):
         cache.may_attest(gone)
     closed = _file(disk, PAGE)
     closed.chmod(0)
     with another_user() if os.geteuid() == 0 else contextlib.nullcontext():
-        for call in (cache.drop, cache.residency):
-            with pytest.raises(EnvironmentFailure, match=r"cannot be opened.*read permission"):
+        for call in (cache.drop, cache.residency, cache.fill):
+            with pytest.raises(EnvironmentFailure, match=r"cannot be opened.*the permission"):
                 call([closed])
 
 

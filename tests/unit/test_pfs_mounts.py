@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.storage.held import JUST_MADE, held_folder
 from dlio_bench.harness.storage.mounts import parse_mountinfo
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
@@ -297,6 +297,19 @@ def test_a_killed_daemon_leaves_no_mount(source: Path, tmp_path: Path) -> None:
         with pytest.raises(EnvironmentFailure, match="did not empty its cache"):
             board.drop_cache(0)
     assert not work.exists()
+
+
+def test_what_fails_after_a_daemon_has_died_is_told_as_that(source: Path, tmp_path: Path) -> None:
+    """The kernel takes the mount away, and what was below it looks like a file that is missing."""
+
+    def read() -> None:
+        with running(FREE, source, 2, tmp_path / "work") as (emulation, board):
+            os.kill(board.row(1)[READY], signal.SIGKILL)
+            until(lambda: not (emulation.mounts[1] / "one").exists())
+            raise DataError(f"{emulation.mounts[1] / 'one'} is missing from its dataset. Delete its folder.")
+
+    with pytest.raises(EnvironmentFailure, match=r"(?s)daemon of .* node 1 at .*node-1' ended by SIGKILL.*Run again"):
+        read()
 
 
 PARENT = """

@@ -182,5 +182,5 @@ def test_a_rank_that_waits_in_vain_has_all_write_where_they_stand(tmp_path: Path
 
 def test_too_little_memory_in_a_rank_is_said_with_what_helps(tmp_path: Path) -> None:
     code = STALLED.replace('Stalled("rank 7 does not come")', 'MemoryError("for 8 GiB")')
-    with pytest.raises(EnvironmentFailure, match=r"no memory \(for 8 GiB\).*smaller --batch"):
+    with pytest.raises(EnvironmentFailure, match=r"Memory ran out.*for 8 GiB.*smaller --batch"):
         launch([*script(code), str(tmp_path)], os.environ, tmp_path, print)

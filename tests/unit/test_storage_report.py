@@ -115,9 +115,9 @@ def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ceiling.json"
     path.write_text(json.dumps(document))
     assert storage.load(path) == document
-    with pytest.raises(DataError, match="of schema 'dlio-bench/result/2'"):
+    with pytest.raises(UsageError, match="of schema 'dlio-bench/result/2'"):
         storage.validate(document | {"schema": "dlio-bench/result/2"})
-    with pytest.raises(DataError, match="of schema None"):
+    with pytest.raises(UsageError, match="of schema None"):
         storage.validate([])
     broken = copy.deepcopy(document)
     broken["reads"][0]["median"] = "fast"
@@ -125,7 +125,7 @@ def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
         storage.validate(broken)
     del broken["ceiling"]
     path.write_text(json.dumps(document)[:-9])
-    with pytest.raises(DataError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is not JSON"):
         storage.load(path)
     with pytest.raises(UsageError, match="does not exist"):
         storage.load(tmp_path / "none.json")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlio_bench.batches import Cost, Ids
-from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
@@ -69,10 +68,7 @@ class Sources:
         """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
         tier, offset = self.place(kept)
         started = time.perf_counter()
-        try:
-            self.shelf.read(tier, offset, out)
-        except OSError as error:
-            raise _broken(self.tiers[tier], error) from error
+        self.shelf.read(tier, offset, out)
         cost.read_seconds += time.perf_counter() - started
         if self.tiers[tier] == RAM:
             cost.ram += len(out)
@@ -106,10 +102,7 @@ class Sources:
     def store(self, kept: int, content: memoryview) -> None:
         """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
         tier, offset = self.place(kept)
-        try:
-            self.shelf.write(tier, offset, content)
-        except OSError as error:
-            raise _broken(self.tiers[tier], error) from error
+        self.shelf.write(tier, offset, content)
 
     def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
         """Rows by the rank of another node that holds their sample; NOWHERE for those that no other node does."""
@@ -128,10 +121,3 @@ class Sources:
                     self.shelf.read(tier, 0, memory)
                     self._speeds.saw_memory(size, time.perf_counter() - started)
                 return
-
-
-def _broken(tier: str, error: OSError) -> EnvironmentFailure:
-    return EnvironmentFailure(
-        f"A node's {tier} tier failed: {error.strerror}. Look at the file system that holds it and its logs, or leave "
-        "the tier out with --tiers; then run again."
-    )

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.storage import mounts
 from dlio_bench.harness.storage.held import held_folder
@@ -70,8 +70,8 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
 
     However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
     process is killed, the daemons end and unmount by themselves. To be called from a thread that outlives the block.
-    Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s. Commands
-    use `mounted`.
+    Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s, and instead
+    of what the block raises where one of the daemons has died. Commands use `mounted`.
     """
     if reason := available():
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
@@ -94,7 +94,11 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
             config.write(_config(point))
             daemons.append(_start(point))
         _await(board, points, daemons)
-        yield Emulation(points, board)
+        try:
+            yield Emulation(points, board)
+        except (BenchError, OSError) as error:
+            _require_alive(points, daemons, error)
+            raise
     finally:
         _end(points, daemons)
         for point in points:
@@ -151,6 +155,22 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
                     f"{said or '(nothing)'}. If it may not mount: {_INSTALL}."
                 )
             time.sleep(_LOOK)
+
+
+def _require_alive(
+    points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"], error: BenchError | OSError
+) -> None:
+    """EnvironmentFailure where a daemon is dead: what failed then failed for that, whatever it looked like."""
+    for node, daemon in enumerate(daemons):
+        status = daemon.poll()
+        if status is not None:
+            how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+            last = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
+            raise EnvironmentFailure(
+                f"The daemon of the emulated file system of node {node} at '{points[node]}' ended {how} while it was "
+                f"in use{f', and said: {last}' if last else ''}. The kernel ends processes when memory runs out (see "
+                f"dmesg). Run again: it is mounted anew. What was seen of it: {error}"
+            ) from error
 
 
 def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
