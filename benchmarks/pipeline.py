@@ -81,6 +81,7 @@ class Upstream:
     with_one_file: the order that any other comes to where a rank has a single file; None: it makes no difference.
     tensorflow: whether it is made with TensorFlow, which must be installed then.
     defects: what shapes its input and is reproduced here, one sentence each; every report tells them.
+    departures: where the pipeline here does not do as published, one line each; `dlio-bench list` tells them.
     """
 
     order: str
@@ -89,6 +90,7 @@ class Upstream:
     order_known: bool
     source: str
     defects: tuple[str, ...]
+    departures: tuple[str, ...]
     start: Callable[[], Pipeline]
     tensorflow: bool = False
     with_one_file: str | None = None

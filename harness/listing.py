@@ -104,6 +104,7 @@ def _upstream(own: Upstream | None) -> dict[str, Any] | None:
         "tensorflow": own.tensorflow,
         "source": own.source,
         "defects": own.defects,
+        "departures": own.departures,
     }
 
 
@@ -130,11 +131,7 @@ def render(found: dict[str, Any]) -> str:
                 lines += _wrapped(6, note)
         for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
             if own:
-                others = [order for order in own["orders"] if order != own["order"]]
-                head = f"upstream of {variant}" if variant else "upstream"
-                lines += _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
-                for defect in own["defects"]:
-                    lines += _wrapped(6, f"as published: {defect}")
+                lines += _pipeline(f"upstream of {variant}" if variant else "upstream", own)
     lines += ["", "Readers (order x placement x delivery)"]
     for reader in found["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
@@ -148,6 +145,16 @@ def render(found: dict[str, Any]) -> str:
     for system in found["systems"]:
         lines += _wrapped(2, f"{system['name']}  {system['tiers']}")
     return "\n".join(lines)
+
+
+def _pipeline(head: str, own: dict[str, Any]) -> list[str]:
+    others = [order for order in own["orders"] if order != own["order"]]
+    lines = _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
+    for defect in own["defects"]:
+        lines += _wrapped(6, f"as published: {defect}")
+    for departure in own["departures"]:
+        lines += _wrapped(6, f"not as published: {departure}")
+    return lines
 
 
 def _wrapped(indent: int, words: str) -> list[str]:

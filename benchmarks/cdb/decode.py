@@ -16,7 +16,7 @@ from dlio_bench.errors import DataError
 USED = (0, 1, 2, 10)  # TMQ, U850, V850, PRECT
 FIELDS = (*(f"data[{channel}]" for channel in USED), "labels")
 # Background, tropical cyclone, atmospheric river: mascarpone-tiramisu-tf-singlefile.py, which weighs a class by one
-# over its frequency. That the weights add up to 1 is ours.
+# over its frequency, and divides the weights by their sum.
 FREQUENCIES = (0.982, 0.00071, 0.017)
 WHAT = (
     "channels 0, 1, 2, 10 minus column 0 of stats.h5, over column 1 minus column 0; labels as int32; a float32 weight "

@@ -124,6 +124,14 @@ UPSTREAM = Upstream(
         "Files are shuffled before they are dealt to ranks, by each rank for itself: the shares of ranks overlap, and "
         "in an epoch some files are read several times and others never.",
     ),
+    departures=(
+        "What is left of an epoch and fills no batch is dropped. The published pipeline repeats before it cuts "
+        "batches, so that a batch can hold samples of two epochs.",
+        "The last batch of a validation pass is as small as need be; the published one is dropped.",
+        "Files are shuffled by the run's seed.",
+        "sc18 goes through the pipeline of MLPerf. Its own (NERSC/CosmoFlow) was of queues: string_input_producer, "
+        "TFRecordReader, and shuffle_batch of 2 threads and 200 to 204 samples.",
+    ),
     start=Records,
     tensorflow=True,
 )

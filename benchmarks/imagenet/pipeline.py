@@ -195,6 +195,16 @@ UPSTREAM = Upstream(
     order_known=False,
     source="tensorflow/models, official ResNet imagenet_preprocessing.py",
     defects=("A record can only leave the buffer that its shard is in: samples are shuffled near their place alone.",),
+    departures=(
+        "Crop and flip are drawn from the sample's id, so that they can be checked: they are alike in each epoch, and "
+        "drawn anew as published.",
+        "What is left of an epoch and fills no batch is dropped. The published pipeline repeats before it cuts "
+        "batches, so that a batch can hold samples of two epochs.",
+        "Where ranks are more than files, each reads its part of a file; the published code deals whole files alone.",
+        "Files and records are shuffled by TensorFlow with the epoch's number for a seed.",
+        "--decode of other readers has a library of its own (Pillow), which averages pixels where many become one, "
+        "heeds no boxes of the record, and tries 10 crops and not 100 before it takes the whole image.",
+    ),
     start=Images,
     tensorflow=True,
 )
@@ -204,5 +214,11 @@ UPSTREAM_RAW = replace(
     orders=("buffered-shuffle(10)", "buffered-shuffle", "sequential"),
     order_known=True,
     source="Chowdhury et al., I/O Characterization and Performance Evaluation of BeeGFS for Deep Learning, ICPP'19",
+    departures=(
+        "The paper tells of tf.read_file and tf.image.decode_image in a map of 4 calls, and not what follows: crop, "
+        "flip, means and validation are those of the pipeline over shards, which decodes the crop alone.",
+        *UPSTREAM.departures[:1],
+        "Names are shuffled by the run's seed, and what is left of an epoch and fills no batch is dropped.",
+    ),
     defects=("The list of images goes through a buffer of 10 names: an image stays near its place in the list.",),
 )

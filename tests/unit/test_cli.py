@@ -83,6 +83,9 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
     assert all(f"\n  {system['name']}  " in shown for system in found["systems"])
     assert {"deck", "cori"} <= {system["name"] for system in found["systems"]}
     assert max(map(len, shown.splitlines())) <= 80
+    pipelines = [own for w in found["workloads"] for own in (w["upstream"], *w["upstreams"].values())]
+    assert all(own["departures"] for own in pipelines)
+    assert shown.count("not as published: ") == sum(len(own["departures"]) for own in pipelines)
 
 
 def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
