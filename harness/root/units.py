@@ -9,7 +9,7 @@ _FACTORS = {unit.lower(): 1000**power for power, unit in enumerate(_DECIMAL)} | 
     unit.lower(): 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1)
 }
 
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def format_bytes(count: float) -> str:
@@ -25,7 +25,7 @@ def format_bytes(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """A duration for people: 0.0042 -> '4.2 ms', 75 -> '1m15s'."""
     if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} us"
+        return f"{seconds * 1e6:.3g} µs"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:
@@ -33,6 +33,11 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def format_percent(share: float, digits: int = 0) -> str:
+    """A share: 0.0123 -> '1 %', with two digits '1.23 %'."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def parse_bytes(text: str) -> int:
@@ -58,7 +63,7 @@ def parse_rate(text: str) -> int:
 
 def parse_seconds(text: str) -> float:
     """'0.3ms' -> 0.0003, '2 s' -> 2.0, '0' -> 0.0. A time other than 0 needs its unit. Raises UsageError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*", text)
     unit = match and (match[2].lower() or ("s" if float(match[1]) == 0 else ""))
     if match is None or unit not in _SECONDS:
         raise UsageError(f"'{text}' is not a time. Write a number and a unit (ns, us, ms, s, min, h), such as 0.3ms.")

@@ -32,6 +32,7 @@ class Options:
     warmup_trials: int | None = None
     validation: str | None = None  # see VALIDATION of run.request
     steps: int | None = None  # most of a trial
+    min_seconds: float | None = None  # of a trial that may be compared
     compute: str = "emulate"
     exchange: str | None = None  # of gradients, as the next four
     fp16_gradients: bool = False
