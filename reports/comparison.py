@@ -10,7 +10,6 @@ from dlio_bench.reports import words
 Result = Mapping[str, Any]
 
 AXES = ("order", "placement", "delivery")
-MIN_STEPS = 16
 
 
 def _passes(plan: Mapping[str, Any] | None) -> str:
@@ -123,7 +122,7 @@ def unfit(results: Sequence[Result]) -> str | None:
     if any("TINY" in result["marks"] for result in results):
         return "no comparison: TINY shrinks the samples, so the times are not those of the workload"
     if short := [result for result in results if not result["plan"]["comparable"]]:
-        return f"no comparison: {short[0]['plan']['steps']} steps a trial are too few, at least {MIN_STEPS} are needed"
+        return f"no comparison: {words.reader(short[0])} is SHORT: {words.shortness(short[0])}"
     return None
 
 

@@ -95,6 +95,18 @@ def trials(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [trial for trial in result["trials"] if not trial["warmup"]]
 
 
+def shortness(result: Mapping[str, Any]) -> str:
+    """Of a result whose trials are too short to be compared: what they have, and what they need."""
+    plan, least = result["plan"], min(trial["elapsed_seconds"] for trial in trials(result))
+    # results of earlier versions have but a number of steps
+    steps, seconds = plan.get("min_steps", 16), plan.get("min_seconds", 0)
+    wanted = f"{format_time(seconds)} and {steps} steps" if seconds else f"{steps} steps"
+    return (
+        f"trials of {format_time(least)} and {plural(plan['steps'], 'step')}, where {wanted} are needed; give more "
+        "--epochs or data"
+    )
+
+
 def certainty(result: Mapping[str, Any]) -> str:
     """How the numbers were made: 'median of 3 trials, no confidence interval'."""
     count = len(trials(result))

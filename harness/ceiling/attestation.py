@@ -5,6 +5,7 @@ from typing import Any
 
 from dlio_bench.harness.ceiling.job import COLD
 from dlio_bench.harness.run.checks import LEAST_WARM, MOST_RESIDENT
+from dlio_bench.units import format_percent
 
 
 def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -18,10 +19,11 @@ def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any
         return _found(False, f"{done} before each trial, but not attestable: {hidden[0]['note']}")
     if mode == COLD:
         worst = max(shares)
-        found = f"page cache dropped before each trial, at most {worst:.2%} of the files left in it (mincore)"
+        left = format_percent(worst, 2)
+        found = f"page cache dropped before each trial, at most {left} of the files left in it (mincore)"
         return _found(worst <= MOST_RESIDENT, found)
     least = min(shares)
-    found = f"files read before each trial, at least {least:.2%} of them in the page cache (mincore)"
+    found = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
     return _found(least >= LEAST_WARM, found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.units import format_bytes
+from dlio_bench.units import format_bytes, format_percent
 
 LEAST_BYTES, MOST_BYTES = 1_000_000_000, 2_000_000_000  # read in a trial when nobody says how much
 SAMPLES_A_READER = 4  # with fewer, one slow sample decides a trial
@@ -78,8 +78,8 @@ def choose(sample_bytes: int, per_file: int, size: int | None, readers: Sequence
             )
         if size is None:
             raise EnvironmentFailure(
-                f"{needed}, and {SHARE_OF_FREE:.0%} of the {format_bytes(room)} that are free there is less. Free "
-                "space, choose another folder, allow more with --size, or use fewer --threads or --ranks."
+                f"{needed}, and {format_percent(SHARE_OF_FREE)} of the {format_bytes(room)} that are free there is "
+                "less. Free space, choose another folder, allow more with --size, or use fewer --threads or --ranks."
             )
         raise UsageError(f"--size {format_bytes(size)} is too small: {needed}. Ask for more, or use fewer of them.")
     if room < total * _MARGIN:

@@ -23,7 +23,7 @@ from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job, find_layout
 from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
 from dlio_bench.harness.run.progress import Progress
-from dlio_bench.units import format_bytes, format_seconds
+from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,6 @@ def _render(found: dict[str, Any]) -> str:
             f"  only {format_bytes(found['allocated_bytes'])} are allocated: the file system compresses or leaves holes"
         )
     chunked = format_bytes(found["chunked_bytes"])
-    lines.append(f"  duplicate chunks {found['duplicate_share']:.2%} of {chunked} looked at")
+    lines.append(f"  duplicate chunks {format_percent(found['duplicate_share'], 2)} of {chunked} looked at")
     lines.append(f"  folder  {found['folder']}")
     return "\n".join(lines)

@@ -10,8 +10,8 @@ _BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL)} | {
     unit: 1024**power for power, unit in enumerate(_BINARY, start=1)
 }
 _ALSO = {"KB": "kB"}  # what else is taken; Gb is a gigabit to some, and gb could be either
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 _MOST = 2**63 - 1  # bytes: what a file system can tell of
 
 
@@ -28,7 +28,7 @@ def format_bytes(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """A duration for people: 0.0042 -> '4.2 ms', 75 -> '1m15s'."""
     if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} us"
+        return f"{seconds * 1e6:.3g} µs"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:
@@ -36,6 +36,11 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def format_percent(share: float, digits: int = 0) -> str:
+    """A share: 0.0123 -> '1 %', with two digits '1.23 %'."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def parse_bytes(text: str) -> int:

@@ -123,7 +123,17 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="samples a rank and step (default: the published batch, less where data are few)",
     )
     how.add_argument(
-        "--epochs", type=int, metavar="E", help="epochs a trial (default: 1, more where they are shorter than 16 steps)"
+        "--epochs",
+        type=int,
+        metavar="E",
+        help="epochs a trial (default: 1, more where a trial would be shorter than --min-seconds or 64 steps)",
+    )
+    how.add_argument(
+        "--min-seconds",
+        type=float,
+        metavar="S",
+        help="seconds of a trial that may be compared (default 5; 0 with --tiny): data and epochs are sized by it, and "
+        "shorter trials are marked SHORT; 0: 16 steps are enough",
     )
     how.add_argument(
         "--steps",
@@ -192,7 +202,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     _add_training(run)
     trust = run.add_argument_group("trials and trust")
-    trust.add_argument("--trials", type=int, metavar="T", help="timed trials (default 5; 1 with --tiny)")
+    trust.add_argument(
+        "--trials",
+        type=int,
+        metavar="T",
+        help="timed trials (default 5; 3 where a reader would take more than a minute; 1 with --tiny)",
+    )
     trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
     trust.add_argument(
         "--cache",

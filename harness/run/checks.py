@@ -8,7 +8,8 @@ from typing import Any
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.job import Job
-from dlio_bench.units import format_seconds
+from dlio_bench.reports.words import plural
+from dlio_bench.units import format_percent, format_seconds
 
 MOST_RESIDENT = 0.01  # of a dataset, for a trial to count as cold
 LEAST_WARM = 0.95  # resident, for a trial to count as warm: kernels take idle pages back within a minute
@@ -47,8 +48,8 @@ def checks(
         _check(
             "same everywhere",
             True,
-            f"{job.ranks} ranks, one code, one dataset",
-            f"{job.ranks} ranks, one code, one dataset",
+            f"{plural(job.ranks, 'rank')}, one code, one dataset",
+            f"{plural(job.ranks, 'rank')}, one code, one dataset",
         ),
         _bytes_check(trials),
         _clock_check(timed),
@@ -81,10 +82,12 @@ def checks(
 
 def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
     once, epochs = verified["epochs_once"], verified["epochs"]
-    each = f"each of {count.different} planned samples once{_everywhere(count.job)} in {epochs} epochs"
+    each = f"each of {count.different} planned samples once{_everywhere(count.job)} in {plural(epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
-    return _check("exactly once", once == epochs, each, each if once == epochs else f"so in {once} epochs only")
+    return _check(
+        "exactly once", once == epochs, each, each if once == epochs else f"so in {plural(once, 'epoch')} only"
+    )
 
 
 def _everywhere(job: Job) -> str:
@@ -93,8 +96,10 @@ def _everywhere(job: Job) -> str:
 
 def _alike_check(verified: Mapping[str, Any]) -> dict[str, Any]:
     alike, epochs = verified["epochs_alike"], verified["epochs"]
-    each = f"the same samples in the same order on every rank in {epochs} epochs"
-    return _check("one order", alike == epochs, each, each if alike == epochs else f"so in {alike} epochs only")
+    each = f"the same samples in the same order on every rank in {plural(epochs, 'epoch')}"
+    return _check(
+        "one order", alike == epochs, each, each if alike == epochs else f"so in {plural(alike, 'epoch')} only"
+    )
 
 
 def _inferred_check(count: Count, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def _inferred_check(count: Count, trials: Sequence[Mapping[str, Any]]) -> dict[s
 
 def _passes_check(plan: Mapping[str, Any], verified: Mapping[str, Any]) -> dict[str, Any]:
     once, passes = verified["passes_once"], verified["passes"]
-    each = f"each of {plan['samples']} planned samples once in {passes} passes"
+    each = f"each of {plan['samples']} planned samples once in {passes} pass{'' if passes == 1 else 'es'}"
     return _check("validation", once == passes, each, each if once == passes else f"so in {once} passes only")
 
 
@@ -138,13 +143,13 @@ def _sum_of(trials: Sequence[Mapping[str, Any]], name: str) -> int:
 
 def _clock_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     worst = max(abs(trial["clock_drift_seconds"]) / trial["elapsed_seconds"] for trial in timed)
-    expected = f"wall and monotonic clock within {MOST_CLOCK_DRIFT:.0%} in a trial"
-    return _check("steady clock", worst <= MOST_CLOCK_DRIFT, expected, f"within {worst:.2%}")
+    expected = f"wall and monotonic clock within {format_percent(MOST_CLOCK_DRIFT)} in a trial"
+    return _check("steady clock", worst <= MOST_CLOCK_DRIFT, expected, f"within {format_percent(worst, 2)}")
 
 
 def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     hosts = [host for trial in timed for host in trial["cache"]["hosts"].values()]
-    expected = f"at most {MOST_RESIDENT:.0%} of the dataset in the page cache before a trial"
+    expected = f"at most {format_percent(MOST_RESIDENT)} of the dataset in the page cache before a trial"
     if any(host["memory_backed"] for host in hosts):
         return _check(
             "cold cache",
@@ -156,26 +161,27 @@ def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         note = next(host["note"] for host in hosts if not host["attestable"])
         return _check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
     worst = max(host["resident_share"] for host in hosts)
-    return _check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {worst:.2%}")
+    return _check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
 
 
 def _warm_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    expected = f"at least {LEAST_WARM:.0%} of the dataset in memory before a trial"
+    expected = f"at least {format_percent(LEAST_WARM)} of the dataset in memory before a trial"
     # data on a memory file system are in memory whatever the kernel says of its pages
     hosts = [host for trial in timed for host in trial["cache"]["hosts"].values() if not host["memory_backed"]]
     hidden = [host for host in hosts if not host["attestable"]]
     if hidden:
         return _check("warm cache", True, expected, f"not attestable ({hidden[0]['note']}): read, but not proven warm")
     least = min((host["resident_share"] for host in hosts), default=1.0)
-    return _check("warm cache", least >= LEAST_WARM, expected, f"at least {least:.2%}")
+    return _check("warm cache", least >= LEAST_WARM, expected, f"at least {format_percent(least, 2)}")
 
 
 def _overrun_check(job: Job, timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Judged by what late wake-ups add to the job's time in the median trial, as that is what a result tells."""
     late = median(trial["compute_late_seconds"] / trial["elapsed_seconds"] for trial in timed)
     longer = median(trial["compute_actual_seconds"] / trial["compute_asked_seconds"] - 1 for trial in timed)
-    expected = f"late ends of emulated compute at most {MOST_OVERRUN:.0%} of the job's time"
-    found = f"{late:.1%} on the latest rank of the median trial (steps {longer:+.1%} against what was asked)"
+    expected = f"late ends of emulated compute at most {format_percent(MOST_OVERRUN)} of the job's time"
+    steps = f"steps {longer * 100:+.1f} % against what was asked"
+    found = f"{format_percent(late, 1)} on the latest rank of the median trial ({steps})"
     if job.tiny or job.step_seconds < JUDGED_STEP:
         found += f", not judged: steps of {format_seconds(job.step_seconds)} are too short for it"
         return _check("emulated compute", True, expected, found)

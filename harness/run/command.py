@@ -1,13 +1,12 @@
 """`dlio-bench run`: data made ready, ranks launched for every node count, results written, the report rendered."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.run import data
 from dlio_bench.harness.run.draft import Setting
@@ -16,23 +15,28 @@ from dlio_bench.harness.run.folders import local_tiers, output_folder
 from dlio_bench.harness.run.forecast import forecast, require_possible
 from dlio_bench.harness.run.inference import require_labelled
 from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.jobs import jobs, node_memory
+from dlio_bench.harness.run.jobs import held_bytes, jobs, node_memory, require_machine
+from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.request import Request, look_up
 from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.run.training import require_trainable
-from dlio_bench.harness.storage.pfs.emulation import mounted
 from dlio_bench.reports import html, judge, result, storage, text
+
+INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
+Finished = tuple[dict[str, Any], dict[str, Any]]  # a result and its steps
 
 
 def run(options: Options) -> int:
     """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
     request = look_up(options)
+    require_machine(options)
     progress = Progress()
     data.await_given(options, progress)
-    source = data.source(request)
+    source = data.source(request, _held(request))
     yardstick = None if options.storage is None else storage.load(options.storage)
     cut = request.cut(source.samples)
     validation, notes = request.passes(source.validation_samples, cut.epochs)
@@ -44,44 +48,64 @@ def run(options: Options) -> int:
         _print_plans(request, source, cut, planned, launches)
         return 0
 
-    finished = []
+    finished: list[Finished] = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress)
         require_trainable(request.training, dataset)
         require_labelled(request.inference, dataset)
+        if request.looks_first:
+            looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
+            planned, cut = sized(planned, cut, request.minimum, [seconds for own in looks for seconds in own])
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
-        for template in planned:
-            with _mounted(options, dataset, template.nodes) as (mounts, board):
-                job = replace(
-                    template,
-                    dataset_digest=dataset.digest,
-                    tier_folders=tiers[: template.nodes],
-                    mounts=mounts,
-                    board=board,
-                )
-                setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
-                progress.begin(job)
-                for drafted, steps in measure(job, setting, folder, options.launcher, progress):
-                    if predicted is not None:
-                        drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
-                    complete = result.complete(drafted, steps)
-                    result.save(complete, steps, folder / _name(job, complete))
-                    finished.append((complete, steps))
+        failure: BaseException | None = None
+        try:
+            for template in planned:
+                with placed(template, options, dataset, tiers) as job:
+                    setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
+                    progress.begin(job, _epoch_seconds(job, cut))
+                    for drafted, steps in measure(job, setting, folder, options.launcher, progress):
+                        if predicted is not None:
+                            drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
+                        finished.append(_saved(drafted, steps, job, folder))
+        except (BenchError, KeyboardInterrupt) as error:
+            if not finished:
+                raise
+            failure = error
+            finished = [_interrupted(complete, steps, folder) for complete, steps in finished]
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
-    progress.done()
-    _print([complete for complete, _ in finished], folder, as_json=options.json)
+        progress.done()
+        _print([complete for complete, _ in finished], folder, as_json=options.json)
+        if failure is not None:
+            raise failure
     return judge.exit_status([complete for complete, _ in finished])
 
 
-@contextmanager
-def _mounted(options: Options, dataset: Dataset, nodes: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The mounts of an emulated file system over the dataset, one a node, and their counters; nothing without one."""
-    if options.emulate_pfs is None:
-        yield (), ""
-        return
-    with mounted(options.emulate_pfs, dataset.folder, nodes) as emulation:
-        yield tuple(map(str, emulation.mounts)), str(emulation.board)
+def _saved(drafted: dict[str, Any], steps: dict[str, Any], job: Job, folder: Path) -> Finished:
+    complete = result.complete(drafted, steps)
+    result.save(complete, steps, folder / _name(job, complete))
+    return complete, steps
+
+
+def _interrupted(complete: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
+    """A finished result of a run that did not come to its end, marked so."""
+    plan = complete["plan"]
+    marked = result.complete(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps)
+    name = f"{complete['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}"
+    result.save(marked, steps, folder / name)
+    return marked, steps
+
+
+def _held(request: Request) -> tuple[int, ...]:
+    """Bytes that staging buffers and tiers of the run can hold at most, as of Request.files."""
+    if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
+        return ()
+    return held_bytes(jobs(request, request.largest()[1], Path(), 0))
+
+
+def _epoch_seconds(job: Job, cut: Cut) -> float:
+    """Seconds of emulated compute in an epoch."""
+    return cut.trial_steps / cut.epochs * job.step_seconds
 
 
 def _print_plans(

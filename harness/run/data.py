@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,8 @@ def cache_folder(asked: Path | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
 
 
-def source(request: Request) -> Source:
-    """Which data a run will read; no byte is written. DataError, UsageError."""
+def source(request: Request, held: Sequence[int] = ()) -> Source:
+    """Which data a run will read; no byte is written. `held`: as of Request.files. DataError, UsageError."""
     options, layout = request.options, request.layout
     if options.data is not None:
         dataset = _given(options.data, layout)
@@ -63,7 +63,7 @@ def source(request: Request) -> Source:
         held_out = 0 if part is None else len(part.samples)
         _require_room(options, stored, len(read))
         return Source(dataset.folder.resolve(), sum(file.samples for file in read), stored, None, held_out)
-    files = request.files()
+    files = request.files(held)
     _require_room(options, files[TRAIN] * layout.file_bytes, files[TRAIN])
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if layout.tiny else ""

@@ -20,7 +20,6 @@ from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.site import files_of, samples_of
-from dlio_bench.harness.run.sizing import STEPS
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports.storage import ceiling_for
@@ -116,11 +115,13 @@ def draft(
             "validation": passes.planned(job, own, setting.request.workload),
             "view_bytes_per_epoch": passes.in_training(trials[0]["epochs"][0], "bytes_useful"),
             "node_memory_bytes": setting.node_memory_bytes,
-            "comparable": count.steps * job.epochs >= STEPS,
+            "comparable": not _is_short(job, setting, count, trials),
+            "min_seconds": setting.request.minimum.seconds,
+            "min_steps": setting.request.minimum.steps,
             "notes": [*setting.notes, *_defects(row, setting.request.workload)],
         },
         "compute": trained.compute(job, own) if job.train or job.infer else _compute(job, setting.request),
-        "marks": _marks(job, setting, trials),
+        "marks": _marks(job, setting, count, trials, own),
         "checks": checks(job, count, row, trials, own),
         "trials": trials,
         "environment": {
@@ -286,10 +287,18 @@ def _compute(job: Job, request: Request) -> dict[str, Any]:
     }
 
 
-def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> list[str]:
+def _is_short(job: Job, setting: Setting, count: Count, trials: Sequence[Mapping[str, Any]]) -> bool:
+    timed = [trial["elapsed_seconds"] for trial in trials if not trial["warmup"]]
+    return not setting.request.minimum.is_met(count.steps * job.epochs, timed)
+
+
+def _marks(
+    job: Job, setting: Setting, count: Count, trials: Sequence[Mapping[str, Any]], own: Mapping[str, Any]
+) -> list[str]:
     hosts = [host for trial in trials for host in trial["cache"]["hosts"].values()]
     marks = {
         "TINY": setting.dataset.manifest.tiny,
+        "SHORT": bool(setting.request.minimum.seconds) and _is_short(job, setting, count, trials),
         "VIRTUAL NODES": job.virtual,
         "EMULATED PFS": job.pfs is not None,
         "EMULATED COMPUTE": setting.request.step_time is not None,
@@ -297,7 +306,7 @@ def _marks(job: Job, setting: Setting, trials: Sequence[Mapping[str, Any]]) -> l
         "UNTRAINED NETWORK": job.infer is not None and job.infer["resume"] is None,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
-        "CONTENT NOT VERIFIED": not job.verify,
+        "CONTENT NOT VERIFIED": own["verified"] is None,
     }
     return [mark for mark, holds in marks.items() if holds]
 

@@ -9,12 +9,14 @@ from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.run.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN, MOST_RESIDENT
 from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.data import Source
+from dlio_bench.harness.run.foresight import foreseen
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.request import Request
 from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.harness.storage.pfs.spec import from_dict
-from dlio_bench.units import format_bytes, format_seconds
+from dlio_bench.reports.words import format_time, plural
+from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 WIDTH = 80
 
@@ -31,10 +33,10 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     steps = per_epoch * job.epochs
     rank_bytes = per_epoch * job.batch * request.view_bytes
     dropped = shape.dropped + (shape.steps - per_epoch) * shape.step
-    left = f"parts of a pass of {shape.steps}" if job.parted else f"{dropped} samples dropped an epoch"
+    left = f"parts of a pass of {shape.steps}" if job.parted else f"{plural(dropped, 'sample')} dropped an epoch"
     node_bytes = rank_bytes * job.ranks_per_node
     trials = job.trials + job.warmup_trials
-    seconds = format_seconds(steps * job.step_seconds * trials * len(job.readers))
+    seconds = format_time(steps * job.step_seconds * trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
     if job.train:
         compute, seconds = f"training of {job.train['model']}", "as long as it takes"
@@ -49,16 +51,18 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         ("folder", job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
-        ("scale", f"{job.nodes} nodes x {job.ranks_per_node} ranks{virtual}"),
-        ("step", f"{job.batch} samples a rank, {compute}, ranks meet: {job.sync}"),
-        ("trial", f"{steps} steps in {job.epochs} epochs of {per_epoch}; {left}"),
+        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}"),
+        ("step", f"{plural(job.batch, 'sample')} a rank, {compute}, ranks meet: {job.sync}"),
+        ("trial", f"{_trial(request, job, steps, per_epoch)}; {left}"),
         (
             "trials",
             f"{job.trials} timed, {job.warmup_trials} warm-up, seeds from {job.seed}; compute takes {seconds} in all",
         ),
+        ("takes", foreseen(request, source, job, steps)),
         (
             "rank",
-            f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, {job.threads} threads",
+            f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
+            f"{plural(job.threads, 'thread')}",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
@@ -84,23 +88,30 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         (
             "INVALID",
-            f"when a check fails: more than {MOST_RESIDENT:.0%} of the dataset in the page cache where cold was asked, "
-            f"emulated compute late by more than {MOST_OVERRUN:.0%} of the median trial, clocks apart by more than "
-            f"{MOST_CLOCK_DRIFT:.0%}, ...",
+            f"when a check fails: more than {format_percent(MOST_RESIDENT)} of the dataset in the page cache where "
+            f"cold was asked, emulated compute late by more than {format_percent(MOST_OVERRUN)} of the median trial, "
+            f"clocks apart by more than {format_percent(MOST_CLOCK_DRIFT)}, ...",
         ),
     ]
     indent = " " * 13
     lines = [f"{job.workload}  {request.workload.title}"]
     for name, words in rows:
         lines += textwrap.wrap(
-            words,
+            words.replace(" %", "\x1f%"),
             WIDTH,
             initial_indent=f"  {name:<10} ",
             subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
         )
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\x1f", " ")
+
+
+def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
+    told = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
+    if request.looks_first:
+        told += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
+    return told
 
 
 def _validation(source: Source, job: Job) -> str:

@@ -16,9 +16,12 @@ from dlio_bench.harness.run.sizing import Cut
 from dlio_bench.harness.run.tiers import with_tiers
 from dlio_bench.harness.storage.memory import memory_bytes
 from dlio_bench.harness.storage.pfs.spec import to_dict
+from dlio_bench.reports.words import plural
 from dlio_bench.units import format_bytes
 
-TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 1, 1
+TRIALS, FEW_TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 3, 1, 1
+MOST_SECONDS = 60.0  # of a reader's trials, with which five of them are the default
+RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
 MOST_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
@@ -64,7 +67,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             last=request.last,
             batch=cut.batch,
             epochs=cut.epochs,
-            trials=1 if goes_on else options.trials or (TINY_TRIALS if options.tiny else TRIALS),
+            trials=1 if goes_on else options.trials or _trials(request, cut),
             warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
             seed=seed,
             cache=options.cache,
@@ -90,6 +93,35 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
     return found
 
 
+def require_machine(options: Options) -> None:
+    """UsageError where this machine is too small for so many virtual nodes."""
+    ranks = max(options.nodes) * options.ranks_per_node
+    if max(options.nodes) == 1 or allocation_nodes(os.environ) is not None:
+        return
+    each, own = RANK_BYTES + (STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
+    if ranks * each > own:
+        raise UsageError(
+            f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
+            f"{format_bytes(ranks * each)} of memory ({format_bytes(each)} each, of which --staging is "
+            f"{format_bytes(each - RANK_BYTES)}), and it has {format_bytes(own)}. Ask for at most "
+            f"--nodes {max(1, own // (each * options.ranks_per_node))}, or run inside a scheduler's allocation."
+        )
+
+
+def held_bytes(found: list[Job]) -> tuple[int, int]:
+    """What a job's staging buffers and tiers hold of samples, and its staging buffers alone: the most of the jobs."""
+    staging = max(job.ranks * job.staging_bytes for job in found)
+    return max(job.ranks * job.staging_bytes + job.nodes * (job.ram_bytes + job.disk_bytes) for job in found), staging
+
+
+def _trials(request: Request, cut: Cut) -> int:
+    """Timed trials where nobody says: as many as intervals need, unless emulated compute makes them long."""
+    if request.options.tiny:
+        return TINY_TRIALS
+    seconds = (TRIALS + WARMUP_TRIALS) * cut.trial_steps * request.step_seconds(cut.batch)
+    return TRIALS if seconds <= MOST_SECONDS else FEW_TRIALS
+
+
 def node_memory(options: Options, job: Job) -> int:
     """Memory budget of a node in bytes: what was asked for, else the machine's, shared by its virtual nodes."""
     own = memory_bytes()
@@ -113,6 +145,7 @@ def _require_memory(options: Options, job: Job) -> None:
     budget, asked = node_memory(options, job), job.staging_bytes * job.ranks_per_node
     if asked > budget:
         raise UsageError(
-            f"{job.ranks_per_node} ranks with a staging buffer of {format_bytes(job.staging_bytes)} each need "
-            f"{format_bytes(asked)}, but a node has {format_bytes(budget)}. Ask for a smaller --staging or fewer ranks."
+            f"{plural(job.ranks_per_node, 'rank')} with a staging buffer of {format_bytes(job.staging_bytes)} each "
+            f"need {format_bytes(asked)}, but a node has {format_bytes(budget)}. Ask for a smaller --staging or "
+            "fewer ranks."
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench import interruption
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster import launchers, stacks
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
@@ -32,7 +32,10 @@ def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
 def measure(
     job: Job, setting: Setting, folder: Path, asked: str | None, progress: Progress
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader."""
+    """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader.
+
+    Where it fails or is interrupted, those of the readers that had all their trials come first, then the error.
+    """
     work = folder / WORK
     work.mkdir()
     job.save(work)
@@ -46,21 +49,32 @@ def measure(
         progress.event(event)
         interruption.check()
 
-    if start.launcher == "local":
-        interruption.check()
-        with rank.started(job) as pipeline:
-            rank.measure(job, work, Solo(), heard, pipeline)
-    else:
-        launch(start.argv, {**os.environ, **start.env}, work, heard)
+    failure: BaseException | None = None
+    finished = job.readers
+    try:
+        if start.launcher == "local":
+            interruption.check()
+            with rank.started(job) as pipeline:
+                rank.measure(job, work, Solo(), heard, pipeline)
+        else:
+            launch(start.argv, {**os.environ, **start.env}, work, heard)
+    except (BenchError, KeyboardInterrupt) as error:
+        finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
+        if not finished:
+            raise
+        interruption.met()
+        failure = error
     measured = _brought_back(work / rank.MEASURED)
     measured |= {"launcher": {"name": start.launcher, "argv": list(start.argv)}, "startup_seconds": ready}
-    for reader in job.readers:
+    for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
         for name in ("epoch", "validation_epoch"):  # alike in every trial and rank
             if name in steps:
                 steps[name] = steps[name][0, 0]
         yield draft(reader, job, setting, measured, _brought_back(work / f"{reader}.json"), steps), steps
+    if failure is not None:
+        raise failure
     stacks.keep(work, folder)
     shutil.rmtree(work)
 

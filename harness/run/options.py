@@ -33,6 +33,7 @@ class Options:
     validation: str | None = None  # see VALIDATION of run.request
     steps: int | None = None  # most of a trial
     steps_per_epoch: int | None = None  # an epoch is a part of a pass over the samples
+    min_seconds: float | None = None  # of a trial that may be compared
     compute: str = "emulate"
     exchange: str | None = None  # of gradients, as the next four
     fp16_gradients: bool = False

@@ -35,8 +35,9 @@ from dlio_bench.harness.run.choice import executed, policy, validation_order
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Site, shape_of, validation_shape
 from dlio_bench.harness.run.trial import Trial, TrialTimes
-from dlio_bench.harness.run.verification import Verified, verify, whole_dataset
+from dlio_bench.harness.run.verification import verify, whole_dataset
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.whole_files import write_whole
 
 MEASURED = "measured.json"
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
@@ -64,6 +65,10 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     hosts = comm.allgather(host_name())
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
+    if comm.rank == 0:
+        names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
+        summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
+        (folder / MEASURED).write_text(json.dumps(summary))
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
@@ -94,6 +99,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     def at_epoch(epoch: int) -> None:
         tell({"event": "epoch", "epoch": epoch})
 
+    finished: dict[str, dict[str, Any]] = {}
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
@@ -104,43 +110,46 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     ):
         for number in range(job.warmup_trials + job.trials):
             # readers take turns within a trial, so that a drift of the machine meets all of them alike
-            for name, reader in readers.items():
+            for name in turns(job.readers, number):
+                reader, own = readers[name], trials[name]
                 tell({"event": "trial", "reader": name, "trial": number})
-                times[name].append(trials[name][number].run(name, reader, comm, trainer, at_epoch))
-    verified: dict[str, Verified | None] = {}
-    for name, reader in readers.items():
-        tell({"event": "verify", "reader": name})
-        ordered, different = rows[name].order_known, trials[name][0].different
-        verified[name] = (
-            verify(reader, job, times[name], comm, ordered=ordered, different=different) if job.verify else None
-        )
-
-    for name, reader in readers.items():
-        gathered = comm.gather([trial.arrays() for trial in times[name]])
-        facts = comm.gather([trial.facts() for trial in times[name]])
-        if gathered is not None and facts is not None:
-            (folder / f"{name}.npz").write_bytes(_packed(_stack(gathered)))
-            result = verified[name]
-            (folder / f"{name}.json").write_text(
-                json.dumps(
-                    {
+                times[name].append(own[number].run(name, reader, comm, trainer, at_epoch))
+                if len(times[name]) == len(own):  # what has had all its trials is kept, whatever comes
+                    about = {
                         "options": reader.options,
                         "decode": None if reader.form.decode is None else reader.form.decode.what,
-                        "order": trials[name][0].order,
-                        "steps_per_epoch": trials[name][0].steps,
-                        "different_samples": trials[name][0].different,
+                        "order": own[0].order,
+                        "steps_per_epoch": own[0].steps,
+                        "different_samples": own[0].different,
                         "validation": _described(passes.get(name)),
                         "trained": trained,
-                        "ranks": facts,
-                        "verified": result and result.to_json(),
+                        "verified": None,
                     }
-                )
-            )
-    if comm.rank == 0:
-        names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
-        summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
-        (folder / MEASURED).write_text(json.dumps(summary))
+                    finished[name] = _kept(name, about, times[name], folder, comm)
+    for name, reader in readers.items() if job.verify else ():
+        tell({"event": "verify", "reader": name})
+        ordered, different = rows[name].order_known, trials[name][0].different
+        verified = verify(reader, job, times[name], comm, ordered=ordered, different=different)
+        if comm.rank == 0:
+            write_whole(folder / f"{name}.json", json.dumps(finished[name] | {"verified": verified.to_json()}).encode())
     comm.barrier()
+
+
+def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
+    """The order in which readers take their turns in a trial, begun by another one each time."""
+    first = trial % len(readers)
+    return (*readers[first:], *readers[:first])
+
+
+def _kept(name: str, about: dict[str, Any], times: Sequence[TrialTimes], folder: Path, comm: Comm) -> dict[str, Any]:
+    """Have rank 0 write a reader's npz and json, the json last; what the json holds, with {} on other ranks."""
+    gathered, facts = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.facts() for trial in times])
+    if gathered is None:
+        return {}
+    write_whole(folder / f"{name}.npz", _packed(_stack(gathered)))
+    document = about | {"ranks": facts}
+    write_whole(folder / f"{name}.json", json.dumps(document).encode())
+    return document
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:

@@ -27,9 +27,13 @@ from dlio_bench.harness.run.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.options import Options
 from dlio_bench.harness.run.sizing import (
     MOST_BYTES,
+    STEPS,
+    TIMED_SECONDS,
     Cut,
+    Minimum,
     cut,
     files_needed,
+    most_files,
     parted,
     shortened,
     validation_files_needed,
@@ -74,6 +78,28 @@ class Request:
         return self.options.epochs or (None if self.inference is None else 1)
 
     @property
+    def minimum(self) -> Minimum:
+        """What a trial must have to be compared."""
+        seconds = self.options.min_seconds
+        return Minimum((0.0 if self.options.tiny else TIMED_SECONDS) if seconds is None else seconds)
+
+    @property
+    def is_unpaced(self) -> bool:
+        """Whether nothing is computed, so that nobody knows beforehand how long a step takes."""
+        return self.step_time is None and self.training is None and self.inference is None
+
+    @property
+    def looks_first(self) -> bool:
+        """Whether a first look at the readers decides how many epochs a trial has. A prediction allows none."""
+        options = self.options
+        by_hand = {options.epochs, options.steps, options.steps_per_epoch} != {None}
+        return bool(self.minimum.seconds) and self.is_unpaced and not by_hand and not options.predict
+
+    def needed(self, batch: int) -> int:
+        """Steps of a trial with this batch."""
+        return self.minimum.needed(self.step_seconds(batch))
+
+    @property
     def view_bytes(self) -> float:
         """Delivered bytes of a sample; a record of varying length counts as stored."""
         fields = [field for field in self.layout.fields if field.name in self.workload.view]
@@ -93,39 +119,84 @@ class Request:
         forwards = 1 if self.workload.validation is None else self.workload.validation.forwards
         return self.scale * forwards * forward / batch
 
-    def files(self) -> dict[str, int]:
-        """Files of each split to be made for this run. UsageError when the ranks are too many for them."""
+    def largest(self) -> tuple[int, Cut]:
+        """(training files, cut) of the most data that may be made. UsageError when the ranks are too many for them."""
         options, layout, ranks = self.options, self.layout, self.most_ranks
         most = MOST_BYTES if options.max_data is None else options.max_data
-        rows = [policy(name, self.workload) for name in self.readers]
-        split = layout.split(VALIDATION) if self.validation else None
-
-        def validation_files(training: int) -> int:
-            if split is None:
-                return 0
-            dealt = any(find_order(validation_order(row, self.workload)).name not in OF_SAMPLES for row in rows)
-            return validation_files_needed(
-                training,
-                published=(layout.full_files, split.full_files),
-                samples_per_file=split.samples_per_file,
-                ranks=ranks,
-                dealt=dealt,
-            )
-
         # as much as the training files could take at most is kept for those of validation
-        reserved = 0 if split is None else validation_files(most // layout.file_bytes) * split.file_bytes
-        training = files_needed(
+        reserved = 0
+        if self.validation:
+            reserved = self._validation_files(most // layout.file_bytes) * layout.split(VALIDATION).file_bytes
+        files = most_files(
             file_bytes=layout.file_bytes,
             samples_per_file=layout.samples_per_file,
             most_bytes=max(0, most - reserved),
             ranks=ranks,
-            published_batch=self.workload.batch,
             batch=options.batch,
-            epochs=self.epochs,
-            dealt=any(order_of(row).name not in OF_SAMPLES for row in rows),
-            pass_steps=(options.steps_per_epoch or 0) * (self.epochs or 1),
+            dealt=self._dealt,
         )
-        return {TRAIN: training} | ({VALIDATION: validation_files(training)} if self.validation else {})
+        return files, self._whole_cut(files * layout.samples_per_file)
+
+    def files(self, held: Sequence[int] = ()) -> dict[str, int]:
+        """Files of each split to be made for this run; `held`: bytes that buffers and tiers hold, largest first.
+
+        UsageError when the ranks are too many for them.
+        """
+        most, chosen = self.largest()
+        training = files_needed(
+            most,
+            chosen,
+            samples_per_file=self.layout.samples_per_file,
+            ranks=self.most_ranks,
+            needed=self._steps_of_data(chosen.batch),
+            asked_epochs=self.epochs,
+            held=[int(size / self.view_bytes) for size in held] if self.minimum.seconds else [],
+            dealt=self._dealt,
+            pass_steps=(self.options.steps_per_epoch or 0) * (self.epochs or 1),
+        )
+        return {TRAIN: training} | ({VALIDATION: self._validation_files(training)} if self.validation else {})
+
+    def _steps_of_data(self, batch: int) -> int | None:
+        """Steps of a trial that data are made for; None: nobody knows how many."""
+        if self.options.steps is not None:
+            return max(self.options.steps, STEPS)
+        if self.options.tiny:  # small samples are slow to make
+            return STEPS
+        return None if self.is_unpaced and self.minimum.seconds else self.needed(batch)
+
+    @property
+    def _rows(self) -> list[Policy]:
+        return [policy(name, self.workload) for name in self.readers]
+
+    @property
+    def _dealt(self) -> bool:
+        """Whether an order deals whole files to the ranks."""
+        return any(order_of(row).name not in OF_SAMPLES for row in self._rows)
+
+    def _validation_files(self, training: int) -> int:
+        """Validation files beside so many training files."""
+        if not self.validation:
+            return 0
+        split = self.layout.split(VALIDATION)
+        orders = [find_order(validation_order(row, self.workload)) for row in self._rows]
+        return validation_files_needed(
+            training,
+            published=(self.layout.full_files, split.full_files),
+            samples_per_file=split.samples_per_file,
+            ranks=self.most_ranks,
+            dealt=any(order.name not in OF_SAMPLES for order in orders),
+        )
+
+    def _whole_cut(self, samples: int) -> Cut:
+        return cut(
+            samples,
+            ranks=self.most_ranks,
+            published_batch=self.workload.batch,
+            batch=self.options.batch,
+            epochs=self.epochs,
+            whole=self.last == KEEP,
+            needed=self.needed,
+        )
 
     def passes(self, validation_samples: int, epochs: int) -> tuple[int, tuple[str, ...]]:
         """(epochs from one validation pass to the next, 0 for none; notes) for a dataset that is there or planned.
@@ -152,16 +223,16 @@ class Request:
     def cut(self, samples: int) -> Cut:
         """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
         options = self.options
-        whole = cut(
-            samples,
-            ranks=self.most_ranks,
-            published_batch=self.workload.batch,
-            batch=options.batch,
-            epochs=self.epochs,
-            whole=self.last == KEEP,
-        )
+        whole = self._whole_cut(samples)
         if options.steps_per_epoch is not None:
-            return parted(whole, samples, ranks=self.most_ranks, steps=options.steps_per_epoch, epochs=options.epochs)
+            return parted(
+                whole,
+                samples,
+                ranks=self.most_ranks,
+                steps=options.steps_per_epoch,
+                epochs=options.epochs,
+                needed=self.needed(whole.batch),
+            )
         if options.steps is None:
             return whole
         return shortened(whole, samples, ranks=self.most_ranks, steps=options.steps, epochs=options.epochs)
@@ -338,6 +409,7 @@ def _require_counts(options: Options) -> None:
         "--max-data": (options.max_data, 1),
         "--staging": (options.staging, 1),
         "--memory-per-node": (options.memory_per_node, 1),
+        "--min-seconds": (options.min_seconds, 0),
     }
     for flag, (value, lowest) in least.items():
         if value is not None and value < lowest:

@@ -24,7 +24,9 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
         (["run", "cdb", "--reader", "naive,naive"], "names one twice"),
         (["run", "cdb", "--nodes", "0"], "--nodes '0'"),
         (["run", "cdb", "--nodes", "two"], "--nodes 'two'"),
-        (["run", "cdb", "--nodes", "4096"], "--max-data"),
+        (["run", "cdb", "--nodes", "4096"], "this machine is too small for so many virtual nodes"),
+        (["run", "cdb", "--nodes", "2", "--max-data", "99MB"], "--max-data 1GB"),
+        (["run", "cdb", "--min-seconds", "-1"], "--min-seconds -1"),
         (["run", "cdb", "--batch", "-1"], "--batch -1"),
         (["run", "cdb", "--seed", str(2**64)], "at most"),
         (["run", "cdb", "--compute", "emulate:v200"], "Known:"),
@@ -91,14 +93,22 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
 def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     done = dlio("run", "cdb", "--nodes", "8", "--dry-run", cwd=tmp_path, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
-    for part in ("64 samples", "8 nodes x 1 ranks (virtual", "mpirun", "INVALID", "3.85 GB", "2 epochs of 8"):
+    for part in (
+        "80 samples",
+        "about ",
+        "making the data ",
+        "8 nodes x 1 rank (virtual",
+        "mpirun",
+        "INVALID",
+        "7 epochs of 10",
+    ):
         assert part in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_may_be_json(tmp_path: Path) -> None:
     [plan] = json.loads(dlio("run", "cdb", "--nodes", "8", "--dry-run", "--json", cwd=tmp_path).stdout)
-    assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 2, "mpirun")
+    assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 7, "mpirun")
 
 
 def test_a_terminal_without_unicode_still_gets_its_numbers(tmp_path: Path) -> None:

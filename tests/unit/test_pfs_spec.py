@@ -61,7 +61,7 @@ def test_other_fields_are_refused() -> None:
 
 def test_words() -> None:
     assert describe(WHOLE) == (
-        "400 MB/s shared by all nodes, 250 MB/s a node, 1 ms an open, 300 us a request of 1 MiB, "
+        "400 MB/s shared by all nodes, 250 MB/s a node, 1 ms an open, 300 µs a request of 1 MiB, "
         "a client cache of 2 GB a node at 800 MB/s"
     )
     assert describe(PfsSpec(None)) == "unlimited bandwidth, no client cache"

@@ -84,7 +84,7 @@ def test_without_a_size_a_tenth_of_the_free_space_and_two_gigabytes_are_the_most
     assert sizing.choose(sample, per_file, None, (1, 2, 4, 8), 10**12).files == 32
     small = sizing.choose(sample, per_file, None, (1, 2), 5 * 10**9)
     assert small.bytes <= 5 * 10**8
-    with pytest.raises(EnvironmentFailure, match="10%"):
+    with pytest.raises(EnvironmentFailure, match="10 %"):
         sizing.choose(sample, per_file, None, (8,), 4 * 10**9)
     with pytest.raises(UsageError, match=r"--size 6\.6GB"):
         sizing.choose(10**9, 1, None, (6,), 10**12)

@@ -1,0 +1,21 @@
+"""Where a job runs: the nodes' folders, and the mounts of an emulated file system, for as long as it does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.storage.pfs.emulation import mounted
+
+
+@contextmanager
+def placed(template: Job, options: Options, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
+    """The job with its dataset, the folders of its nodes and, where one is emulated, the mounts of a file system."""
+    job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
+    if options.emulate_pfs is None:
+        yield job
+        return
+    with mounted(options.emulate_pfs, dataset.folder, job.nodes) as emulation:
+        yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
