@@ -20,6 +20,16 @@ def constant(rate: float) -> Callable[[int, Course], float]:
     return at
 
 
+def linear(first: float, last: float, epochs: int) -> Callable[[int, Course], float]:
+    """From `first` to `last` over so many epochs, step by step: a polynomial decay of power 1; `last` from then on."""
+
+    def at(step: int, course: Course) -> float:
+        done = min(step / (epochs * course.steps_per_epoch), 1.0)
+        return first + done * (last - first)
+
+    return at
+
+
 def cosmoflow(step: int, course: Course) -> float:
     """1e-3 for batches of 64 and in proportion; warmed up over four epochs; a quarter and an eighth of it late.
 

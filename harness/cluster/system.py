@@ -26,9 +26,8 @@ SHIPPED = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter"
 # Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
 _TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "read", "write")
 _KEYS = (
-    "name", "compute", "device", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open", "pfs_stream",
-    "pfs_stream_all",
-    "barrier", "pfs", "tiers", "estimated", "by",
+    "name", "compute", "device", "stand_in", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open",
+    "pfs_stream", "pfs_stream_all", "barrier", "pfs", "tiers", "estimated", "by",
 )  # fmt: skip
 
 
@@ -99,6 +98,7 @@ class System:
     barrier: float = 0.0
     estimated: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
+    stand_in: str | None = None  # the device whose step times are taken for workloads that have none on `device`
 
     def with_capacities(self, capacities: Mapping[str, int]) -> "System":
         """The same machine with other tier sizes, bytes by tier name. UsageError for an unknown tier."""
@@ -154,6 +154,7 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         name=str(values.get("name", where)),
         compute=compute,
         device=str(values["device"]).lower() if "device" in values else None,
+        stand_in=str(values["stand_in"]).lower() if "stand_in" in values else None,
         ranks_per_node=reader.whole(values, "ranks_per_node") if "ranks_per_node" in values else 1,
         preprocess=reader.number(values, "preprocess") if "preprocess" in values else float("inf"),
         # a calibration of one node cannot measure it

@@ -52,9 +52,9 @@ def add_simulate(commands: Commands) -> None:
         "--pfs-clients",
         choices=("conserved", "worst", "published"),
         default="conserved",
-        help="how readers share the parallel file system: all nodes read, and the threads of each share its part of the "
-        "bandwidth (default); every thread gets that part, as in the papers' worst case; or as the published simulator "
-        "counted",
+        help="how readers share the parallel file system: all nodes read, and the threads of each share its part of "
+        "the bandwidth (default); every thread gets that part, as in the papers' worst case; or as the published "
+        "simulator counted",
     )
     machine.add_argument(
         "--compute",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.benchmarks.profile import Profile
+from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import SHIPPED, System, named
@@ -114,7 +114,9 @@ def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
         if name in known:
             continue
         if name in OURS:
-            raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved.")
+            raise UsageError(
+                f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved."
+            )
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")
@@ -198,7 +200,7 @@ def _step_time(asked: Options, workload: Workload, system: System) -> Profile | 
         return step
     if system.compute is not None:
         return None
-    step = workload.profiles.get(system.device or "")
+    step = workload.profiles.get(system.device or "") or _stand_in(workload, system)
     if step is None:
         raise UsageError(
             f"System {system.name} says no compute rate, and {workload.name} has no step time on device "
@@ -206,6 +208,15 @@ def _step_time(asked: Options, workload: Workload, system: System) -> Profile | 
             "step time with --compute."
         )
     return step
+
+
+def _stand_in(workload: Workload, system: System) -> Profile | None:
+    """The step time on the device that stands in for the system's: an estimate."""
+    step = workload.profiles.get(system.stand_in or "")
+    if step is None:
+        return None
+    source = f"none is known on {system.device}; on {step.device}: {step.source}"
+    return replace(step, device=f"{step.device}, in place of {system.device}", kind=ESTIMATE, source=source)
 
 
 def _said(step: Profile, batch: int) -> str:

@@ -31,6 +31,7 @@ from dlio_bench.harness.simulator.traces import Outcome
 FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
 NOBODY = -1
 Numbers = npt.NDArray[np.int32]
+Views = memoryview  # of arrays: reading one number of them takes a third of the time
 Event = tuple[float, int, int, "Node", int]  # moment, turn, what, node, tier
 
 
@@ -98,11 +99,12 @@ class Job:
         self.others = min(costs.remote, default=NEVER) if keeps else NEVER  # the least cost of another node's tier
         # for each tier and sample, from when on some node has it there; and who brings it when asked
         self.there = [memoryview(np.full(samples, NEVER)) for _ in range(tiers)] if keeps else []
-        self.holder, self.place = self._holders(samples) if keeps and not behaviour.guesses else (None, None)
+        self.holders = self._holders(samples) if keeps and not behaviour.guesses else None
         self.events: list[Event] = []
         self.turn = 0
 
-    def _holders(self, samples: int) -> tuple[memoryview, memoryview]:
+    def _holders(self, samples: int) -> tuple[Views, Views]:
+        """For each sample the node that holds it, and its number among what that node keeps."""
         holder, place = np.full(samples, NOBODY, np.int32), np.full(samples, NOBODY, np.int32)
         for node in self.nodes:
             first = np.flatnonzero(~np.frombuffer(node.copies, bool))
@@ -120,8 +122,9 @@ class Job:
         for node in self.nodes:
             node.link = Link(node.link.rate)
             node.done = array("d", bytes(8 * len(node.done)))  # all there before the run
-        for tier in self.there:
-            np.asarray(tier)[np.isfinite(np.asarray(tier))] = 0.0
+        for there in self.there:
+            known = np.asarray(there)
+            known[np.isfinite(known)] = 0.0
         return end
 
     def run(self, batch: int, start: float, crowd: Crowd | None, *, filled: bool) -> Outcome:
@@ -268,8 +271,8 @@ class Job:
             for tier, there in enumerate(self.there):
                 if costs.remote[tier] < best and there[sample] <= now:
                     best, source = costs.remote[tier], self.remote
-            if source == self.pfs and self.holder is not None and self.place is not None:
-                holder, place = self.holder[sample], self.place[sample]
+            if source == self.pfs and self.holders is not None:
+                holder, place = self.holders[0][sample], self.holders[1][sample]
                 if holder not in (NOBODY, node.number):
                     other = self.nodes[holder]
                     cost = costs.remote[other.tiers[place]]

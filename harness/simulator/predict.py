@@ -128,9 +128,7 @@ def _run_conserved(case: Case, one: Row) -> tuple[Outcome, Filled, float]:
     if one.placement is not None:
         keeps = one.placement(case.sequences, case.sizes, useful(case, one), case.per_epoch)
     sequences = _sequences(case, one, keeps)
-    return conserved.simulate(
-        sequences, keeps, case.megabytes, case.batch, one.behaviour, case.costs, first=one.first
-    )
+    return conserved.simulate(sequences, keeps, case.megabytes, case.batch, one.behaviour, case.costs, first=one.first)
 
 
 def useful(case: Case, one: Row) -> tuple[int, ...]:

@@ -1,9 +1,10 @@
 """Jobs too large to simulate every node: the lower bound exactly, policies on a sample of the nodes.
 
-Epochs are streamed, two at a time: only the sampled nodes' accesses and the largest batch of every step are
-kept. A step's end on all nodes is estimated from those (steps.Crowd). What other nodes hold is estimated, too: an
-unsampled node is taken to keep, and to have fetched by then, at each position of its own sequence what a sampled node
-does at that position of its own; of `cooperative` the holders of all samples are known. Held against whole simulations of small jobs, the estimates are right to some percent.
+Epochs are streamed, two at a time: only the sampled nodes' accesses and the largest batch of every step are kept. A
+step's end on all nodes is estimated from those (steps.Crowd). What other nodes hold is estimated, too: an unsampled
+node is taken to keep, and to have fetched by then, at each position of its own sequence what a sampled node does at
+that position of its own; of `cooperative` the holders of all samples are known. Held against whole simulations of
+small jobs, the estimates are right to some percent.
 """
 
 from collections.abc import Iterator, Sequence

@@ -64,6 +64,9 @@ def test_tiers_that_are_too_small_save_what_they_hold(cache: Path, tmp_path: Pat
     first, *later = epochs(result, "bytes_requested")
     assert all(0.3 * first < size < 0.9 * first for size in later)
     assert sum(epochs(result, "bytes_device")) <= 1.02 * sum([first, *later])
+    # who reads each sample once an epoch reads no less than this, with tiers of so many bytes in all
+    least = first + len(later) * (first - 4 * 1_000_000)
+    assert least <= sum([first, *later]) <= 1.05 * least
     assert min(epochs(result, "bytes_local")[1:]) > 0
 
 

@@ -102,8 +102,8 @@ def test_no_tier_fetches_before_the_first_block_is_there() -> None:
 
 
 def test_tiers_at_their_limits() -> None:
-    """S3: nothing to keep is staging alone; room for what is read twice makes nothing slower; with room for all only the
-    first epoch waits, in which (as S1's printed 6.6 % says) two threads fetch for RAM what the staging threads fetch.
+    """S3: nothing to keep is staging alone; room for what is read twice makes nothing slower; with room for all only
+    the first epoch waits, in which (as S1's printed 6.6 % says) RAM's threads fetch what the staging threads fetch.
     """
     mb = 1_000_000
 

@@ -11,11 +11,14 @@ from dlio_bench.benchmarks.schedules import cosmoflow, resnet
 RATES = {model.name: model.rate for workload in WORKLOADS.values() for model in workload.models}
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"), [("hepcnn", 1e-3), ("tiramisu", 1e-5), ("deeplab", 1e-4), ("cosmoflow-sc18", 1e-4)]
-)
+@pytest.mark.parametrize(("name", "rate"), [("hepcnn", 1e-3), ("tiramisu", 1e-5), ("deeplab", 1e-4)])
 def test_some_rates_are_constant(name: str, rate: float) -> None:
     assert {RATES[name](step, Course(10, 1)) for step in (0, 1, 10, 10_000)} == {rate}
+
+
+def test_the_run_with_three_parameters_decays_over_a_hundred_epochs() -> None:
+    at, course = RATES["cosmoflow-sc18"], Course(steps_per_epoch=10, batch=8192)
+    assert [at(step, course) for step in (0, 500, 1000, 5000)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
 
 
 def test_cosmoflow_is_warmed_up_by_epochs_and_decays_behind_those_named() -> None:

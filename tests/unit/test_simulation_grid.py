@@ -142,7 +142,7 @@ def test_a_large_job_is_refused_before_the_published_mode_starts(
 ) -> None:
     monkeypatch.setattr(answers, "ALL_NODES", 10_000)
     said = refused(capsys, *SMALL, "--pfs-clients", "published", "--vary", "nodes=4,64")
-    assert "Use --pfs-clients worst, or fewer epochs" in said
+    assert "Use --pfs-clients conserved, or fewer epochs" in said
     assert "cell 1" not in said
 
 

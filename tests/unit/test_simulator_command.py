@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.cases import Case, quick_permutation
-from dlio_bench.harness.simulator.predict import lower_bound, predict
+from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, predict
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
@@ -118,7 +118,11 @@ def test_what_does_not_apply_says_why(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.CaptureFixture[str]) -> None:
-    for clients, said in (("worst", "all 4 nodes, always"), ("published", "as the published simulator counted them")):
+    for clients, said in (
+        ("conserved", "all 4 nodes, always, whose threads share the node's part"),
+        ("worst", "all 4 nodes, always, and every thread at its node's share"),
+        ("published", "as the published simulator counted them"),
+    ):
         words = ("--scenario", "S1", "--policy", "naive,lbann-preload", "--pfs-clients", clients)
         assert main(["simulate", *words]) == 0
         text = capsys.readouterr().out
@@ -176,6 +180,22 @@ def test_a_step_takes_its_time_whatever_its_samples_weigh(capsys: pytest.Capture
     # a machine's rate is that of a mean batch: 64 MB/s for 64 images of 114,660 bytes
     (bound,) = simulate(capsys, *words, "sc21")["rows"]
     assert bound["seconds"] == pytest.approx(312 * 64 * 0.114660 / 64, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("workload", "seconds", "said"),
+    [
+        ("cosmoflow", 0.00551, "on a100 (published; "),
+        ("cdb", 0.2001, "on v100, in place of a100 (estimate; none is known"),
+    ],
+)
+def test_perlmutter_computes_on_its_own_device_where_a_step_is_known(
+    capsys: pytest.CaptureFixture[str], workload: str, seconds: float, said: str
+) -> None:
+    words = (workload, "--nodes", "16", "--system", "perlmutter", "--epochs", "1", "--policy", "lower-bound")
+    found = simulate(capsys, *words)
+    assert said in found["case"]["step_time"]
+    assert found["rows"][0]["seconds"] == pytest.approx(found["case"]["steps"] * seconds)
 
 
 def test_imagenet_samples_have_the_published_sizes() -> None:
@@ -244,14 +264,14 @@ def test_a_system_file_that_cannot_be_used(
         (("--scenario", "S1", "--policy", "naive,naive"), "name each policy once"),
         (
             ("--scenario", "S1", "--policy", "cooperative", "--pfs-clients", "published"),
-            "Use it with --pfs-clients worst",
+            "Use it with --pfs-clients conserved",
         ),
         (("--scenario", "S1", "--tiers", "tape=1GB"), "The tiers of system 'deck' are staging, ram, disk"),
         (("--scenario", "S1", "--tiers", "ram"), "'ram' is not a tier of its own with a size"),
         (("--scenario", "S1", "--nodes", "0"), "--nodes 0"),
         (("--scenario", "S1", "--nodes", "5000"), "need 125000 samples"),
         (("--scenario", "S1", "--seed", "-1"), "--seed -1"),
-        (("--scenario", "imagenet22k", "--pfs-clients", "published"), "Use --pfs-clients worst, or fewer epochs"),
+        (("--scenario", "imagenet22k", "--pfs-clients", "published"), "Use --pfs-clients conserved, or fewer epochs"),
     ],
 )
 def test_what_cannot_be_simulated(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
@@ -270,14 +290,16 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     # a slow file system, so that copies on other nodes matter
     system = shipped("deck").with_capacities({"staging": 20_000_000})
     case = Case("small", sizes, 48, 5, 6, 4, system)
-    names = ("lower-bound", "naive", "staging-pool", "clairvoyant")
-    whole = {found.policy: found for found in predict(case, names)}
-    for found in scale.predict(case, names, sampled=12):
-        exact = whole[found.policy]
-        assert found.seconds is not None
-        assert found.seconds == pytest.approx(exact.seconds, rel=1e-6 if found.policy == "lower-bound" else 0.06)
-        assert found.bytes == pytest.approx(exact.bytes, rel=0.1, abs=0.02 * case.sizes.sum())
-    (left_out,) = scale.predict(case, ["cooperative"], sampled=12)
+    names = ["lower-bound", "naive", "staging-pool", "clairvoyant"]
+    for clients, policies in ((WORST, names), (CONSERVED, [*names, "cooperative"])):
+        whole = {found.policy: found for found in predict(case, policies, clients)}
+        for found in scale.predict(case, policies, clients, sampled=12):
+            exact = whole[found.policy]
+            assert found.seconds is not None
+            assert found.seconds == pytest.approx(exact.seconds, rel=1e-6 if found.policy == "lower-bound" else 0.06)
+            assert found.bytes == pytest.approx(exact.bytes, rel=0.1, abs=0.02 * case.sizes.sum())
+    (left_out,) = scale.predict(case, ["cooperative"], WORST, sampled=12)
     assert left_out.seconds is None
     assert left_out.reason is not None
     assert "only 12 are simulated" in left_out.reason
+    assert "--pfs-clients conserved" in left_out.reason

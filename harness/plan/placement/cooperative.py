@@ -119,7 +119,9 @@ def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
     return held
 
 
-def node_keeps(own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]) -> Keeps:
+def node_keeps(
+    own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]
+) -> Keeps:
     """What a node keeps that reads `own`, epoch by epoch: what it holds, `tiers`, and copies of what others hold."""
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
     ids, counts, first = counted_in(own, len(sizes))
