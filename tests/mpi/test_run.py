@@ -211,12 +211,13 @@ def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) ->
 
 
 def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path, tmp_path: Path) -> None:
-    data = own_dataset(cache, tmp_path)
+    data = tmp_path / "data"
+    dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--files", "40", "--out", "data")
     asked = ["cdb", "--tiny", "--nodes", "2", "--data", str(data), "--compute", "none", "--trials", "1000"]
     process = start(cache, tmp_path, "run", *asked, "--out", "out")
-    assert process.stderr is not None
-    while "trial" not in process.stderr.readline():  # a line every ten seconds
+    while not (tmp_path / "out" / "work" / "job.json").exists():
         assert process.poll() is None
+        time.sleep(0.01)
     for victim in data.glob("data-*.h5"):
         victim.unlink()
     _, err = process.communicate(timeout=PATIENCE)
