@@ -16,12 +16,14 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
-from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
+
+LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
 
 
 def parser() -> Parser:
@@ -43,6 +45,15 @@ def parser() -> Parser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
+    for name in LAUNCHING:
+        commands.choices[name].add_argument(
+            "--timeout",
+            type=watch.parse_timeout,
+            default=watch.DEFAULT_TIMEOUT,
+            metavar="TIME",
+            help="how long a rank may stand still, reading and computing nothing, before the run ends (default "
+            f"{watch.DEFAULT_TIMEOUT}; 0: for ever)",
+        )
     listing = commands.add_parser(
         "list",
         help="workloads, their step times, pipelines and sources; readers and orders",
@@ -168,6 +179,9 @@ def _command(argv: Sequence[str] | None) -> int:
     if asked.command is None:
         parser().print_help(sys.stderr)
         return UsageError.status
+    if hasattr(asked, "timeout"):  # of commands that launch ranks
+        watch.allow(asked.timeout)
+        del asked.timeout
     return COMMANDS[asked.command](asked)
 
 

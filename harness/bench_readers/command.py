@@ -128,7 +128,7 @@ def _run(job: Job, heard: Any) -> dict[str, Any]:
         if start.launcher == "local":
             measure(job, work, Solo(), heard)
         else:
-            launch(start.argv, {**os.environ, **start.env}, work, heard)
+            launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
         try:
             found: dict[str, Any] = json.loads((work / MEASURED).read_text())
         except FileNotFoundError:

@@ -184,7 +184,7 @@ def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dic
         return measure(job, Solo(), heard)
     work.mkdir()
     job.save(work)
-    launch(start.argv, {**os.environ, **start.env}, work, heard)
+    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
     try:
         found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
     except FileNotFoundError:

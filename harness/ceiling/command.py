@@ -179,7 +179,7 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
     work.mkdir(exist_ok=True)
     save(job, files, work)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # of another number of ranks
-    launch(start.argv, {**os.environ, **start.env}, work, heard)
+    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
     try:
         found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
     except FileNotFoundError:

@@ -1,6 +1,8 @@
 """What every launched rank does around its own work: connect, compare, speak, and say why it failed."""
 
 import json
+import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -10,26 +12,35 @@ from typing import Any
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.cluster.process import EVENT, FAILED, STALLED, die_with_parent
+from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
 from dlio_bench.harness.cluster.stacks import Stacks, unique
 
-# A rank that waited in vain leaves the others so long to write where they stand before it ends the job.
-LAST_WORDS = 2.0  # seconds
+STDOUT = 1
 
 
 def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]]]) -> int:
     """Run one rank of the job whose work folder is `folder`; returns its exit status, having ended all on a failure.
 
-    `start` reads the job and gives the number of its ranks and what each of them does.
+    `start` reads the job and gives the number of its ranks and what each of them does. To its very end the process
+    tells that it lives, where the launching command wants to know.
     """
     die_with_parent()
+    about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
+    timeout = read_limit(folder)
+    pulse = Pulse(timeout, about, _say_unbuffered) if timeout else None
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:
         stacks = Stacks(folder, f"{host_name()}-{unique()}")
         ranks, body = start()
-        comm = connect(ranks)
+        about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
+        with life.waits():
+            if pulse is not None:
+                pulse.tell()
+            comm = connect(ranks)
+        about |= {"rank": comm.rank, "mute": False}
         stacks.rename(f"rank-{comm.rank}")
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
@@ -48,6 +59,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     finally:
         if stacks is not None:
             stacks.close()
+        life.is_done()
     return 0
 
 
@@ -70,7 +82,13 @@ def require_same(comm: Comm, what: str, asked: str, here: str, thing: str) -> No
 
 def say(event: dict[str, Any]) -> None:
     """Tell the launching command, which reads this rank's standard output."""
-    print(EVENT + json.dumps(event), flush=True)
+    sys.stdout.write(f"{EVENT}{json.dumps(event)}\n")  # in one piece, whatever other threads say
+    sys.stdout.flush()
+
+
+def _say_unbuffered(event: dict[str, Any]) -> None:
+    """As `say`, by another thread, which may be at it when the process ends: it holds no lock of Python's."""
+    os.write(STDOUT, f"{EVENT}{json.dumps(event)}\n".encode())
 
 
 def _report(error: Exception) -> dict[str, Any]:

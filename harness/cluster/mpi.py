@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
+from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.solo import Solo
 
@@ -38,6 +39,10 @@ class Mpi:
 
     def barrier(self) -> None:
         """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
+        with life.waits():
+            self._meet()
+
+    def _meet(self) -> None:
         meeting, hosts = self._places
         if meeting is None:
             assert hosts is not None
@@ -83,18 +88,21 @@ class Mpi:
 
     def gather(self, value: Any) -> list[Any] | None:
         """See Comm."""
-        return self._world.gather(value)
+        with life.waits():
+            return self._world.gather(value)
 
     def allgather(self, value: Any) -> list[Any]:
         """See Comm."""
-        return self._world.allgather(value)
+        with life.waits():
+            return self._world.allgather(value)
 
     def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """See Comm."""
         from mpi4py import MPI
 
         result = np.empty_like(values)
-        self._world.Allreduce(values, result, op=MPI.SUM)
+        with life.waits():
+            self._world.Allreduce(values, result, op=MPI.SUM)
         return result
 
     def exchange(
@@ -122,7 +130,8 @@ class Mpi:
                 arrived(status.Get_source(), inbox[: status.Get_count(MPI.BYTE)])
             pause = FIRST_POLL if moved else min(2 * pause, LONGEST_POLL)
             if not moved:
-                time.sleep(pause)
+                with life.waits():
+                    time.sleep(pause)
         # whoever went on to another exchange would be heard in this one
         self.barrier()
 
@@ -130,8 +139,9 @@ class Mpi:
         """See Comm."""
         from mpi4py import MPI
 
-        part = self._world.Split(MPI.UNDEFINED if color is None else color)
-        return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
+        with life.waits():
+            part = self._world.Split(MPI.UNDEFINED if color is None else color)
+            return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
 
     def several_threads(self) -> bool:
         """See Comm."""

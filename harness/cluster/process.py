@@ -3,26 +3,32 @@
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dlio_bench import interruption
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster import stacks
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
+from dlio_bench.harness.cluster import stacks, watch
+from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 
 EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
 STALLED = "stalled"  # the event of a rank that waits in vain for others
 FAILED = "failed"  # the event that stands for a report which could not be written down
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
+# Who was found to wait in vain leaves the others so long to write where they stand before the job ends.
+LAST_WORDS = 2.0  # seconds
+LOOK_SECONDS = 0.2  # between two looks at the clock while nobody says anything
 LOG, KEPT_LINES = "launcher.log", 500
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
@@ -43,15 +49,19 @@ def launch(
     folder: Path,
     on_event: Callable[[dict[str, Any]], None],
     lost: str = "nothing was measured",
+    *,
+    folder_stays: bool = True,
 ) -> None:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
-    `lost` says what becomes of the work when a rank is killed.
+    `lost` says what becomes of the work when a rank is killed; `folder_stays` is False where the folder is removed
+    then. Stalled when a rank stands still for longer than watch.allowed().
 
     The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
     A rank that says that it waits in vain for others, and a SIGUSR1, have all ranks write where they stand (stacks).
     What it says besides events is kept in memory, and written to launcher.log where that explains a failure.
     """
+    watching = _watching(folder)
     said: deque[str] = deque(maxlen=KEPT_LINES)
     reports: list[dict[str, Any]] = []
     try:
@@ -70,28 +80,80 @@ def launch(
             "choose another with --launcher."
         ) from error
     assert process.stdout is not None
-    asked = False
     try:
         interruption.check()
         with stacks.passed_on(process, folder):
-            for line in process.stdout:
-                text = line.decode(errors="replace")
-                event = _event(text)
-                if event is None:
-                    said.append(text)
-                elif event["event"] == FAILED:
-                    reports.append(event)
-                elif event["event"] == STALLED:
-                    if not asked:
-                        stacks.ask(process)
-                    asked = True
-                else:
-                    on_event(event)
-            status = process.wait()
+            stalled = _listen(process, on_event, said, reports, watching)
+            status = 0 if stalled else process.wait()
     finally:
         _end(process)
+        forget_limit(folder)
+    if stalled:
+        raise Stalled(stalled + _stacks(folder if folder_stays else stacks.rescued(folder)))
     if status != 0:
         raise _reason(folder, argv, status, "".join(said), lost, reports)
+
+
+def _listen(
+    process: "subprocess.Popen[bytes]",
+    on_event: OnEvent,
+    said: deque[str],
+    reports: list[dict[str, Any]],
+    watching: watch.Watch | None,
+) -> str | None:
+    """Hear the ranks until their end, or until one has stood still for too long: then who, once all wrote their stacks.
+
+    What is no event goes into `said`, reports that could not be written down into `reports`.
+    """
+    assert process.stdout is not None
+    asked, stalled, over = False, None, math.inf
+    for line in _lines(process.stdout, LOOK_SECONDS):
+        now = time.monotonic()
+        if watching is not None and stalled is None and (stalled := watching.verdict(now)):
+            stacks.ask(process)
+            over = now + LAST_WORDS
+        if now > over:
+            break
+        text = "" if line is None else line.decode(errors="replace")
+        event = _event(text)
+        if event is None:
+            if text:
+                said.append(text)
+        elif event["event"] == PULSE:
+            if watching is not None:
+                watching.hear(event, now)
+        elif event["event"] == FAILED:
+            reports.append(event)
+        elif event["event"] == STALLED:
+            if not asked:
+                stacks.ask(process)
+            asked = True
+        else:
+            on_event(event)
+    return stalled
+
+
+def _watching(folder: Path) -> watch.Watch | None:
+    """Who hears the ranks' signs of life; None where they are allowed any time, or cannot be told to give them."""
+    timeout = watch.allowed()
+    return watch.Watch(timeout, time.monotonic()) if timeout and write_limit(folder, timeout) else None
+
+
+def _lines(pipe: IO[bytes], look: float) -> Iterator[bytes | None]:
+    """The lines that come out of a pipe until its end; None whenever there is none for `look` seconds."""
+    rest = b""
+    while True:
+        if not select.select([pipe], [], [], look)[0]:
+            yield None
+            continue
+        chunk = os.read(pipe.fileno(), 1 << 16)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+        if not chunk:
+            if rest:
+                yield rest
+            return
 
 
 def _event(line: str) -> dict[str, Any] | None:

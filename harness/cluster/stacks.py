@@ -8,8 +8,10 @@ nothing.
 
 import faulthandler
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -65,6 +67,15 @@ def keep(work: Path, folder: Path) -> None:
     for path in written(work):
         with suppress(OSError):
             path.rename(folder / path.name)
+
+
+def rescued(work: Path) -> Path:
+    """A folder that stays, with what ranks have written."""
+    folder = Path(tempfile.mkdtemp(prefix="dlio-bench-stacks-"))
+    for path in written(work):
+        with suppress(OSError):
+            shutil.copy(path, folder)
+    return folder
 
 
 @contextmanager

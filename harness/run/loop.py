@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.run.consumer import marks, require_planned
 from dlio_bench.harness.run.validation import Pass, run_pass
 from dlio_bench.harness.timeline import StepLog
@@ -58,6 +59,7 @@ def run(
             if sync == "epoch":
                 comm.barrier()
         row = rows[step]
+        life.moves += 1
         row[0] = clock()
         batch = next(batches)
         row[1] = clock()

@@ -12,6 +12,7 @@ from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, giv
 from dlio_bench.benchmarks.profile_files import load
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.life import life
 from dlio_bench.units import parse_seconds
 
 PR_SET_TIMERSLACK = 29
@@ -82,4 +83,5 @@ def fine_timers() -> None:
 def wait(seconds: float) -> None:
     """Emulate `seconds` of computing on a device: this thread sleeps, the CPU is free for readers."""
     if seconds > 0:
+        life.begins(seconds)
         time.sleep(seconds)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -226,6 +227,20 @@ def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path,
     assert "Traceback" not in err
 
 
+def test_a_rank_that_was_stopped_ends_the_run_in_time_and_is_named(cache: Path, tmp_path: Path) -> None:
+    with running(cache, tmp_path, "--timeout", "4s") as (process, ranks):
+        [first] = [pid for pid in ranks if b"OMPI_COMM_WORLD_RANK=0" in environment(pid)]  # it speaks for all
+        os.kill(first, signal.SIGSTOP)
+        _, err = process.communicate(timeout=PATIENCE)
+        gone(ranks)
+    assert process.returncode == 4
+    [said] = [line for line in err.splitlines() if line.startswith("dlio-bench: ")]
+    assert f"Rank 0 on {platform.node()} (process {first}) gave no sign of life for 4 s" in said
+    assert "work/stacks-*.txt" in said
+    # the one that waited
+    assert "cluster/mpi.py" in (tmp_path / "out" / "work" / "stacks-rank-1.txt").read_text()
+
+
 def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:
     done = dlio(small_disk, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", status=4)
     assert str(small_disk) in complaint(done)
@@ -294,13 +309,14 @@ def caught_signals(pid: int) -> int:
 class running:  # noqa: N801 - reads as the context it is
     """A run of two ranks that lasts long enough to be harmed; gives its process and the ranks' process ids."""
 
-    def __init__(self, cache: Path, cwd: Path) -> None:
-        self.cache, self.cwd = cache, cwd
+    def __init__(self, cache: Path, cwd: Path, *options: str) -> None:
+        self.cache, self.cwd, self.options = cache, cwd, options
 
     def __enter__(self) -> tuple["subprocess.Popen[str]", list[int]]:
         self.process = start(
-            self.cache, self.cwd, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out"
-        )
+            self.cache, self.cwd, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out",
+            *self.options,
+        )  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         work = self.cwd / "out" / "work"
         ranks: list[int] = []
@@ -309,6 +325,10 @@ class running:  # noqa: N801 - reads as the context it is
             assert self.process.poll() is None, self.process.communicate()
             time.sleep(0.05)
             ranks = pids_of(f"dlio_bench.harness.run.rank {work.resolve()}")
+        while len(list(work.glob("stacks-rank-*.txt"))) < 2:  # they have met
+            assert time.monotonic() < deadline, "the ranks did not meet"
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.05)
         time.sleep(1.0)  # into the timed loop
         return self.process, ranks
 
@@ -327,6 +347,10 @@ def pids_of(command: str) -> list[int]:
         if command in line and "mpirun" not in line and "prterun" not in line:
             found.append(int(entry.parent.name))
     return sorted(found)
+
+
+def environment(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def gone(pids: list[int]) -> None:

@@ -154,6 +154,6 @@ def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
     job.save(work)
     command = python_command("dlio_bench.harness.calibration.compute.process", str(work))
     lost = "no profile was written. Ask for smaller batches with --batch"
-    launch(command, os.environ, work, heard, lost)
+    launch(command, os.environ, work, heard, lost, folder_stays=False)
     found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
     return found

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from dlio_bench.harness.cluster.life import life
+
 
 class Pending:
     """Something under way. `started` and `ended`: when it was, in seconds of time.perf_counter."""
@@ -31,8 +33,9 @@ class Pending:
 
     def wait(self, seconds: float) -> Any:
         """Its outcome, or the error that ended it. TimeoutError where it is not over in time."""
-        if not self._over.wait(seconds):
-            raise TimeoutError
+        with life.waits(patience=seconds):
+            if not self._over.wait(seconds):
+                raise TimeoutError
         if self._error is not None:
             raise self._error
         return self._result

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.training.exchange.background import Background, Pending
 from dlio_bench.harness.training.exchange.choice import Choice, choose
 from dlio_bench.harness.training.exchange.horovod import OverHorovod
@@ -115,7 +116,8 @@ class Exchange:
             for copy in copies:
                 content = copy.reshape(-1).view(np.uint8)
                 for begin in range(0, len(content), MOST_BYTES):
-                    self._comm.from_first(content[begin : begin + MOST_BYTES], self._options.timeout)
+                    with life.waits(patience=self._options.timeout):
+                        self._comm.from_first(content[begin : begin + MOST_BYTES], self._options.timeout)
         except TimeoutError as error:
             raise self._given_up("The broadcast of weights") from error
         return copies
@@ -129,7 +131,8 @@ class Exchange:
         if self._thread is not None:
             # one rank that ends Horovod ends it for all, and other nodes may still be passing on their sums
             try:
-                self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
+                with life.waits(patience=self._options.timeout):
+                    self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
             except TimeoutError as error:
                 raise self._given_up("The end of gradient exchange") from error
         self._bounded("The end of gradient exchange", self._reducer.close)
