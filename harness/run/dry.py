@@ -57,7 +57,8 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         (
             "rank",
-            f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, {job.threads} threads",
+            f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
+            f"up to {job.most_threads or job.threads} threads",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),

@@ -50,6 +50,7 @@ class Job(SavedJob):
     steps: int = 0  # most of an epoch; 0: all
     train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
     infer: dict[str, Any] | None = None  # through what network samples go forward, as inference.Inference; None: none
+    most_threads: int | None = None  # that read ahead where storage keeps them waiting; None: `threads`
     board: str = ""  # the file of the mounts' counters
 
     @property
