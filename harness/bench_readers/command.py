@@ -121,7 +121,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         progress.show(f"{name}  {event['contender']}  trial {event['trial'] + 1}/{options.trials}")
 
     measured = _run(job, heard)
-    return _facts(job, layout.variant, measured, expected, tiny=options.tiny)
+    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
 
 
 def _run(job: Job, heard: Any) -> dict[str, Any]:
@@ -143,7 +143,8 @@ def _run(job: Job, heard: Any) -> dict[str, Any]:
     return found
 
 
-def _facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
+def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
+    """What `--json` prints of a workload: rates, CPU, and each ratio as the median over trials."""
     times: dict[str, list[dict[str, float]]] = measured["times"]
     rates = {name: [one["bytes"] / one["seconds"] for one in own] for name, own in times.items()}
     cpu = {name: [1e6 * one["cpu"] / one["samples"] for one in own] for name, own in times.items()}
