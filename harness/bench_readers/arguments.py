@@ -31,7 +31,7 @@ def add_bench_readers(commands: Commands) -> None:
         help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
     )
     own.add_argument(
-        "--threads", type=int, metavar="T", help="reading threads a rank (default: as `run`, by the cores)"
+        "--threads", type=int, metavar="T", help="reading threads a rank of `prefetch` at most (default: as `run`)"
     )
     own.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
     own.add_argument("--json", action="store_true", help="print JSON")

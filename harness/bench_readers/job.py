@@ -8,8 +8,43 @@ MEASURED = "measured.json"
 
 # The contenders, by the names that results carry.
 PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffled", "naive"
-RAW, PLAIN, H5PY_ITEM, H5PY_DIRECT = "raw preadv", "plain loop", "h5py ds[i]", "h5py read_direct"
-TFDATA, TFDATA_INTERLEAVED = "tf.data", "tf.data interleave"
+PLAIN = "plain loop"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """preadv by the first `ranks` ranks of the job, `threads` each."""
+
+    ranks: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class H5py:
+    """h5py by all ranks, `threads` each. direct: `read_direct` instead of `ds[i]`."""
+
+    threads: int
+    direct: bool
+
+
+def raws(ranks: int) -> dict[str, Raw]:
+    """The contenders of which the fastest is the limit of the storage, by name: 1, 2 or all of `ranks` ranks."""
+    kinds = [Raw(some, threads) for some in sorted({1, min(2, ranks), ranks}) for threads in (1, 2, 4)]
+    return {f"raw preadv, {_count(one.ranks, 'rank')}, {_count(one.threads, 'thread')}": one for one in kinds}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
+
+
+# HDF5 has one lock: more threads hide what is done without it, or only wait for each other.
+H5PYS = {
+    f"h5py {'read_direct' if direct else 'ds[i]'}, {_count(threads, 'thread')}": H5py(threads, direct)
+    for direct in (False, True)
+    for threads in (1, 4)
+}
+# The records of TFRecord files as they come, by the ways of tf.data that were fastest of those tried (see yardsticks).
+TFDATA, TFDATA_BATCHED, TFDATA_INTERLEAVED = TFDATAS = ("tf.data", "tf.data batched", "tf.data interleave")
 
 
 @dataclass(frozen=True)
@@ -21,7 +56,7 @@ class Job(SavedJob):
     code_digest: str
     contenders: tuple[str, ...]
     ranks: int
-    threads: int
+    threads: int  # that read ahead, at most
     staging_bytes: int
     batch: int
     trials: int

@@ -14,18 +14,16 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.job import (
-    H5PY_DIRECT,
-    H5PY_ITEM,
+    H5PYS,
     MEASURED,
     NAIVE,
     PLAIN,
     PREFETCH,
     PREFETCH_CRC,
-    RAW,
     SHUFFLED,
-    TFDATA,
-    TFDATA_INTERLEAVED,
+    TFDATAS,
     Job,
+    raws,
 )
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.cluster.code import code_digest
@@ -64,11 +62,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
     dataset = open_dataset(Path(job.dataset))
     form = Form(dataset, registry.find(job.workload).view)
-    shape = Shape(dataset.training_samples, job.ranks, job.batch)
-    plans = {
-        order: planned(form, [(0, list(ORDERS[order](shape, comm.rank, 0, job.seed)))])
-        for order in ("sequential", "global-shuffle")
-    }
+    plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     paths = [dataset.path(file) for file in range(len(dataset.training_files))]
     share = paths[comm.rank :: comm.size]
     residency = 1.0
@@ -103,6 +97,12 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
     comm.barrier()
 
 
+def _plan(form: Form, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
+    """What a rank of `ranks` reads in an epoch."""
+    shape = Shape(form.dataset.training_samples, ranks, job.batch)
+    return planned(form, [(0, list(ORDERS[order](shape, rank, 0, job.seed)))])
+
+
 def _job_wide(ranks: list[Timed]) -> dict[str, float]:
     """The least interval around both barriers is the job's time (McCalpin 2019); the rest are sums."""
     return {
@@ -128,18 +128,17 @@ def _prepare(
         plan = plans[policy.order]
         return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context
-    if name == RAW:
-        slots = open_reader(find("double-buffer"), form, resources).options["slots"]
-        return _theirs(enter(yardsticks.raw(form, shuffled, job.threads, slots, most)), shuffled, comm)
     if name == PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
-    if name in (H5PY_ITEM, H5PY_DIRECT):
-        threads, direct = yardsticks.H5PY_THREADS, name == H5PY_DIRECT
-        return _theirs(enter(yardsticks.h5py(form, shuffled, threads=threads, direct=direct)), shuffled, comm)
-    assert name in (TFDATA, TFDATA_INTERLEAVED)
+    if raw := raws(job.ranks).get(name):
+        own = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
+        return _theirs(enter(yardsticks.raw(form, own, raw.threads)), own, comm)
+    if one := H5PYS.get(name):
+        return _theirs(enter(yardsticks.h5py(form, shuffled, one)), shuffled, comm)
+    assert name in TFDATAS
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
+    timed = _theirs(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
-    timed = _theirs(enter(yardsticks.tfdata(form, files, interleaved=name == TFDATA_INTERLEAVED)), [], comm)
 
     def run() -> Timed:
         one = timed()

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.session import Planned, touched
+from dlio_bench.harness.readers.session import Planned, largest, touched
 
 Work = Callable[[], None]
 Arrays = dict[str, npt.NDArray[Any]]
-H5PY_THREADS = 4  # HDF5 has one lock, and some threads beside it hide what is done without it
 
 
 class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it is empty
@@ -29,18 +29,19 @@ class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it 
 
 
 @contextmanager
-def raw(form: Form, plan: Sequence[Planned], threads: int, slots: int, batch_bytes: int) -> Iterator[Work]:
-    """preadv of the plan's extents by threads that share nothing, into a ring of the reader's size.
+def raw(form: Form, plan: Sequence[Planned], threads: int) -> Iterator[Work]:
+    """preadv of the plan's extents by threads that share nothing: each reads batches of its own into one slot, which
+    stays in the processor's cache as far as it fits.
 
     Files are open and every call is prepared before the clock starts: this is the limit of the storage as Python
     reaches it.
     """
-    ring = [touched(batch_bytes) for _ in range(slots)]
+    slots = [memoryview(touched(largest(plan))) for _ in range(threads)]
     calls: list[list[tuple[int, list[memoryview], int]]] = [[] for _ in range(threads)]
     with ExitStack() as stack:
         handles: dict[int, int] = {}
         for step, batch in enumerate(plan):
-            memory = memoryview(ring[step % slots])
+            memory, own = slots[step % threads], calls[step % threads]
             files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
             for row, file in enumerate(files.tolist()):
                 if file not in handles:
@@ -48,7 +49,7 @@ def raw(form: Form, plan: Sequence[Planned], threads: int, slots: int, batch_byt
                     stack.callback(os.close, handles[file])
                 at = int(batch.starts[row])
                 for offset, length in _merged(offsets[row].tolist(), stored[row].tolist()):
-                    calls[row % threads].append((handles[file], [memory[at : at + length]], offset))
+                    own.append((handles[file], [memory[at : at + length]], offset))
                     at += length
         yield lambda: _together([partial(_issue, own) for own in calls])
 
@@ -99,15 +100,18 @@ def _one(parts: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
 
 
 @contextmanager
-def h5py(form: Form, plan: Sequence[Planned], *, threads: int, direct: bool) -> Iterator[Work]:
+def h5py(form: Form, plan: Sequence[Planned], how: H5py) -> Iterator[Work]:
     """h5py, whole batches of `ds[i]`, or `read_direct` into arrays of a batch made before.
 
     The threads share out the batches. Files of many samples stay open, one handle a thread.
     """
     places = [form.dataset.locate(batch.ids, form.fields)[0].tolist() for batch in plan]
     batches = [list(zip(batch.ids.tolist(), files, strict=True)) for batch, files in zip(plan, places, strict=True)]
-    arrays = [_arrays(form, max(map(len, batches), default=0)) if direct else None for _ in range(threads)]
-    shares = [partial(_through_h5py, form, batches[number::threads], arrays[number]) for number in range(threads)]
+    most = max(map(len, batches), default=0)
+    shares = [
+        partial(_through_h5py, form, batches[number :: how.threads], _arrays(form, most) if how.direct else None)
+        for number in range(how.threads)
+    ]
     yield lambda: _together(shares)
 
 
@@ -167,11 +171,13 @@ def _datasets(file: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def tfdata(form: Form, files: Sequence[int], *, interleaved: bool) -> Iterator[Work]:
-    """tf.data tuned: its files one after the other, or interleaved by AUTOTUNE, and prefetched by AUTOTUNE.
+def tfdata(form: Form, files: Sequence[int], name: str, batch: int) -> Iterator[Work]:
+    """tf.data tuned, one of TFDATAS: the files one after the other, record by record or in batches; or interleaved by
+    AUTOTUNE.
 
-    It delivers each record as a tensor of uint8, and checks its CRC, as it always does. `files` are this rank's. Tried
-    and slower on two cores, or not faster: parallel map, ragged batches, buffers of 1 and 8 MiB instead of 256 KiB.
+    It delivers the records as scalars of type string, with no operation on them, and checks their CRC, as it always
+    does. `files` are this rank's. Tried and slower, or not faster: decode_raw on each record (half the rate at
+    0.1 MB), num_parallel_reads, ragged batches, buffers of 1 to 8 MiB instead of 256 KiB.
     """
     tf = _tensorflow()
     manifest = form.dataset.manifest
@@ -180,14 +186,15 @@ def tfdata(form: Form, files: Sequence[int], *, interleaved: bool) -> Iterator[W
     options = tf.data.Options()
     options.deterministic = False
     records = tf.data.TFRecordDataset(names)
-    if interleaved:
+    if name == TFDATA_INTERLEAVED:
         records = tf.data.Dataset.from_tensor_slices(names).interleave(
             tf.data.TFRecordDataset, cycle_length=min(len(names), 16), num_parallel_calls=tf.data.AUTOTUNE
         )
-    samples = records.map(lambda one: tf.io.decode_raw(one, tf.uint8)).prefetch(tf.data.AUTOTUNE).with_options(options)
+    samples = records if name == TFDATA else records.batch(batch).prefetch(tf.data.AUTOTUNE)
+    samples = samples.with_options(options)
 
     def epoch() -> None:
-        seen = sum(1 for _ in samples)
+        seen = sum(1 if name == TFDATA else len(some) for some in samples)
         if seen != count:
             raise DataError(f"tf.data gave {seen} of {count} samples.")
 

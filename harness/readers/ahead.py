@@ -12,6 +12,7 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
+from dlio_bench.harness.readers.threads import Readers, Spent, queued_seconds, readers
 from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
@@ -22,20 +23,11 @@ WAKE_AT = 1 / 4
 # While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
 # threads sleep: handing so little from thread to thread costs more than reading it.
 QUICK_SECONDS = 200e-6
-# Where the processor is busy all the while that is read, the bytes come from memory, and more threads than cores would
-# only keep each other and the trainer from one. While the trainer computes they may have its core, too, if it computes
-# for long enough: this part of the time that reading takes, and this many seconds. Else there is nothing to read behind
-# (it may wait for other ranks, but these read, too), and it reads with them; without a core to spare, alone.
-# Measured on two cores: with one rank and no compute, four threads read at the pace of the trainer alone and took up to
-# twice its time until all slots were full, one thread and the trainer 0.5 to 0.9 of it. With two ranks, one thread each
-# took 1.2 times the time where it read 0.5 ms behind 0.3 ms, 0.95 behind 0.5 ms, 0.75 behind 0.8 ms; 1.1 times where it
-# read 8 ms behind 2 ms, 0.95 behind 3 ms.
-HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
-# Of the time that threads read, the part in which they compute: from memory it is all, less what they wait for the
-# processor and the interpreter; from a disk or a file system below a tenth.
-FROM_MEMORY = 0.25
-
-Spent = tuple[float, float]  # seconds, and those of them that the thread computed
+# While the trainer reads alone, every so-manieth of its steps tells whether that is still best, and so does the step
+# behind one that took so many times longer than the last that told. (Behind a copy of megabytes, what the processor has
+# to fetch again of Python's own code and data costs 20 us for each step.)
+LOOK_AT, SLOWER = 8, 2.0
+NOTHING = Spent()
 
 
 class Ahead:
@@ -54,7 +46,8 @@ class Ahead:
     ) -> None:
         """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two.
 
-        step_seconds: how long the trainer computes in a step. spare_cores: threads that can compute beside trainers.
+        threads: at most; how many read follows from what reads take (see threads.readers). step_seconds: how long the
+        trainer computes in a step. spare_cores: threads that can compute beside trainers.
         """
         self.form = form
         self.processes: tuple[int, ...] = ()
@@ -83,7 +76,7 @@ class Ahead:
         """See Reader.session."""
         extents = self._open_extents()
         work = _Work(plan, self._slots, extents, self._threads, self._spare_cores, self._step_seconds)
-        tallies = [Tally() for _ in range(self._threads)]
+        tallies = [Tally() for _ in range(work.most)]
         workers = [
             threading.Thread(target=work.run, args=(i, own), name=f"reader-{i}", daemon=True)
             for i, own in enumerate(tallies)
@@ -117,13 +110,14 @@ class _Work:
         step_seconds: float,
     ) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
-        self._threads, self._spare = threads, max(0, spare_cores)
-        self._step_seconds = step_seconds
+        self._spare_cores, self._step_seconds = spare_cores, step_seconds
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
         self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
         # chunks of each step not yet in memory
         self._missing: list[int] = np.bincount(self._chunks.batches, minlength=len(plan)).tolist()
+        # threads that there may be: no more than chunks that all slots hold
+        self.most = min(threads, len(slots) * max(self._missing, default=0))
         self._errors: dict[int, Exception] = {}
         self._next = 0  # the next chunk to be taken
         self._taken: dict[int, int] = {}  # step -> its slot
@@ -133,31 +127,36 @@ class _Work:
         # Threads that may read; the others wait. While none may, the trainer reads for itself, as it does until its
         # first chunk has told where the bytes come from.
         self._awake = 0
-        self._busy = self._computed = 0.0  # seconds of the chunks read since the last step, and of computing in them
-        self._wanted = threads  # to be awake, as far as the reads of the last steps tell
-        self._shared = False  # whether the trainer reads ahead, too, as it has nothing to hide reading behind
+        self._spent, self._before = Spent(), Spent()  # since the last step, and until then
+        self._readers = Readers(self.most, trainer=False)
+        self._looked_at = True  # whether the trainer's reads of this step are timed
         self._stopped = False
         self._workers: Sequence[threading.Thread] = ()
         self._lock = threading.Lock()
         # each thread waits for a free slot, or to be awake
-        self._room = [threading.Condition(self._lock) for _ in range(threads)]
+        self._room = [threading.Condition(self._lock) for _ in range(self.most)]
         self._ready = threading.Condition(self._lock)  # the trainer waits for its batch
 
     def batches(self, workers: Sequence[threading.Thread], tally: Tally) -> Iterator[Batch]:
         """The trainer's side. An error of a thread is raised in the step whose bytes it spoiled."""
-        began = time.perf_counter()
+        began, seconds, usual = time.perf_counter(), 0.0, 0.0
         self._workers = workers
         for step, batch in enumerate(self._plan):
+            self._looked_at = bool(self._awake) or step % LOOK_AT == 0 or seconds > SLOWER * usual
             slot = self._await(step, tally)
             data = self._slots[0][:0] if slot is None else self._slots[slot][: batch.bytes]
             yield Batch(batch.ids, (Block(data, batch.starts),))
-            last, began = began, time.perf_counter()
+            now = time.perf_counter()
+            seconds, began = now - began, now
+            if self._looked_at:
+                usual = seconds
             with self._lock:
                 if slot is not None:
                     self._free.append(slot)
-                self._awake = self._needed(began - last)
-                if len(self._free) >= self._wake_at:
-                    self._rouse()
+                if self._looked_at:
+                    self._awake = self._needed(seconds)
+                    if len(self._free) >= self._wake_at:
+                        self._rouse()
 
     def _rouse(self) -> None:
         """Have the threads that may read do so; those that were not needed yet begin."""
@@ -168,17 +167,14 @@ class _Work:
 
     def _needed(self, seconds: float) -> int:
         """The threads that read from now on, after a step that took so many seconds."""
-        if self._busy:
-            from_memory = self._from_memory()
-            hidden = self._step_seconds >= max(HIDDEN * self._busy, HIDDEN_SECONDS)
-            self._shared = from_memory and not hidden
-            self._wanted = min(self._threads, self._spare + hidden) if from_memory else self._threads
-            self._busy = self._computed = 0.0
-        return 0 if not self._awake and seconds < QUICK_SECONDS else self._wanted
+        if self._spent.seconds:
+            self._choose()
+        return 0 if not self._awake and seconds < QUICK_SECONDS else self._readers.threads
 
-    def _from_memory(self) -> bool:
-        """Whether what was read since the last step came from memory."""
-        return self._computed > FROM_MEMORY * self._busy
+    def _choose(self) -> None:
+        """See who is to read, by what the reads since the last step have taken."""
+        a_step, self._before, self._spent = self._spent.seconds, self._spent.and_half_of(self._before), Spent()
+        self._readers = readers(self._before, a_step, self._step_seconds, most=self.most, spare_cores=self._spare_cores)
 
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
@@ -188,7 +184,7 @@ class _Work:
         while True:
             with self._lock:
                 while self._missing[step] and not self._mine(step):
-                    if self._shared and self._next < len(self._steps) and self._may_take(self._steps[self._next]):
+                    if self._readers.trainer and self._may_take_next():
                         break
                     self._awaited = step
                     self._ready.wait()
@@ -197,11 +193,12 @@ class _Work:
                         raise error
                     return self._taken.pop(step, None)
                 chunks = range(chunk := self._pick(), chunk + 1) if self._awake or not step else self._pick_all(step)
-            spent, error = self._fetch(chunks, tally)
+            spent, error = self._fetch(chunks, tally, timed=self._looked_at)
             with self._lock:
                 self._finish(self._steps[chunks.start], spent, error, len(chunks))
-                if step == 0 and not self._awake and not self._from_memory():
-                    self._awake = self._threads
+                if step == 0 and not self._awake and not self._spent.from_memory:
+                    self._choose()
+                    self._awake = self._readers.threads
                     self._rouse()
 
     def _mine(self, step: int) -> bool:
@@ -215,17 +212,21 @@ class _Work:
             spent, error = self._fetch(range(chunk, chunk + 1), tally)
             chunk = self._take(number, self._steps[chunk], spent, error)
 
-    def _fetch(self, chunks: range, tally: Tally) -> tuple[Spent, Exception | None]:
-        """Read chunks of one step into its slot: the time it took, and what went wrong."""
+    def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[Spent, Exception | None]:
+        """Read chunks of one step into its slot: the time it took (nothing unless `timed`), and what went wrong."""
         step = self._steps[chunks.start]
         slot, cost = self._views[self._taken[step]], tally.of(self._plan[step].epoch)
-        started, computing = time.perf_counter(), time.thread_time()
+        if timed:
+            started, computing, queued = time.perf_counter(), time.thread_time(), queued_seconds()
         try:
-            for chunk in chunks:
-                self._extents.fetch(self._chunks, chunk, slot, cost)
+            self._extents.fetch(self._chunks, chunks, slot, cost)
         except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
-            return (0.0, 0.0), failure
-        return (time.perf_counter() - started, time.thread_time() - computing), None
+            return NOTHING, failure
+        if not timed:
+            return NOTHING, None
+        queued = queued_seconds() - queued
+        computing = time.thread_time() - computing
+        return Spent(max(time.perf_counter() - started - queued, 0.0), computing), None
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
@@ -234,27 +235,29 @@ class _Work:
             for room in self._room:
                 room.notify()
 
-    def _take(self, number: int, done: int = -1, spent: Spent = (0.0, 0.0), error: Exception | None = None) -> int:
+    def _take(self, number: int, done: int = -1, spent: Spent = NOTHING, error: Exception | None = None) -> int:
         """Give account of a chunk of step `done`, and get the next chunk for a thread to read, or -1 to end."""
         with self._lock:
             if done >= 0:
                 self._finish(done, spent, error)
             while not self._stopped and self._next < len(self._steps):
-                if number < self._awake and self._may_take(self._steps[self._next]):
+                if number < self._awake and self._may_take_next():
                     return self._pick()
                 self._room[number].wait()
             return -1
 
-    def _may_take(self, step: int) -> bool:
-        """Whether a thread may begin with the next chunk, which belongs to `step`."""
-        first = self._steps[0]
+    def _may_take_next(self) -> bool:
+        """Whether there is a next chunk, and it may be begun with."""
+        if self._next == len(self._steps):
+            return False
+        step, first = self._steps[self._next], self._steps[0]
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
     def _finish(self, step: int, spent: Spent, error: Exception | None, chunks: int = 1) -> None:
         """Some chunks of a step are in memory, or failed."""
         if error is not None:
             self._errors.setdefault(step, error)
-        self._busy, self._computed = self._busy + spent[0], self._computed + spent[1]
+        self._spent = self._spent.and_(spent)
         self._missing[step] -= chunks
         if not self._missing[step]:
             if step == self._awaited:

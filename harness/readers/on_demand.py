@@ -35,8 +35,7 @@ class OnDemand:
             memory = memoryview(self._buffer)
             for step, batch in enumerate(plan):
                 cost = tally.of(batch.epoch)
-                for chunk in range(firsts[step], firsts[step + 1]):
-                    extents.fetch(chunks, chunk, memory, cost)
+                extents.fetch(chunks, range(firsts[step], firsts[step + 1]), memory, cost)
                 yield Batch(batch.ids, (Block(self._buffer[: batch.bytes], batch.starts),))
 
         try:

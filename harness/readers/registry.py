@@ -30,7 +30,10 @@ NO_TIERS = Tiers()
 
 @dataclass(frozen=True)
 class Resources:
-    """What a reader may use: threads, bytes of staging buffer; `batch_bytes`: its largest batch to come."""
+    """What a reader may use: threads, bytes of staging buffer; `batch_bytes`: its largest batch to come.
+
+    most_threads: that read ahead where storage keeps them waiting (None: `threads`).
+    """
 
     threads: int
     staging_bytes: int
@@ -40,6 +43,7 @@ class Resources:
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
     source: OpenSource | None = None  # where samples come from instead of their files
+    most_threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipelin
     return Ahead(
         form,
         _source(form, resources),
-        threads=resources.threads,
+        threads=resources.most_threads or resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
         step_seconds=resources.step_seconds,

@@ -20,8 +20,8 @@ class Source(Protocol):
         """Chunks of the batches `plan`."""
         ...
 
-    def fetch(self, work: Any, chunk: int, out: memoryview, cost: Cost) -> None:
-        """Fill a chunk's part of its batch `out`."""
+    def fetch(self, work: Any, chunks: range, out: memoryview, cost: Cost) -> None:
+        """Fill the part that some chunks have of their batch `out`."""
         ...
 
     def close(self) -> None:

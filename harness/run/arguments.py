@@ -172,8 +172,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--threads",
         type=int,
         metavar="T",
-        help="reading threads a rank of readers that read ahead (default: up to 4, as the cores allow); what turns out "
-        "to come from memory is read by no more than there are cores for",
+        help="reading threads a rank at most; readers that read ahead take as many as the latency of their reads asks "
+        "for (default: up to 32; for bytes from memory as many as there are cores for)",
     )
     how.add_argument(
         "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"

@@ -62,7 +62,7 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         (
             "rank",
             f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
-            f"{plural(job.threads, 'thread')}",
+            f"up to {plural(job.most_threads or job.threads, 'thread')}",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),

@@ -51,6 +51,7 @@ class Job(SavedJob):
     parted: bool = False  # epochs of so many steps are parts of a pass over the samples: each goes on where one ended
     train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
     infer: dict[str, Any] | None = None  # through what network samples go forward, as inference.Inference; None: none
+    most_threads: int | None = None  # that read ahead where storage keeps them waiting; None: `threads`
     board: str = ""  # the file of the mounts' counters
 
     @property

@@ -8,6 +8,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.choice import policy
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.options import Options
@@ -22,7 +23,7 @@ from dlio_bench.units import format_bytes
 TRIALS, FEW_TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 3, 1, 1
 MOST_SECONDS = 60.0  # of a reader's trials, with which five of them are the default
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
-MOST_THREADS = 4  # a rank, as in CDB's published pipeline
+POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
@@ -75,6 +76,7 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             step_seconds=request.step_seconds(cut.batch),
             threads=options.threads
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
+            most_threads=options.threads or MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
             verify=options.verify,
@@ -129,16 +131,17 @@ def node_memory(options: Options, job: Job) -> int:
 
 
 def reading_threads(ranks_on_host: int) -> int:
-    """Reading threads a rank: two for each core it has to itself, so that one can wait while another computes.
+    """Threads of a rank's pools, whose size is fixed (copying to node-local storage, filling tiers, tf.data): two for
+    each core it has to itself, so that one can wait while another computes.
 
     More than the cores can run would only delay the trainers that share them.
     """
-    return max(1, min(MOST_THREADS, 2 * usable_cores() // ranks_on_host))
+    return max(1, min(POOL_THREADS, 2 * usable_cores() // ranks_on_host))
 
 
 def _threads(options: Options, ranks_on_host: int) -> int:
     """Threads that an emulated file system keeps waiting need no core."""
-    return MOST_THREADS if options.emulate_pfs is not None else reading_threads(ranks_on_host)
+    return POOL_THREADS if options.emulate_pfs is not None else reading_threads(ranks_on_host)
 
 
 def _require_memory(options: Options, job: Job) -> None:

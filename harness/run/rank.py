@@ -197,7 +197,9 @@ def _resources(job: Job, form: Form, comm: Comm, trials: Sequence[Trial]) -> Res
     tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
     # how long a network takes nobody knows beforehand
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
-    return Resources(job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers)
+    return Resources(
+        job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers, most_threads=job.most_threads
+    )
 
 
 def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> Form:

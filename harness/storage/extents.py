@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -51,6 +51,15 @@ class Work:
     reads: Reads | None
     checksums: Checksums | None
 
+    def within(self, bases: Ids) -> "Work":
+        """The same, where batch b begins at byte bases[b] of the memory that it is read into."""
+        samples = replace(self.samples, starts=self.samples.starts + bases[self.samples.batches])
+        reads = self.reads
+        if reads is not None:
+            moved = np.repeat(bases[self.batches], np.diff(reads.chunks[:, 1]))
+            reads = replace(reads, pieces=reads.pieces + moved[:, None])
+        return replace(self, samples=samples, reads=reads)
+
 
 class ExtentReader:
     """Reads samples into buffers; several threads may share one. `close` it to give its file handles back.
@@ -91,8 +100,7 @@ class ExtentReader:
         work = self._work([ids], _ALL)
         if not self._expected:
             self._files.jumps = self._jumps(ids, work.samples.stored)
-        for chunk in range(len(work.batches)):
-            self.fetch(work, chunk, out, cost)
+        self.fetch(work, range(len(work.batches)), out, cost)
 
     def expect(self, ids: Ids) -> None:
         """Say which samples will be read, in this order, by calls of `read` for a few of them each."""
@@ -128,12 +136,12 @@ class ExtentReader:
         calls, of_chunk = reads(samples, chunk_bytes)
         return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
 
-    def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
-        """Fill one chunk's part of its batch, whose memory is `out`. Errors as those of `read`."""
+    def fetch(self, work: Work, chunks: range, out: memoryview, cost: Cost) -> None:
+        """Fill the part that some chunks have of their batch, whose memory is `out`. Errors as those of `read`."""
         if work.reads is not None:
-            self._straight(work.reads, chunk, out, cost)
+            self._straight(work.reads, chunks, out, cost)
         else:
-            for row in range(work.rows[chunk], work.rows[chunk + 1]):
+            for row in range(work.rows[chunks.start], work.rows[chunks.stop]):
                 self._sample(work, row, out, cost)
 
     def verify(self, sample: int, raw: memoryview) -> None:
@@ -166,10 +174,12 @@ class ExtentReader:
         self._files.close()
         self._library.close()
 
-    def _straight(self, calls: Reads, chunk: int, out: memoryview, cost: Cost) -> None:
-        """All calls of a chunk. Small samples make many of them, so that what is done for each is kept to the least."""
+    def _straight(self, calls: Reads, chunks: range, out: memoryview, cost: Cost) -> None:
+        """All calls of neighbouring chunks. Small samples make many of them, so that what is done for each is kept to
+        the least: what a read leaves in the processor's cache is its bytes, not this code.
+        """
         started = time.perf_counter()
-        (first, piece), (last, end) = calls.chunks[chunk : chunk + 2].tolist()
+        (first, piece), (last, end) = calls.chunks[chunks.start].tolist(), calls.chunks[chunks.stop].tolist()
         pieces = [out[start:stop] for start, stop in calls.pieces[piece:end].tolist()]
         open_key = done = at = 0
         handle, open_file, preadv = -1, -1, os.preadv

@@ -144,6 +144,13 @@ class OnMachine(ReaderContract):
 class TestDoubleBufferWithoutSpareCores(OnMachine):
     cores = 1
 
+    def test_more_threads_than_pools_have_read_what_comes_slowly_as_far_as_they_may(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(self, "most_threads", 9)
+        found = set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False))
+        assert {f"reader-{i}" for i in range(5)} < found <= {TRAINER, *(f"reader-{i}" for i in range(9))}
+
     def test_the_trainer_reads_for_itself_what_lies_in_memory(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:

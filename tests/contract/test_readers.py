@@ -108,6 +108,7 @@ class ReaderContract:
 
     policy: str
     workloads: tuple[str, ...] | None = SOME  # None: its module has a `dataset` of its own
+    most_threads: int | None = None
     harms: tuple[str, ...] = HARMS
     checks_crc = True  # Resources.check_crc has an effect
     tells_seconds = True  # of reading; TensorFlow does not
@@ -142,7 +143,8 @@ class ReaderContract:
         if batch_bytes is None:  # the largest batch of any plan below
             plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
             batch_bytes = max(world.allgather(max(map(largest, plans))))
-        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc, tiers=self.tiers(dataset))
+        tiers, most = self.tiers(dataset), self.most_threads
+        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc, tiers=tiers, most_threads=most)
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def accounted(self, cost: Cost) -> int:

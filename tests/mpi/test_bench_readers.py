@@ -1,12 +1,24 @@
 """`dlio-bench bench-readers` compares what it says it does, with real ranks; no figure is judged here."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.harness.bench_readers import yardsticks
+from dlio_bench.harness.bench_readers.command import facts, ratios
+from dlio_bench.harness.bench_readers.job import H5PYS, Job, raws
+from dlio_bench.harness.plan.orders import every_sample_once
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import largest, planned
 
 
 def bench(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -30,10 +42,44 @@ def test_small_samples_are_held_against_plain_loops(ranks: str, tmp_path: Path) 
 def test_true_samples_are_held_against_the_libraries(tmp_path: Path) -> None:
     done = bench(tmp_path, "imagenet", "cdb", "--size", "130MB")
     assert done.returncode == 0, done.stderr
-    for contender in ("raw preadv", "tf.data interleave", "h5py read_direct", "prefetch + crc"):
-        assert f"  {contender:<18}" in done.stdout
-    assert "prefetch / raw preadv" in done.stdout
+    yardsticks = ["tf.data", "tf.data batched", "tf.data interleave", *H5PYS, *raws(2)]
+    for contender in (*yardsticks, "prefetch + crc"):
+        assert f"  {contender:<30}" in done.stdout
+    for yardstick in ("raw preadv", "h5py", "tf.data"):  # the fastest of each kind, by name
+        fastest = re.findall(f"^  prefetch(?: . crc)? / ({yardstick}.*?)  ", done.stdout, re.MULTILINE)
+        assert fastest
+        assert set(fastest) <= set(yardsticks)
     assert "not measured" not in done.stdout
+
+
+def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
+    assert {(one.ranks, one.threads) for one in raws(2).values()} == {(r, t) for r in (1, 2) for t in (1, 2, 4)}
+    slow, fast, *others = raws(2)
+    own = [{"bytes": rate, "seconds": 1.0, "cpu": 1.0, "samples": 1} for rate in (80, 80, 80)]
+    times = dict.fromkeys(("prefetch", "prefetch + crc", "shuffled", "naive", "plain loop", *others), own)
+    times[slow] = [own[0] | {"bytes": rate} for rate in (50, 50, 900)]  # once by chance
+    times[fast] = [own[0] | {"bytes": rate} for rate in (100, 100, 100)]
+    job = Job("imagenet", "", "", (), 2, 4, 1, 1, 3, 1)
+    measured = {"times": times, "missing": {}, "resident_share": 1.0}
+    row = facts(job, "tfrecord", measured, ratios("imagenet", "tfrecord", 2, tiny=False), tiny=False)["ratios"][0]
+    assert (row["ours"], row["yardstick"], row["fastest"]) == ("prefetch", "raw preadv", fast)
+    assert row["ratios"] == [0.8, 0.8, 0.8]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = find_workload("imagenet")
+    dataset = generate(workload.variants["tfrecord"](True, RANDOM), 2, tmp_path / "data", seed=1, workers=1)
+    form = Form(dataset, workload.view)
+    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
+    slots, read = [], []
+    monkeypatch.setattr(yardsticks, "touched", lambda size: slots.append(size) or bytearray(size))
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *call: read.append(real(*call)) or read[-1])
+    with yardsticks.raw(form, plan, threads) as work:
+        work()
+    assert slots == [largest(plan)] * threads
+    assert sum(read) == sum(batch.bytes for batch in plan)
 
 
 def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run.consumer import damaged
-from dlio_bench.harness.storage import shelf
+from dlio_bench.harness.storage import extents, shelf
 from dlio_bench.harness.storage.extents import ExtentReader
 
 BATCH = 4
@@ -214,8 +214,14 @@ def test_a_dead_peer_is_done_without_and_counted(
     assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
 
 
-@pytest.mark.parametrize("policy", ["cooperative", "clairvoyant"])
-def test_a_file_system_that_is_the_fastest_source_is_read_straight(dataset: Dataset, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "chunk"),
+    [("cooperative", extents.CHUNK_BYTES), ("clairvoyant", extents.CHUNK_BYTES), ("clairvoyant", 999)],
+)
+def test_a_file_system_that_is_the_fastest_source_is_read_straight(
+    dataset: Dataset, policy: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extents, "CHUNK_BYTES", chunk)  # a small one cuts batches into many chunks
     rates = {"pfs": 9e9, "remote": 1e9, "ram": 5e9}
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
     assert total(costs, "spared") == total(costs, "kept") == 0

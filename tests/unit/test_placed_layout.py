@@ -14,7 +14,8 @@ from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out
-from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds, queued_seconds
+from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds
+from dlio_bench.harness.readers.threads import queued_seconds
 
 
 @settings(deadline=None)

@@ -37,9 +37,10 @@ class Claims:
         """What is known of a sample, nothing claimed."""
         return State(self._flags[number])
 
-    def begun(self, number: int) -> bool:
-        """Whether somebody has fetched a sample, or is at it."""
-        return self._flags[number] != State.ABSENT
+    def begun(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """[numbers] Whether somebody has fetched a sample, or is at it."""
+        flags: npt.NDArray[np.uint8] = np.frombuffer(self._flags, np.uint8)[numbers]
+        return flags > State.ABSENT
 
     def take(self, number: int) -> State:
         """PRESENT, BUSY or FOREIGN; CLAIMED once it is the caller's, who must `settle` it whatever happens."""

@@ -160,7 +160,8 @@ class Placed:
             if not filling.begun and not supply.bypassed:
                 filling.begin()
             keeper.epoch = plan[number].epoch
-            source.complete(number, memoryview(batch.blocks[0].data), tally.of(keeper.epoch))
+            if source.incomplete:
+                source.complete(number, memoryview(batch.blocks[0].data), tally.of(keeper.epoch))
             yield batch
 
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:

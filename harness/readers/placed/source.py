@@ -16,14 +16,14 @@ import numpy as np
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.placed.speeds import queued_seconds
 from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
-LOOK_AT = 16  # of so many chunks read straight the last is timed, which costs a tenth of reading it from memory
+LOOK_AT = 16  # of so many reads past the supply the last is timed, which costs a tenth of reading a chunk from memory
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Source:
         bases = within[rows[:-1]]
         self._work = Work(
             of_group[inner.batches],
-            inner,
+            inner.within(bases),
             ids,
             kept,
             starts,
@@ -89,39 +89,49 @@ class Source:
         )
         return self._work
 
-    def fetch(self, work: Work, chunk: int, out: memoryview, cost: Cost) -> None:
+    def fetch(self, work: Work, chunks: range, out: memoryview, cost: Cost) -> None:
         """See ExtentReader.fetch."""
-        group = work.groups[chunk]
-        part = out[work.bases[group] : work.ends[group]]
+        first, last = work.groups[chunks.start], work.groups[chunks.stop - 1] + 1
         with self._lock:
-            state = self._state[group]
-            if state == _TAKEN:
-                return
-            if state == _UNDECIDED:
-                if not self._trusted and self._supply.bypassed:
-                    self._trusted = LOOK_AT
-                straight = self._trusted and not self._supply.holds(work.ids[work.rows[group] : work.rows[group + 1]])
-                state = self._state[group] = _STRAIGHT if straight else _TAKEN
+            fresh = [group for group in range(first, last) if self._state[group] == _UNDECIDED]
+            if fresh and not self._trusted and self._supply.bypassed:
+                self._trusted = LOOK_AT
+            for group in fresh:
+                ids = work.ids[work.rows[group] : work.rows[group + 1]]
+                self._state[group] = _STRAIGHT if self._trusted and not self._supply.holds(ids) else _TAKEN
+            straight = self._state.count(_STRAIGHT, first, last)
             looked_at = self._trusted == 1
-            self._trusted -= self._trusted > 0
-        if state == _STRAIGHT and not looked_at:
-            self._straight.fetch(work.inner, chunk, part, cost)
+            self._trusted -= bool(straight and self._trusted)
+        if straight == last - first:
+            self._read_straight(work, chunks, out, cost, looked_at=looked_at)
             return
-        if state == _STRAIGHT:
-            before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
-            self._straight.fetch(work.inner, chunk, part, cost)
-            queued = queued_seconds() - queued
-            self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
+        for chunk in chunks if straight else ():  # others who took a part of the batch had decided otherwise
+            if self._state[work.groups[chunk]] == _STRAIGHT:
+                self._read_straight(work, range(chunk, chunk + 1), out, cost, looked_at=False)
+        for group in fresh:
+            if self._state[group] == _TAKEN:
+                rows = list(range(work.rows[group], work.rows[group + 1]))
+                left = self._get(work, rows, out[work.bases[group] : work.ends[group]], cost, ahead=True)
+                if left:
+                    with self._lock:
+                        self._left[int(work.batches[chunks.start])] += left
+
+    def _read_straight(self, work: Work, chunks: range, out: memoryview, cost: Cost, *, looked_at: bool) -> None:
+        if not looked_at:
+            self._straight.fetch(work.inner, chunks, out, cost)
             return
-        left = self._get(work, list(range(work.rows[group], work.rows[group + 1])), part, cost, ahead=True)
-        if left:
-            with self._lock:
-                self._left[int(work.batches[chunk])] += left
+        before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
+        self._straight.fetch(work.inner, chunks, out, cost)
+        queued = queued_seconds() - queued
+        self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether something was left out of some batch."""
+        return bool(self._left)
 
     def complete(self, batch: int, out: memoryview, cost: Cost) -> None:
         """Read on demand what was left out of a batch, in the thread of who needs it now."""
-        if not self._left:
-            return
         work = self._work
         assert work is not None
         for row in self._left.pop(batch, []):

@@ -11,8 +11,9 @@ from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import Speeds, queued_seconds
+from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import RAM
+from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.shelf import Shelf
 

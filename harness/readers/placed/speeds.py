@@ -1,6 +1,5 @@
 """How fast each source of samples is: by a description of the machine, or as far as it shows in this very run."""
 
-import os
 import threading
 from collections.abc import Mapping
 
@@ -14,43 +13,6 @@ PFS, REMOTE = "pfs", "remote"  # and the tiers of a node, by their names
 AT_MEMORY_SPEED = 1 / 16
 PROOF_BYTES = 32_000_000  # to be seen before it is believed: a few reads may come from some cache on the way
 FORGET = 2 * PROOF_BYTES  # what was seen counts half when so much has come: a source may change its pace
-
-
-class _OwnStatistics(threading.local):
-    """What the kernel's scheduler knows of a thread, kept open: opening it costs more than what is timed with it."""
-
-    def __init__(self) -> None:
-        self.open = _Statistics()
-
-
-class _Statistics:
-    def __init__(self) -> None:
-        try:
-            self._handle = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._handle = -1
-
-    def __del__(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-
-    def queued(self) -> int:
-        """Nanoseconds in the queue of a core."""
-        return int(os.pread(self._handle, 96, 0).split()[1])
-
-
-_own = _OwnStatistics()
-
-
-def queued_seconds() -> float:
-    """Seconds that this thread has been ready to run and waited for a core; 0 where the kernel does not tell.
-
-    Source: the second number of /proc/PID/task/TID/schedstat, in nanoseconds (Linux, scheduler/sched-stats.rst).
-    """
-    try:
-        return _own.open.queued() / 1e9
-    except OSError:  # nothing was opened, or it was for a process that this one was forked from
-        return 0.0
 
 
 class Speeds:

@@ -56,9 +56,12 @@ class Supply:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
         would be read a second time.
         """
-        layout, begun = self._layout, self._claims.begun
-        kept = layout.number[ids]
-        return any(self._in_memory(number) and begun(number) for number in kept[kept >= 0].tolist())
+        if RAM not in (tiers := self._sources.tiers):
+            return False
+        kept = self._layout.number[ids]
+        kept = kept[kept >= 0]
+        kept = kept[self._layout.tier[kept] == tiers.index(RAM)]
+        return bool(len(kept) and self._claims.begun(kept).any())
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
@@ -96,7 +99,7 @@ class Supply:
         keep = not self.bypassed
         for row, sample in enumerate(ids):
             kept = int(number[sample])
-            if kept >= 0 and not keep and not self._claims.begun(kept):
+            if kept >= 0 and not keep and self._claims.look(kept) is State.ABSENT:
                 found.files.append(row)
             elif kept >= 0:
                 self._sort_kept(row, sample, kept, found)
