@@ -10,7 +10,7 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rows import Row
@@ -231,6 +231,6 @@ def _cached(dataset: Dataset) -> bool:
     paths = [dataset.path(file) for file in range(0, files, -(-files // LOOKED_AT_FILES))]
     try:
         found = cache.residency(paths)
-    except EnvironmentFailure:  # nobody can tell: it will show
+    except BenchError:  # nobody can tell: it will show
         return False
     return found.share >= CACHED and (found.attestable or found.memory_backed)
