@@ -58,7 +58,7 @@ class Supply:
         """
         layout, begun = self._layout, self._claims.begun
         kept = layout.number[ids]
-        return any(self._in_memory(number) and begun(number) for number in kept[kept >= 0].tolist())
+        return any(begun(number) and self._in_memory(number) for number in kept[kept >= 0].tolist())
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
