@@ -56,9 +56,11 @@ class Supply:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
         would be read a second time.
         """
-        layout, begun = self._layout, self._claims.begun
-        kept = layout.number[ids]
-        return any(begun(number) and self._in_memory(number) for number in kept[kept >= 0].tolist())
+        kept = self._layout.number[ids]
+        numbers = kept[kept >= 0].tolist()
+        if not self._claims.any_begun(numbers):
+            return False
+        return any(self._claims.begun(number) and self._in_memory(number) for number in numbers)
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
