@@ -242,8 +242,8 @@ def counted(document: Document) -> str:
     everyone = f"all {case['nodes']} nodes, always" if "nodes" in case else "all nodes, always"
     said = {
         "published": "as the published simulator counted them",
-        "worst": f"{everyone}, and every thread at its node's share",
-    }.get(clients, f"{everyone}, whose threads share the node's part")
+        "conserved": f"{everyone}, whose threads share the node's part",
+    }.get(clients, everyone)
     return f"{said} (--pfs-clients {clients})"
 
 

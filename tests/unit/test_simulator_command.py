@@ -120,7 +120,7 @@ def test_what_does_not_apply_says_why(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.CaptureFixture[str]) -> None:
     for clients, said in (
         ("conserved", "all 4 nodes, always, whose threads share the node's part"),
-        ("worst", "all 4 nodes, always, and every thread at its node's share"),
+        ("worst", "all 4 nodes, always (--pfs-clients worst)"),
         ("published", "as the published simulator counted them"),
     ):
         words = ("--scenario", "S1", "--policy", "naive,lbann-preload", "--pfs-clients", clients)

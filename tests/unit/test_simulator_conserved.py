@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_bench.harness.cluster.system import shipped
+from dlio_bench.harness.cluster.system import Rates, Tier, shipped
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import Prediction, predict
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from tests.unit.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
+from tests.unit.test_keeping import run as keeping_run
+from tests.unit.test_runtime import machine
 
 DECK = shipped("deck")
 T4 = 146.0  # MB/s of the file system with four nodes reading
@@ -89,7 +92,7 @@ def test_cooperative_wins_where_tiers_hold_half_and_ties_at_a_fifth() -> None:
     ratios = []
     for share in (0.2, 0.5, 1.0):
         row = SCENARIOS["S1"]
-        sizes = row.sizes(1)
+        sizes = row.sizes(1)[:4000]
         system = DECK.with_capacities({"ram": int(share * int(sizes.sum()) / 4), "disk": 0})
         case = Case("S1", sizes, row.nodes, row.batch, row.epochs, 1, system)
         ratios.append(seconds(case, "cooperative") / seconds(case, "clairvoyant"))
@@ -109,3 +112,18 @@ def test_a_tier_slower_than_the_file_system_is_left_empty() -> None:
     quick = replace(case.system, pfs=replace(DECK.pfs, points=((1, 4000.0),)))
     row = found(replace(case, system=quick), "cooperative")
     assert row.bytes["disk"] == row.bytes["remote"] == 0
+
+
+@pytest.mark.parametrize("kept", [0, 8, 16, 64])
+def test_it_tells_what_a_prediction_of_a_run_tells(kept: int) -> None:
+    """`run --predict` follows every read on the same rules: the same bytes, and about the same time."""
+    rates = Rates(((1, 10_000.0),))
+    tiers = (Tier("staging", 4 * BATCH * SIZE, 2, rates, rates), Tier("ram", kept * SIZE, 2, rates, rates))
+    system = replace(machine(), tiers=tiers)
+    case = Case("x", np.full(SAMPLES, SIZE), 4, BATCH, EPOCHS, 7, system, step_seconds=0.001)
+    for name, bytes_, time in (("cooperative", 0, 0.07), ("clairvoyant", 0.12, 0.25)):
+        pfs, _, keeping, ranks = keeping_run(name, 4, kept * SIZE, step_seconds=0.001)
+        row = found(case, name)
+        assert row.bytes["pfs"] == pytest.approx(pfs.bytes, rel=bytes_, abs=1)
+        assert row.bytes["pfs"] + row.bytes["remote"] == pfs.bytes + keeping.remote
+        assert row.seconds == pytest.approx(max(rank.ends.max() for rank in ranks), rel=time)
