@@ -32,6 +32,7 @@ TITLES: dict[str, str] = {
     "stall_share": "stall, share of the loop, mean of ranks",
     "stall_share_worst_rank": "stall of the slowest rank",
     "au": "AU = compute / (compute + stall)",
+    "harness_share": "of the loop, the harness's own: checks, barriers beyond the last arrival, what is in no phase",
     "step_p50": "step cost, 50th percentile",
     "step_p95": "step cost, 95th percentile",
     "step_p99": "step cost, 99th percentile",
@@ -91,6 +92,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         inference=words.shared(
             tables.labels(results), [[said] if (said := words.inference(result)) else [] for result in results]
         ),
+        harness=words.harness(results),
         sharing=words.shared(
             tables.labels(results), [[said] if (said := words.sharing(result)) else [] for result in results]
         ),
