@@ -36,6 +36,7 @@ TITLES: dict[str, str] = {
     "own_stall_share_worst_rank": "own stall of the rank that waits longest",
     "au": "AU = compute / wall time, first step of each epoch left out, mean of ranks",
     "steady_au": "AU from the second epoch on",
+    "harness_share": "of the loop, the harness's own: checks, barriers beyond the last arrival, what is in no phase",
     "step_p50": "step cost, 50th percentile",
     "step_p95": "step cost, 95th percentile",
     "step_p99": "step cost, 99th percentile",
@@ -95,6 +96,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         inference=words.shared(
             tables.labels(results), [[said] if (said := words.inference(result)) else [] for result in results]
         ),
+        harness=words.harness(results),
         sharing=words.shared(
             tables.labels(results), [[said] if (said := words.sharing(result)) else [] for result in results]
         ),

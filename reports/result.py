@@ -155,6 +155,8 @@ def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
     count = len(steps["epoch"])
     present = [name for name in (*PHASES, "loss") if name in steps or name not in (*TRAINING, "loss")]
     wanted = dict.fromkeys((*present, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
+    if "barrier" in steps:  # earlier versions have none
+        wanted["barrier"] = (trials, ranks)
     if "validation" in steps:
         passes = len(steps["validation_epoch"])
         wanted |= dict.fromkeys(("validation", "validation_stall", "validation_busy"), (trials, ranks, passes))

@@ -42,6 +42,7 @@ UNITS: dict[str, str] = {
     "own_stall_share_worst_rank": "share",
     "au": "share",
     "steady_au": "share",
+    "harness_share": "share",
     "step_p50": "s",
     "step_p95": "s",
     "step_p99": "s",
@@ -69,6 +70,9 @@ def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]
     The value is the median over the measured trials; for the `share_*` it is the mean, because medians of parts
     need not sum to one. `ci` is the 95 % percentile-bootstrap interval [low, high] of that same statistic, or None
     with fewer than 5 trials. Value and ci are None where the metric has no meaning (`au` without compute).
+
+    `harness_share` is what the harness itself adds to the loop: checks of what was delivered, barriers beyond the last
+    arrival, and what is in no phase.
 
     Validation passes are in `elapsed_seconds` and `no_io_seconds` (and so in `over_bound`), in bytes and bandwidths, in
     `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. They are not in what tells
@@ -185,6 +189,10 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
     for position, name in enumerate(PHASES):
         found[f"share_{name}"] = by_phase[:, position]
     found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
+    # where ranks meet once an epoch, or behind a pass, their waiting for each other is among what is left
+    known = "barrier" in steps and draft["plan"]["sync"] != "epoch"
+    barriers = (steps["barrier"][rows] / loop).mean(axis=1) if known else None
+    found["harness_share"] = None if barriers is None else barriers + found["share_check"] + found["share_other"]
     return found
 
 

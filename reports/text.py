@@ -166,7 +166,8 @@ def _numbers(result: Result) -> Iterator[str]:
         yield from _entry("validation", validation)
     names = words.shares([result])
     shares = ", ".join(f"{words.phase(name)} {number(metrics[name])}" for name in names)
-    yield from _entry("time goes (mean)", shares)
+    own = words.harness([result])
+    yield from _entry("time goes (mean)", shares if own is None else f"{shares}; {own}")
     yield from _entry("meanwhile", words.meanwhile(result))
 
 
@@ -257,6 +258,8 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     for label, result in zip(labels, results, strict=True):
         shares = (f"{number(result['metrics'][name]):>{width}}" for name, width in widths.items())
         yield from _row(label, "".join(shares))
+    if own := words.harness(results):
+        yield from _row("", f"  {own}")
 
 
 def _row(name: str, columns: str) -> Iterator[str]:

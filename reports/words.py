@@ -164,6 +164,16 @@ def meanwhile(result: Mapping[str, Any]) -> str:
     return said if reduced is None or reduced["value"] is None else f"{said}; all-reduces {number(reduced)}"
 
 
+def harness(results: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the harness itself adds to the loop, at most, of these results; None where no one tells."""
+    found = [result["metrics"].get("harness_share") for result in results]  # earlier versions have none
+    known = [metric for metric in found if metric is not None and metric["value"] is not None]
+    if not known:
+        return None
+    most = max(known, key=lambda metric: metric["value"])
+    return f"harness: {'at most ' if len(known) > 1 else ''}{number(most)}"
+
+
 def _saved(trial: Mapping[str, Any]) -> bool:
     return bool(trial.get("training", {}).get("checkpoints"))
 

@@ -32,6 +32,7 @@ _FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "s390x": 238, "riscv64":
 _WAIT, _WAKE, _ALL = 0, 1, 2**31 - 1  # futex(2), of memory shared by processes
 # Words of 32 bits, each in a cache line of its own; the semaphore comes first (sem_init(3), at most 32 bytes).
 _FULL, _GO = 16, 32
+_LAST = 24  # of 64 bits: when the last one came, in nanoseconds of CLOCK_MONOTONIC, which is one for the host
 
 # Calls that may wait release the interpreter's lock; the others are shorter than giving it away.
 _waiting, _short = ctypes.CDLL(None), ctypes.PyDLL(None)
@@ -52,7 +53,8 @@ class Meeting:
 
     def __init__(self, page: mmap.mmap, size: int, *, first: bool) -> None:
         self._size = size
-        self._words = memoryview(page).cast("I")
+        self._words, self._stamps = memoryview(page).cast("I"), memoryview(page).cast("Q")
+        self.beyond = 0.0  # seconds that meetings have taken from this process after the last one came
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         self._semaphore = ctypes.c_void_p(address)
         self._address = {word: ctypes.c_void_p(address + 4 * word) for word in (_FULL, _GO)}
@@ -71,9 +73,11 @@ class Meeting:
 
     def go(self) -> None:
         """Everybody leaves. Places are made for the next meeting first."""
+        self._stamps[_LAST] = time.monotonic_ns()
         for _ in range(self._size - 1):
             _short.sem_post(self._semaphore)
         self._raise(_GO)
+        self._left()
 
     def counts(self) -> tuple[int, int]:
         """What `wait` and `wait_for_all` are to be given: taken before `come`."""
@@ -82,10 +86,15 @@ class Meeting:
     def wait(self, count: int, look_up: Callable[[], Any]) -> None:
         """Until `go`. `look_up` is called now and then."""
         self._until_raised(_GO, count, look_up)
+        self._left()
 
     def wait_for_all(self, count: int, look_up: Callable[[], Any]) -> None:
         """Until `call`."""
         self._until_raised(_FULL, count, look_up)
+
+    def _left(self) -> None:
+        """Nobody can come to the next meeting's end before this is read."""
+        self.beyond += (time.monotonic_ns() - self._stamps[_LAST]) * 1e-9
 
     def _raise(self, word: int) -> None:
         self._words[word] = (self._words[word] + 1) & 0xFFFFFFFF

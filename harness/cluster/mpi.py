@@ -86,6 +86,12 @@ class Mpi:
             return meeting, None
         return meeting, self._world.Split(0 if first else MPI.UNDEFINED)
 
+    @property
+    def barrier_seconds(self) -> float:
+        """See Comm. What hosts need to meet each other is not in it: they have no clock in common."""
+        meeting, _ = self._places
+        return 0.0 if meeting is None else meeting.beyond
+
     def gather(self, value: Any) -> list[Any] | None:
         """See Comm."""
         with life.waits():

@@ -21,11 +21,15 @@ NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Seconds of this rank's loop, and of its own interval around both barriers, which encloses everybody's work."""
+    """Seconds of this rank's loop, and of its own interval around both barriers, which encloses everybody's work.
+
+    barriers: of the loop, what the harness's barriers took after the last rank had come.
+    """
 
     loop: float
     enclosing: float
     started: float
+    barriers: float
 
 
 def run(
@@ -52,7 +56,7 @@ def run(
     meet = sync == "step" and not trainer.meets
     t0 = clock()
     comm.barrier()
-    started = clock()
+    started, barriers = clock(), comm.barrier_seconds
     for step, ids in enumerate(steps):
         if epoch_starts[step]:
             at_epoch()
@@ -78,6 +82,6 @@ def run(
         row[6] = clock()
         if step in passes:
             run_pass(comm, batches, passes[step], trainer, ordered=ordered)
-    ended = clock()
+    ended, barriers = clock(), comm.barrier_seconds - barriers
     comm.barrier()
-    return Elapsed(ended - started, clock() - t0, started)
+    return Elapsed(ended - started, clock() - t0, started, barriers)

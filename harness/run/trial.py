@@ -37,6 +37,7 @@ class TrialTimes:
     log: StepLog
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
+    barrier_seconds: float = 0.0  # of the loop, beyond the last arrival
     enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
     left: Left | None = None  # by the trainer
@@ -60,6 +61,7 @@ class TrialTimes:
             **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
+            "barrier": np.array(self.barrier_seconds),
             "epoch": epoch,
             **(passes_seconds(self.passes) if self.passes else {}),
         }
@@ -250,4 +252,5 @@ class Trial:
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop
+        times.barrier_seconds += elapsed.barriers
         return starts

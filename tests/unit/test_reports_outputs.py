@@ -135,6 +135,19 @@ def test_numbers_in_the_text_are_the_metrics(made: Complete, label: str, name: s
     assert float(line[1]) * UNITS[line[2]] == pytest.approx(found["metrics"][name]["value"], rel=0.03)
 
 
+def test_what_the_harness_adds_stands_beside_where_the_time_goes(draft_and_steps: Callable[..., Made]) -> None:
+    pairs = []
+    for reader in ("naive", "prefetch"):
+        draft, steps = draft_and_steps(reader)
+        steps["barrier"] = 0.05 * steps["loop"]
+        pairs.append((result.complete(draft, steps), steps))
+    shares = [found["metrics"]["harness_share"] for found, _ in pairs]
+    alone, most = words.number(shares[0]), words.number(max(shares, key=lambda share: share["value"]))
+    assert f"harness: {alone}" in re.sub(r"\s+", " ", text.render([pairs[0][0]]))
+    assert f"harness: at most {most}" in text.render([found for found, _ in pairs])
+    assert f"harness: at most {most}" in html.page(pairs)
+
+
 def test_an_invalid_result_says_what_was_expected_and_found(made: Complete) -> None:
     said = " ".join(text.render([made(change=fail_content)[0]]).split())
     assert said.startswith("INVALID")

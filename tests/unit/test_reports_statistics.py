@@ -222,6 +222,18 @@ def test_what_validation_passes_are_in_and_what_they_are_not_in(name: str, expec
     assert value(validated(), name) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("sync", "expected"), [("step", True), ("none", True), ("epoch", False)])
+def test_the_harness_adds_checks_barriers_and_what_is_in_no_phase(sync: str, expected: bool) -> None:
+    draft = {"plan": {"sync": sync}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
+    steps = {name: values[1:2] for name, values in steps_of(2).items()}
+    steps["barrier"] = 0.01 * steps["loop"] * [[1, 3]]  # mean of the ranks 2 %
+    found = statistics.metrics(draft, steps)
+    rest = value(found, "share_check") + value(found, "share_other")
+    assert rest > 0
+    # of ranks that meet once an epoch nobody knows how long they waited for each other
+    assert found["harness_share"]["value"] == (pytest.approx(0.02 + rest) if expected else None)
+
+
 def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
     assert {name: metric["unit"] for name, metric in by_hand().items()} == statistics.UNITS
 
@@ -232,6 +244,7 @@ def test_without_compute_its_metrics_are_null() -> None:
         "steady_stall_share",  # of one epoch
         "au",
         "steady_au",
+        "harness_share",
         "over_bound",
         "read_seconds",  # not in these drafts
         "decode_seconds",
