@@ -1,6 +1,7 @@
 """What the figures of all reports share: colours, fonts, axes."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 Figure = dict[str, Any]
@@ -28,6 +29,26 @@ def axis(title: str, **options: Any) -> Figure:
     """An axis with its title; `options` in plotly.js's own terms."""
     plain = {"title": text(title) | {"standoff": 8}, "gridcolor": GRID, "zerolinecolor": GRID, "automargin": True}
     return plain | options
+
+
+def log_axis(title: str, values: Sequence[float]) -> Figure:
+    """A logarithmic axis over values above 0, with whole numbers at its ticks: 20 and 50, not plotly's '2' and '5'.
+
+    Ticks are 1, 2 and 5 times powers of ten, from the last one below the values to the first above them.
+    """
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    first, last = max(tick for tick in steps if tick <= low), min(tick for tick in steps if tick >= high)
+    ticks = [tick for tick in steps if first <= tick <= last]
+    room = 0.05  # of a decade, so that no mark is cut
+    return axis(
+        title,
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{tick:,.6g}" for tick in ticks],
+        range=[math.log10(first) - room, math.log10(last) + room],
+    )
 
 
 def layout(height: int) -> Figure:

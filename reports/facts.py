@@ -30,11 +30,12 @@ def fold(facts: Mapping[str, Facts]) -> Folded:
 
 
 def plans(results: Sequence[Result]) -> dict[str, Folded]:
-    """Plan, dataset and step time of the results, folded over results."""
+    """Plan, dataset, job and step time of the results, folded over results."""
     labels = tables.labels(results)
     parts: dict[str, list[Facts]] = {
         "Plan": [flat({key: value for key, value in result["plan"].items() if key != "notes"}) for result in results],
         "Dataset": [flat(result["dataset"]) for result in results],
+        "Job": [_job(result["environment"]) for result in results],
         "Step time": [{"step": words.step_time(result)} | _sources(result) for result in results],
     }
     return {part: fold(dict(zip(labels, facts, strict=True))) for part, facts in parts.items()}
@@ -44,9 +45,8 @@ def environment(results: Sequence[Result]) -> Folded:
     """The hosts of all results, folded; a host that changed between two results is named once for each state."""
     hosts: dict[str, Facts] = {}
     for label, result in zip(tables.labels(results), results, strict=True):
-        job = _job(result["environment"])
         for host, found in result["environment"]["hosts"].items():
-            facts = flat(found) | job
+            facts = flat(found)
             if hosts.get(host, facts) != facts:
                 hosts[f"{host} ({label})"] = facts
             else:

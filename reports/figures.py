@@ -14,6 +14,7 @@ from dlio_bench.reports import statistics, tables, words
 from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
 from dlio_bench.reports.drawing import axis as _axis
 from dlio_bench.reports.drawing import layout as _layout
+from dlio_bench.reports.drawing import log_axis as _log_axis
 from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.statistics import SHARES
@@ -176,7 +177,7 @@ def scaling(results: Sequence[Result]) -> Figure:
     ticks = sorted({result["plan"]["nodes"] for result in results})
     layout = _layout(340) | {
         "xaxis": _axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
-        "yaxis": _axis("samples per second", type="log", dtick="D2"),
+        "yaxis": _log_axis("samples per second", [value for line in data for value in line["y"]]),
     }
     return _figure(data, layout, results)
 

@@ -68,7 +68,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     drawn = _figures(pairs)
     return template("report.html.j2").render(
         title=_title(results),
-        subject=_subject(results, len(facts.environment(results).owners)),
+        subject=_subject(results, len({host for result in results for host in result["environment"]["hosts"]})),
         shared_evidence=_shared_evidence(results),
         failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),

@@ -201,6 +201,42 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
     assert not list(tmp_path.rglob("report.html"))
 
 
+@pytest.mark.parametrize("by", ["interruption", "dead rank"])
+def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
+    asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "400")
+    process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
+    deadline = time.monotonic() + PATIENCE
+    work = tmp_path / "out" / "work"
+    while not (work / "naive.json").exists():
+        assert time.monotonic() < deadline, "the first reader did not come to its end"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    if by == "interruption":
+        process.send_signal(signal.SIGINT)
+    else:
+        os.kill(pids_of(f"dlio_bench.harness.run.rank {work.resolve()}")[1], signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 4
+    assert ("Interrupted" if by == "interruption" else "was ended by SIGKILL") in err
+    assert "[INTERRUPTED]" in out
+    result, steps = load(tmp_path / "out" / "naive-2x1")
+    assert {"INTERRUPTED", "CONTENT NOT VERIFIED"} <= set(result["marks"])
+    assert steps["stall"].shape[0] == result["plan"]["trials"] == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["naive-2x1", "report.html"]
+
+
+def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> None:
+    asked = ("--compute", "none", "--min-seconds", "0.5", "--reader", "naive,prefetch")
+    dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
+    for reader in ("naive", "prefetch"):
+        result, _ = load(tmp_path / "out" / f"{reader}-2x1")
+        elapsed = [trial["elapsed_seconds"] for trial in result["trials"] if not trial["warmup"]]
+        assert result["plan"]["steps"] >= 64
+        assert result["plan"]["epochs"] > 4
+        assert "a first look says" in " ".join(result["plan"]["notes"])
+        assert ("SHORT" in result["marks"]) == (min(elapsed) < 0.5) == (not result["plan"]["comparable"])
+
+
 def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) -> None:
     with running(cache, tmp_path) as (process, ranks):
         os.kill(ranks[1], signal.SIGKILL)

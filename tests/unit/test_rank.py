@@ -65,6 +65,25 @@ def test_what_was_asked_for_is_measured(tmp_path: Path) -> None:
     assert (tmp_path / "measured.json").exists()
 
 
+def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
+    asked = job(tmp_path, readers=("naive", "shuffled", "double-buffer"), trials=3, warmup_trials=1)
+    asked.save(tmp_path)
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.rank", str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    events = [json.loads(line.removeprefix("@dlio-bench ")) for line in said.splitlines()]
+    turns = [event["reader"] for event in events if event["event"] == "trial"]
+    assert [turns[first : first + 3] for first in range(0, 12, 3)] == [
+        ["naive", "shuffled", "double-buffer"],
+        ["shuffled", "double-buffer", "naive"],
+        ["double-buffer", "naive", "shuffled"],
+        ["naive", "shuffled", "double-buffer"],
+    ]
+    for reader in asked.readers:
+        kept = json.loads((tmp_path / f"{reader}.json").read_text())
+        assert kept["verified"]["damaged_fields"] == 0
+        assert (tmp_path / f"{reader}.npz").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from dlio_bench.reports import comparison, facts, figures, html, result, tables, text, words
+from dlio_bench.reports.advice import advice
+from dlio_bench.reports.drawing import log_axis
 
 Made = tuple[dict[str, Any], dict[str, Any]]
 Complete = Callable[..., Made]
@@ -179,7 +181,8 @@ def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda draft: draft["plan"].update(comparable=False, steps=8), "8 steps a trial are too few"),
+        (lambda draft: draft["plan"].update(comparable=False, steps=8), "8 steps, where 16 steps are needed"),
+        (lambda draft: draft["plan"].update(comparable=False, min_seconds=40.0, min_steps=64), "40 s and 64 steps"),
         (tiny, "TINY"),
         (fail_content, "INVALID"),
         (lambda draft: draft["dataset"].update(digest="sha256:other"), "differ in dataset"),
@@ -331,6 +334,44 @@ def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
     found = facts.environment([made(change=second_host)[0]])
     assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
     assert found.common["mount type"] == "ext4"
+
+
+def test_a_machine_is_one_host_however_often_it_was_used(made: Complete) -> None:
+    def own_memory(draft: dict[str, Any]) -> None:
+        draft["environment"]["rank_memory_bytes"] = 1_000_000 * draft["plan"]["nodes"]
+
+    pairs = [made(reader, nodes, change=own_memory) for reader in ("naive", "prefetch") for nodes in (1, 2, 4)]
+    assert " on 1 host · " in html.page(pairs)
+    results = [found for found, _ in pairs]
+    assert facts.environment(results).owners == ("node01",)
+    assert len(set(facts.plans(results)["Job"].differing["rank memory bytes"].values())) == 3
+
+
+def test_ticks_of_a_logarithmic_axis_are_numbers_that_can_be_read(made: Complete) -> None:
+    drawn = figures.scaling([made("prefetch", nodes)[0] for nodes in (1, 4)])
+    values = [value for line in drawn["data"] for value in line["y"]]
+    axis = drawn["layout"]["yaxis"]
+    assert [float(said.replace(",", "")) for said in axis["ticktext"]] == axis["tickvals"]
+    assert 10 ** axis["range"][0] < axis["tickvals"][0] <= min(values)
+    assert max(values) <= axis["tickvals"][-1] < 10 ** axis["range"][1]
+    assert log_axis("", [18, 60, 1300])["ticktext"] == ["10", "20", "50", "100", "200", "500", "1,000", "2,000"]
+
+
+@pytest.mark.parametrize(
+    ("served", "says"),
+    [
+        ({}, "a cache served part of them"),
+        ({"bytes_ram": 5, "bytes_remote": 7}, "the reader's own tiers and other ranks served part of them"),
+        ({"bytes_local": 5}, "the reader's own tiers served part of them"),
+    ],
+)
+def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str, int], says: str) -> None:
+    def faster(draft: dict[str, Any]) -> None:
+        for one in draft["trials"]:
+            one["epochs"][1] |= served | {"seconds": 0.1 * one["epochs"][0]["seconds"]}
+
+    (said,) = [line for line in advice(made(change=faster)[0]) if "later epochs" in line]
+    assert says in said
 
 
 def test_a_validation_pass_is_told_once_in_every_output(
