@@ -31,16 +31,17 @@ def marks(batch: Batch) -> npt.NDArray[np.uint64]:
 
     It is taken between two steps, so that it makes few passes over few words: [batch, 64] of 8 bytes.
     """
-    seeds = (batch.ids.astype(np.uint64) + np.uint64(1)) * _ODD
+    seeds = (batch.ids.view(np.uint64) + _ONE) * _ODD
     seeds ^= seeds >> _UPPER
     draws = seeds[:, None] * _WEIGHT
     draws >>= _UPPER
     total = np.zeros(len(batch.ids), dtype=np.uint64)
     for block in batch.blocks:
         # 32 bits scaled to the sample's length (integer only; samples are far below 4 GiB)
-        positions = draws * np.diff(block.starts).astype(np.uint64)[:, None]
+        starts = block.starts.view(np.uint64)
+        positions = draws * (starts[1:] - starts[:-1])[:, None]
         positions >>= _UPPER
-        positions += block.starts[:-1, None].astype(np.uint64)
+        positions += starts[:-1, None]
         # "clip" saves a pass: all are inside
         found = block.data.take(positions.view(np.int64), mode="clip")
         total += found.astype(np.uint64) @ _WEIGHT

@@ -17,6 +17,7 @@ from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.readers.shares import SHARES, Share
+from dlio_bench.harness.readers.threads import Spent, readers
 from dlio_bench.harness.run.chunks import Cut, chunks, handles_kept
 from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.simulator import runtime
@@ -88,6 +89,22 @@ class Setting:
         epochs = len(self.plans.ids[number])
         return runtime.Rank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
 
+    def readers(self, reads: Sequence[int], opens: int, decode_seconds: float = 0.0) -> int:
+        """Threads of a rank that read ahead, where a chunk takes these reads (bytes) and opens of the file system.
+
+        The same function decides when a reader runs. Bytes that come from memory are read at the rate of the node,
+        whatever the threads.
+        """
+        job, memory = self.job, self.tier(STAGING).read.at(1) * MB
+        stream = self.system.pfs_stream
+        latency = opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
+        computed = sum(reads) / memory + decode_seconds
+        spent = Spent(max(latency, sum(reads) / memory) + decode_seconds, computed)
+        if spent.from_memory:
+            return job.threads
+        most = job.most_threads or job.threads
+        return readers(spent, spent.seconds, job.step_seconds, most=most, spare_cores=1).threads
+
     def slots(self) -> int:
         """Slots of the staging buffer."""
         form, plans = self.form, self.plans.ids
@@ -127,7 +144,11 @@ def _plain(setting: Setting) -> Executed:
     cached = [0.0] * job.epochs if shares else cached_shares(setting)
     ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
-    staged = [0.0]
+    staged, threads = [0.0], job.threads
+    if not shares and ranks[0].chunks:
+        first = ranks[0].chunks[0]
+        sizes = [size for _, size in first.reads]
+        threads = setting.readers(sizes, len({key for key, _ in first.reads}), first.decode_seconds)
 
     def run(number: int) -> Process:
         rank = ranks[number]
@@ -143,7 +164,7 @@ def _plain(setting: Setting) -> Executed:
         if row.delivery == "on demand":
             yield from runtime.on_demand(clock, rank, fetch, meeting, pace)
         else:
-            yield from runtime.Ahead(clock, rank, fetch, job.threads, slots).trainer(meeting, pace)
+            yield from runtime.Ahead(clock, rank, fetch, threads, slots).trainer(meeting, pace)
 
     for number in range(job.ranks):
         clock.start(run(number))

@@ -58,17 +58,20 @@ def execute_placed(setting: Setting) -> Executed:
     keeping = Keeping(clock, shelves, job.ranks_per_node, one.behaviour, costs)
     ranks = [setting.rank(number, _groups(setting, form, number)) for number in range(job.ranks)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
-    threads, staged = max(1, job.threads // 2), [0.0]
+    filling, staged = max(1, job.threads // 2), [0.0]
+    samples = ranks[0].chunks[0].samples if ranks[0].chunks else ()
+    opens = len(samples) if setting.dataset.samples == len(setting.dataset.manifest.files) else 0
+    threads = setting.readers([size for sample in samples for size in costs.reads(sample)], opens)
 
     def run(number: int) -> Process:
         for copies in (False, True) if one.first else ():
-            yield from runtime.together(clock, list(keeping.fill(number, threads, copies=copies)))
+            yield from runtime.together(clock, list(keeping.fill(number, filling, copies=copies)))
             yield from meeting.meet()
             staged[0] = clock.now
         if not one.first:
-            for filler in keeping.fill(number, threads, copies=False):
+            for filler in keeping.fill(number, filling, copies=False):
                 clock.start(filler)
-        ahead = runtime.Ahead(clock, ranks[number], lambda chunk: keeping.fetch(number, chunk), job.threads, slots)
+        ahead = runtime.Ahead(clock, ranks[number], lambda chunk: keeping.fetch(number, chunk), threads, slots)
         yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
 
     for number in range(job.ranks):

@@ -180,10 +180,13 @@ class ExtentReader:
         """
         started = time.perf_counter()
         (first, piece), (last, end) = calls.chunks[chunks.start].tolist(), calls.chunks[chunks.stop].tolist()
-        pieces = [out[start:stop] for start, stop in calls.pieces[piece:end].tolist()]
+        rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
+        if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
+            rows, bounds = _rejoined(rows, bounds)
+        pieces = [out[start:stop] for start, stop in bounds]
         open_key = done = at = 0
         handle, open_file, preadv = -1, -1, os.preadv
-        for key, file, offset, size, count in calls.calls[first:last].tolist():
+        for key, file, offset, size, count in rows:
             if handle < 0 or key != open_key:
                 if done:
                     self._count(open_file, done, cost)
@@ -331,3 +334,22 @@ class ExtentReader:
         return EnvironmentFailure(
             f"{self._name(file)} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
         )
+
+
+def _rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Calls and pieces as of Reads, where calls of one piece that follow each other in file and memory are one."""
+    calls: list[list[int]] = []
+    pieces: list[list[int]] = []
+    at = 0
+    for key, file, offset, size, count in rows:
+        start, stop = bounds[at]
+        before = calls[-1] if calls else None
+        follows = before and (before[0], before[2] + before[3], pieces[-1][1]) == (key, offset, start)
+        if before and follows and count == before[4] == 1:
+            before[3] += size
+            pieces[-1][1] = stop
+        else:
+            calls.append([key, file, offset, size, count])
+            pieces += bounds[at : at + count]
+        at += count
+    return calls, pieces

@@ -1,0 +1,39 @@
+"""Reading straight from extents: the parts of a long sample, when they are taken together, are read as one."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlio_bench.batches import Batch, Block, Cost
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.session import planned
+from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.storage.extents import ExtentReader
+
+
+@pytest.mark.parametrize("variant", ["sc18", "cori"])
+def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = find({"sc18": "cosmoflow", "cori": "cdb"}[variant])
+    dataset = generate(workload.variants[variant](True, RANDOM), 3, tmp_path / "data", 1, workers=1)
+    form = Form(dataset, workload.view)
+    batch = planned(form, [(0, [np.array([2, 0, 1])])])[0]
+    real, made = os.preadv, []
+    monkeypatch.setattr(os, "preadv", lambda *call: made.append(call) or real(*call))
+    found = []
+    for whole in (False, True):
+        made.clear()
+        extents, content = ExtentReader(dataset, form.fields), np.zeros(batch.bytes, dtype=np.uint8)
+        work = extents.prepare([batch.ids], chunk_bytes=999)
+        chunks = range(len(work.batches))
+        for part in [chunks] if whole else [range(chunk, chunk + 1) for chunk in chunks]:
+            extents.fetch(work, part, memoryview(content), Cost())
+        extents.close()
+        found.append(len(made))
+        assert damaged(Batch(batch.ids, (Block(content, batch.starts),)), form) == []
+    apart, together = found
+    assert together <= apart / 2
