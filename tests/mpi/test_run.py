@@ -273,8 +273,8 @@ def test_a_rank_that_was_stopped_ends_the_run_in_time_and_is_named(cache: Path, 
     [said] = [line for line in err.splitlines() if line.startswith("dlio-bench: ")]
     assert f"Rank 0 on {platform.node()} (process {first}) gave no sign of life for 4 s" in said
     assert "work/stacks-*.txt" in said
-    # the one that waited
-    assert "cluster/mpi.py" in (tmp_path / "out" / "work" / "stacks-rank-1.txt").read_text()
+    # the other one was at work or waited
+    assert "in run_rank" in (tmp_path / "out" / "work" / "stacks-rank-1.txt").read_text()
 
 
 def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:
