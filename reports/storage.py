@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 
+from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
@@ -76,7 +77,7 @@ def validate(document: Any, name: str = "the storage document") -> dict[str, Any
 def load(path: Path) -> dict[str, Any]:
     """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
     try:
-        content = path.read_bytes()
+        content = documents.read(path)
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
     except OSError as error:
@@ -84,7 +85,7 @@ def load(path: Path) -> dict[str, Any]:
             f"'{path}' could not be read: {error.strerror}. Name a file written by --out."
         ) from error
     try:
-        document = json.loads(content)
+        document = documents.load_json(content)
     except ValueError as error:
         raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench storage --out.") from error
     return validate(document, str(path))

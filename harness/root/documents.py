@@ -1,0 +1,103 @@
+"""JSON and TOML that people may have edited or mixed up: read with bounds, so that no content is more than an error."""
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 30  # of a document; the manifest of ImageNet's 1.3 million bare images has a fifth of it
+MOST_TOML_BYTES = 1 << 20  # its parser is written in Python; what comes with the package stays below 4 kB
+DEEPEST = 32  # tables and lists inside each other; ours have less than ten
+_LARGEST = 1 << 63  # whole numbers beyond 64 bits are nothing that NumPy holds
+_LONG = re.compile(r"[0-9]{19}")  # a whole number that may be too large
+
+
+def read(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most `most` bytes. OSError, with a reason in words, for anything else."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that nobody fills must not hold us up
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
+            raise OSError(errno.EINVAL, f"it is {kind}, no file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {found.st_size} bytes, and at most {most} are read", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
+
+
+def load_json(content: bytes) -> Any:
+    """The document. ValueError, in words, for whatever is no JSON, too deep, or holds a number out of range."""
+    try:
+        text = content.decode()
+        hook = {"parse_int": _whole} if _LONG.search(text) else {}  # a call a number, where there may be need for it
+        document = json.loads(text, parse_float=_finite, parse_constant=_refuse, **hook)
+    except RecursionError:
+        raise _too_deep() from None
+    except MemoryError:
+        raise ValueError("it does not fit into memory") from None
+    _require_shallow(document)
+    return document
+
+
+def load_toml(content: bytes) -> dict[str, Any]:
+    """The document. ValueError as `load_json`, but TOML knows numbers that are not finite."""
+    if len(content) > MOST_TOML_BYTES:
+        raise ValueError(f"it has {len(content)} bytes, and at most {MOST_TOML_BYTES} are read")
+    try:
+        document = tomllib.loads(content.decode())
+    except RecursionError:
+        raise _too_deep() from None
+    _require_shallow(document)
+    _require_64_bits(document)
+    return document
+
+
+def _require_shallow(document: Any) -> None:
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(DEEPEST):
+        inner = (value for outer in level for value in (outer.values() if isinstance(outer, dict) else outer))
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _require_64_bits(value: Any) -> None:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _require_64_bits(inner)
+    elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise _too_large()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"its tables and lists lie more than {DEEPEST} deep in each other")
+
+
+def _too_large() -> ValueError:
+    return ValueError("a whole number has more than 64 bits")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -_LARGEST <= (number := int(digits)) < 2 * _LARGEST:
+        raise _too_large()
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is not finite")
+    return number
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
