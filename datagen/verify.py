@@ -84,6 +84,8 @@ def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Co
         return f"{path} holds {len(found)} samples instead of {entry.samples}"
     ids = np.arange(entry.first, entry.first + entry.samples)
     _, offsets, stored, _ = dataset.locate(ids, names)
+    if container.checksums is not None and (container.checksums(path, found) != dataset.checksums(ids, names)).any():
+        return f"{path}: a CRC32C that the file itself holds contradicts its record"
     wrong = np.argwhere((found[:, :, 0] != offsets) | (found[:, :, 1] != stored))
     if len(wrong):
         row, column = wrong[0]
