@@ -1,8 +1,9 @@
 """A manifest for files that others made: their layout checked, their extents and checksums read from them."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,15 +52,17 @@ def candidates(folder: Path, layout: Layout) -> tuple[list[str], list[str]]:
     return [name for name in names if name in fitting], [name for name in names if name not in fitting]
 
 
-def examine(folder: Path, container: str, fields: Sequence[Field], name: str) -> Indexed:
-    """Read one file whole: its extents by its own metadata, its checksums from its bytes."""
+def examine(
+    folder: Path, container: str, fields: Sequence[Field], name: str, fault: Callable[[bytes], str | None] | None = None
+) -> Indexed:
+    """Read one file whole: its extents by its own metadata, its checksums from its bytes. `fault`: see Layout."""
     path = folder / name
     try:
         size = path.stat().st_size
         if CONTAINERS[container].library is not None:
             read = _through_library
         else:
-            read = _unpacked if CONTAINERS[container].decode is not None else _plain
+            read = _unpacked if CONTAINERS[container].decode is not None else partial(_plain, fault=fault)
         return Indexed(name, size, read(path, container, fields))
     except DataError as error:
         return Indexed(name, 0, None, str(error))
@@ -118,7 +121,9 @@ def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str])
     return lines
 
 
-def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
+def _plain(
+    path: Path, container: str, fields: Sequence[Field], fault: Callable[[bytes], str | None] | None = None
+) -> Written:
     locate = CONTAINERS[container].locate
     assert locate is not None
     found = locate(path, fields)
@@ -133,6 +138,8 @@ def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
             if len(content) != length:
                 raise DataError(f"{path} ends before byte {offset + length}, where its metadata place a sample.")
             checksums[place] = crc32c(content)
+            if fault is not None and (reason := fault(content)):
+                raise DataError(f"{path}: sample {place[0]} cannot be decoded: {reason}")
     finally:
         os.close(handle)
     stored = CONTAINERS[container].checksums

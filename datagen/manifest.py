@@ -158,26 +158,21 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
         "generator": (int, type(None)),
         "fingerprint": dict,
     }
-    nested = {
-        "fields": tuple(_field(one) for one in raw["fields"]),
-        "files": tuple(FileEntry(**one) for one in raw["files"]),
-        "auxiliary": tuple(AuxiliaryEntry(**one) for one in raw["auxiliary"]),
-    }
+    fields = tuple(_field(one) for one in raw["fields"])
+    files = tuple(FileEntry(**one) for one in raw["files"])
+    auxiliary = tuple(AuxiliaryEntry(**one) for one in raw["auxiliary"])
     for name, value in raw.items():
-        if name not in nested and not isinstance(value, kinds.get(name, str)):
+        if name not in ("fields", "files", "auxiliary") and not isinstance(value, kinds.get(name, str)):
             raise TypeError(f"'{name}' is {value!r}")
-    if not nested["files"] or not nested["fields"]:
+    if not files or not fields:
         raise ValueError("it names no files or no fields")
-    for entry in (*nested["files"], *nested["auxiliary"]):
-        if type(entry.name) is not str:
-            raise TypeError(f"{entry}")
-    _require_names([entry.name for entry in (*nested["files"], *nested["auxiliary"])])
-    _require_names([field.name for field in nested["fields"]])
-    for entry in nested["auxiliary"]:
+    _require_names([*(entry.name for entry in files), *(entry.name for entry in auxiliary)])
+    _require_names([field.name for field in fields])
+    for entry in auxiliary:
         if not all(type(value) is int and 0 <= value < _MOST for value in (entry.bytes, entry.crc32c)):
             raise ValueError(f"{entry}")
-    _require_order(nested["files"])
-    return Manifest(**(raw | nested))
+    _require_order(files)
+    return Manifest(**(raw | {"fields": fields, "files": files, "auxiliary": auxiliary}))
 
 
 def _field(one: Mapping[str, Any]) -> Field:
@@ -192,6 +187,8 @@ def _field(one: Mapping[str, Any]) -> Field:
 def _require_names(names: Sequence[str]) -> None:
     """All different, and each a path that stays in its folder."""
     for name in names:
+        if type(name) is not str:
+            raise TypeError(f"the name {name!r}")
         outside = name.startswith(("/", "../")) or name in (".", "..") or b"\0" in os.fsencode(name)
         if outside or os.path.normpath(name) != name:
             raise ValueError(f"the name {name!r} is not that of a file in the folder")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio_bench import interruption
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, no_memory
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.ceiling import arguments as ceiling
@@ -116,10 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has left: nothing more can be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        message = f"{where}{error.strerror or error}. Make room or give permission there, or choose another folder."
-        return _complain(message, EnvironmentFailure.status)
+    except (OSError, MemoryError) as error:
+        return _complain(_of_the_machine(error), EnvironmentFailure.status)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is ours, and no user's
         with tempfile.NamedTemporaryFile("w", prefix="dlio-bench-defect-", suffix=".txt", delete=False) as file:
             traceback.print_exc(file=file)
@@ -140,6 +138,13 @@ def _command(argv: Sequence[str] | None) -> int:
         parser().print_help(sys.stderr)
         return UsageError.status
     return COMMANDS[asked.command](asked)
+
+
+def _of_the_machine(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return no_memory("This process", error)
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}. Make room or give permission there, or choose another folder."
 
 
 def _complain(message: str, status: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled
+from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, no_memory
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.mpi import connect
@@ -78,10 +78,7 @@ def _report(error: Exception) -> dict[str, Any]:
     if isinstance(error, OSError):
         error = EnvironmentFailure(f"{error.filename or 'A file'} on {host_name()}: {error.strerror or error}.")
     if isinstance(error, MemoryError):
-        error = EnvironmentFailure(
-            f"A rank on {host_name()} found no memory ({error or 'nobody said for what'}). Fewer ranks on a machine, a "
-            "smaller --batch or a smaller --staging need less."
-        )
+        error = EnvironmentFailure(no_memory(f"A rank on {host_name()}", error))
     if isinstance(error, BenchError):
         return {"status": error.status, "message": str(error), "expected": True}
     trace = "".join(traceback.format_exception(error))

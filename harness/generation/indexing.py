@@ -57,8 +57,9 @@ def index_data(options: Options) -> int:
     if refused and layout.container == "hdf5":  # what plain reads cannot serve, HDF5 itself may
         filtered = replace(layout, container="hdf5-filtered")
         again = list(_examined(folder.absolute(), filtered, names))
-        if not any(one.refusal for one in again):
-            layout, found, refused = filtered, again, []
+        left = [one for one in again if one.refusal]
+        if not left or (options.skip_bad and len(left) < len(refused)):
+            layout, found, refused = filtered, again, left
     result: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "workload": layout.workload,
@@ -70,8 +71,8 @@ def index_data(options: Options) -> int:
     refuse = bool(refused) and not (options.skip_bad and served)
     if not refuse:
         of_name = dict(zip(names, chosen.splits, strict=True))
-        left = [*others, *chosen.left_out, *(one.name for one in refused)]
-        result |= _write(folder.absolute(), layout, served, [of_name[one.name] for one in served], left)
+        passed = [*others, *chosen.left_out, *(one.name for one in refused)]
+        result |= _write(folder.absolute(), layout, served, [of_name[one.name] for one in served], passed)
         result["notes"] = list(chosen.notes)
     print(json.dumps(result, indent=1) if options.json else _render(result))
     return DataError.status if refuse else 0
@@ -102,7 +103,7 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     """Every file read, in order, by local processes where there is much to read."""
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
-    read = partial(examine, folder, layout.container, layout.fields)
+    read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)
     count = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     done = 0
     with ProcessPoolExecutor(count, get_context("spawn")) as pool:  # starts processes as they are asked for only

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +75,7 @@ def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | 
     count = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-verify-") as folder:
         remake = Remake(layout, Path(folder)) if remade else None
-        check = partial(_damage, dataset.folder, remake, remade)
+        check = partial(_damage, dataset.folder, layout.fault, remake, remade)
         numbers = range(len(manifest.files))
         if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
             yield from map(check, numbers)
@@ -87,10 +87,12 @@ def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | 
 _opened: dict[Path, Dataset] = {}  # of a worker: tables are mapped once
 
 
-def _damage(folder: Path, remake: Remake | None, remade: set[int], number: int) -> str | None:
+def _damage(
+    folder: Path, fault: Callable[[bytes], str | None] | None, remake: Remake | None, remade: set[int], number: int
+) -> str | None:
     if folder not in _opened:
         _opened[folder] = open_dataset(folder)
-    return damage(_opened[folder], number, remake if number in remade else None)
+    return damage(_opened[folder], number, remake if number in remade else None, fault)
 
 
 def _why_not(dataset: Dataset) -> str:

@@ -37,8 +37,8 @@ def load_json(content: bytes) -> Any:
     """The document. ValueError, in words, for whatever is no JSON, too deep, or holds a number out of range."""
     try:
         text = content.decode()
-        hook = {"parse_int": _whole} if _LONG.search(text) else {}  # a call a number, where there may be need for it
-        document = json.loads(text, parse_float=_finite, parse_constant=_refuse, **hook)
+        whole = _whole if _LONG.search(text) else None  # a call a number, where there may be need for it
+        document = json.loads(text, parse_float=_finite, parse_constant=_refuse, parse_int=whole)
     except RecursionError:
         raise _too_deep() from None
     except MemoryError:

@@ -42,3 +42,11 @@ class Stalled(EnvironmentFailure):
 
 
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}
+
+
+def no_memory(who: str, error: MemoryError) -> str:
+    """The paragraph for a process that found no memory."""
+    return (
+        f"{who} found no memory ({error or 'nobody said for what'}). Fewer ranks on a machine, a smaller --batch or a "
+        "smaller --staging need less."
+    )
