@@ -5,14 +5,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, remedy
 
-ANEW = (
-    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
-    "or restore the file."
-)
+ANEW = DAMAGED
 
 
 def read_failure(path: Path, error: Exception) -> BenchError:

@@ -25,7 +25,6 @@ Those with published figures come with the package, in the `profiles` folder of 
 """
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -33,9 +32,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import documents
 from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row
 from dlio_bench.errors import UsageError
-from dlio_bench.whole_files import read_given
 
 SCHEMA = "dlio-bench/compute-profile/1"
 _KINDS = {"measured": MEASURED, "published": PUBLISHED, "derived": DERIVED, "estimated": ESTIMATE}
@@ -54,7 +53,7 @@ def shipped(workload: str) -> Mapping[str, Profile]:
 def load(path: Path) -> Profile:
     """The profile of a file. UsageError where it is missing, is no TOML, or cannot be used."""
     try:
-        content = read_given(path, "Name a file that `dlio-bench calibrate --compute` wrote.")
+        content = documents.read(path, "Name a file that `dlio-bench calibrate --compute` wrote.")
     except OSError as error:
         raise UsageError(
             f"The compute profile {path} cannot be read: {error.strerror}. Name a file that `dlio-bench calibrate "
@@ -65,8 +64,8 @@ def load(path: Path) -> Profile:
 
 def _decoded(content: bytes, name: str) -> Profile:
     try:
-        document = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = documents.load_toml(content)
+    except ValueError as error:
         raise UsageError(
             f"The compute profile {name} is not TOML: {error}. Name a file that `dlio-bench calibrate --compute` wrote."
         ) from None

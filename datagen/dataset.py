@@ -8,23 +8,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import documents
 from dlio_bench.datagen import extents
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents
 from dlio_bench.datagen.manifest import (
+    ANEW,
     CHECKSUMS,
     EXTENTS,
     NAME,
     PROGRESS,
     FileEntry,
     Manifest,
+    field_bytes,
     file_sha256,
     from_json,
     sha256,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
-from dlio_bench.whole_files import read_given
 
 Integers = npt.NDArray[np.int64]
+
+MOST_SAMPLE_BYTES = 1 << 30  # delivered, of a field: the largest published one has 17 MB
+DAMAGED = (
+    "The dataset is damaged: `dlio-bench verify` names every bad file. Restore them, or make the dataset again "
+    "(`dlio-bench generate`) in a new folder."
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ def open_dataset(folder: Path) -> Dataset:
             raise UsageError(
                 f"There is no dataset folder {folder}. Give the folder of a dataset, or generate one there."
             )
-        content = read_given(path, f"A dataset has a file there: {_ANEW.format(folder)}")
+        content = documents.read(path, f"A dataset has a file there. {ANEW}")
     except FileNotFoundError as error:
         if not any((folder / name).exists() for name in (EXTENTS, CHECKSUMS, PROGRESS)):
             raise UsageError(
@@ -136,7 +145,13 @@ def open_dataset(folder: Path) -> Dataset:
     checksums = _array(folder / CHECKSUMS, manifest.checksums_sha256, np.uint32)
     shapes = {extents.AFFINE: (fields, 3), extents.TABLE: (manifest.samples, fields, 3)}
     if table.shape != shapes.get(manifest.encoding) or checksums.shape != (manifest.samples, fields):
-        raise DataError(f"{path} does not fit its {EXTENTS} and {CHECKSUMS}. {_ANEW.format(folder)}")
+        raise DataError(f"{path} does not fit its {EXTENTS} and {CHECKSUMS}. {ANEW}")
+    if manifest.container not in CONTAINERS:
+        raise DataError(
+            f"{path} names the container '{manifest.container}', and this version knows {', '.join(CONTAINERS)}. {ANEW}"
+        )
+    if wrong := _misplaced(manifest, table):
+        raise DataError(f"{path}: {wrong}. {ANEW}")
     firsts = np.array([file.first for file in manifest.files], dtype=np.int64)
     return Dataset(folder, manifest, sha256(content), firsts, table, checksums)
 
@@ -163,24 +178,48 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
     return problems
 
 
+def _misplaced(manifest: Manifest, table: Extents) -> str | None:
+    """Where the table leads out of the files, or to another length than its field has; None where it does not."""
+    stored = np.array([entry.bytes for entry in manifest.files], dtype=np.float64)
+    counts = np.array([entry.samples for entry in manifest.files], dtype=np.int64)
+    container = CONTAINERS[manifest.container]
+    plain = container.library is None
+    for column, field in enumerate(manifest.fields):
+        if manifest.encoding == extents.AFFINE:
+            offset, step, length = (float(value) for value in table[column])
+            least, ends, lengths = min(offset, step), offset + (counts - 1) * step + length, table[column, 2:]
+            limits = stored
+        else:
+            least, ends = table[:, column, 0].min(), table[:, column, :2].sum(axis=1, dtype=np.float64)
+            lengths, limits = table[:, column, 2], np.repeat(stored, counts)
+            if plain and container.decode is None and (table[:, column, 1] != lengths).any():
+                return f"samples of '{field.name}' are delivered longer or shorter than they are stored"
+        if (ends > limits).any() if plain else least < -1:
+            return f"samples of '{field.name}' lie outside of their files"
+        if table[..., column, 1:].min() < 0 or (plain and least < 0):
+            return f"samples of '{field.name}' have places or lengths below 0"
+        if -1 not in field.shape and (lengths != field_bytes(field)).any():
+            return f"samples of '{field.name}' have other lengths than {field_bytes(field)} bytes"
+        if lengths.max() > MOST_SAMPLE_BYTES:
+            return f"a sample of '{field.name}' has {lengths.max()} bytes, and at most {MOST_SAMPLE_BYTES} are served"
+    return None
+
+
 def _array(path: Path, digest: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
     try:
         if file_sha256(path) != digest:
-            raise DataError(f"{path} is not the file that its manifest describes. {_ANEW.format(path.parent)}")
+            raise DataError(f"{path} is not the file that its manifest describes. {ANEW}")
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
             raise _unreadable(path, error) from error
-        raise DataError(f"{path} is missing. {_ANEW.format(path.parent)}") from error
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error}. {_ANEW.format(path.parent)}") from error
+        raise DataError(f"{path} is missing. {ANEW}") from error
+    except (ValueError, OverflowError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}. {ANEW}") from error
     if array.dtype != dtype:
-        raise DataError(f"{path} holds {array.dtype} instead of {dtype}. {_ANEW.format(path.parent)}")
+        raise DataError(f"{path} holds {array.dtype} instead of {dtype}. {ANEW}")
     return array
 
 
 def _unreadable(path: Path, error: OSError) -> EnvironmentFailure:
     return EnvironmentFailure(f"{path} cannot be read: {error.strerror}. {remedy(error)}.")
-
-
-_ANEW = "Delete the folder {} and generate the dataset anew."

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS, tfrecord
 from dlio_bench.datagen.layout import Field, Layout, Written
-from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, from_json
+from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, description_digest, from_json
 from dlio_bench.errors import DataError, UsageError
 
-INDEXED = "indexed"  # stands for the fill and the digest of what was asked for: nobody asked, the files were there
+INDEXED = "indexed"  # stands for the fill: nobody asked for one, the files were there
 _ENDINGS = {
     "hdf5": (".h5", ".hdf5"),
     "hdf5-filtered": (".h5", ".hdf5"),
@@ -51,15 +52,17 @@ def candidates(folder: Path, layout: Layout) -> tuple[list[str], list[str]]:
     return [name for name in names if name in fitting], [name for name in names if name not in fitting]
 
 
-def examine(folder: Path, container: str, fields: Sequence[Field], name: str) -> Indexed:
-    """Read one file whole: its extents by its own metadata, its checksums from its bytes."""
+def examine(
+    folder: Path, container: str, fields: Sequence[Field], name: str, fault: Callable[[bytes], str | None] | None = None
+) -> Indexed:
+    """Read one file whole: its extents by its own metadata, its checksums from its bytes. `fault`: see Layout."""
     path = folder / name
     try:
         size = path.stat().st_size
         if CONTAINERS[container].library is not None:
             read = _through_library
         else:
-            read = _unpacked if CONTAINERS[container].decode is not None else _plain
+            read = _unpacked if CONTAINERS[container].decode is not None else partial(_plain, fault=fault)
         return Indexed(name, size, read(path, container, fields))
     except DataError as error:
         return Indexed(name, 0, None, str(error))
@@ -67,16 +70,14 @@ def examine(folder: Path, container: str, fields: Sequence[Field], name: str) ->
         return Indexed(name, 0, None, f"{path} cannot be read: {error.strerror or error}.")
 
 
-def index(
-    folder: Path, layout: Layout, found: Sequence[Indexed], split_of: Callable[[Sequence[str]], Sequence[str]]
-) -> Dataset:
-    """Write the manifest of `found`, every file served, and open the dataset. `split_of` sorts names into splits.
+def index(folder: Path, layout: Layout, found: Sequence[Indexed], splits: Sequence[str]) -> Dataset:
+    """Write the manifest of `found`, every file served, and open the dataset. `splits` names the split of each.
 
     UsageError where a manifest is that is not an earlier index. OSError.
     """
     _require_no_dataset(folder)
     order = {split.name: place for place, split in enumerate(layout.splits)}
-    names = dict(zip([one.name for one in found], split_of([one.name for one in found]), strict=True))
+    names = dict(zip([one.name for one in found], splits, strict=True))
     sorted_files = sorted(found, key=lambda one: (order[names[one.name]], one.name))
     entries: list[FileEntry] = []
     written: list[Written] = []
@@ -89,7 +90,8 @@ def index(
         first += samples
     auxiliary = {name: write for name, write in layout.auxiliary.items() if (folder / name).is_file()}
     here = replace(layout, auxiliary=auxiliary, fields=tuple(_field(layout, written)), fill=INDEXED)
-    manifest = replace(manifest_of(here, entries, folder, seed=0, spec=INDEXED), generator=None)
+    manifest = replace(manifest_of(here, entries, folder, seed=0, spec=""), generator=None)
+    manifest = replace(manifest, spec=description_digest(manifest))
     complete(folder, manifest, written)
     return open_dataset(folder)
 
@@ -119,7 +121,9 @@ def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str])
     return lines
 
 
-def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
+def _plain(
+    path: Path, container: str, fields: Sequence[Field], fault: Callable[[bytes], str | None] | None = None
+) -> Written:
     locate = CONTAINERS[container].locate
     assert locate is not None
     found = locate(path, fields)
@@ -134,8 +138,18 @@ def _plain(path: Path, container: str, fields: Sequence[Field]) -> Written:
             if len(content) != length:
                 raise DataError(f"{path} ends before byte {offset + length}, where its metadata place a sample.")
             checksums[place] = crc32c(content)
+            if fault is not None and (reason := fault(content)):
+                raise DataError(f"{path}: sample {place[0]} cannot be decoded: {reason}")
     finally:
         os.close(handle)
+    stored = CONTAINERS[container].checksums
+    if stored is not None:
+        contradicted = np.flatnonzero((stored(path, found) != checksums).any(axis=1))
+        if len(contradicted):
+            raise DataError(
+                f"{path}: {len(contradicted)} of its {len(found)} records contradict their own CRC32C, the first at "
+                f"byte {found[contradicted[0], 0, 0]}."
+            )
     return Written(np.concatenate([found, found[:, :, 1:]], axis=2), checksums)
 
 

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
+import os
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,13 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.datagen.layout import TRAIN, Counts, Field, Layout, per_split
+from dlio_bench import documents
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Field, Layout, per_split
 from dlio_bench.errors import DataError
 
 NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
 PROGRESS = ".progress"  # the folder of an unfinished dataset's records
 SCHEMA = "dlio-bench/dataset/1"
 GENERATOR = 1  # raised whenever the same seed would give other bytes
+SPLITS = (TRAIN, VALIDATION, TEST)  # in the order in which they lie in a dataset: training ids are the lowest
+_DTYPE = re.compile(r"[<>|][fiu][1248]")
+_FIELD = re.compile(r"[^\[\]\0]+(\[[0-9]{1,9}\])?")  # the name of a HDF5 dataset, or of a part of it
+_MOST = 1 << 62  # bytes or samples: sums of two stay whole numbers of 64 bits
 
 
 @dataclass(frozen=True)
@@ -68,11 +76,11 @@ class Manifest:
         return sum(file.samples for file in self.files)
 
 
-def spec_digest(layout: Layout, counts: Counts, seed: int) -> str:
+def spec_digest(layout: Layout, counts: Counts, seed: int, generator: int = GENERATOR) -> str:
     """Digest of what a dataset will be, known before it is made: "sha256:..."."""
     asked = {
         "schema": SCHEMA,
-        "generator": GENERATOR,
+        "generator": generator,
         "workload": layout.workload,
         "variant": layout.variant,
         "container": layout.container,
@@ -94,19 +102,30 @@ def to_json(manifest: Manifest) -> bytes:
 def from_json(content: bytes, path: Path) -> Manifest:
     """Read manifest.json. DataError when it is no JSON, of another schema, or incomplete; `path` is for the message."""
     try:
-        raw = json.loads(content)
+        raw = documents.load_json(content)
         schema = raw["schema"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a dataset's manifest ({error}). {_ANEW}") from error
+        raise DataError(f"{path} is not a dataset's manifest ({error}). {ANEW}") from error
     if schema != SCHEMA:
         raise DataError(
-            f"{path} has the schema '{schema}', and this version reads '{SCHEMA}'. Generate the dataset anew, or read "
-            "it with the version that made it."
+            f"{path} has the schema '{schema}', and this version reads '{SCHEMA}'. Read it with the version that made "
+            "it, or make the dataset again with this one."
         )
     try:
         return _manifest(raw)
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged: {type(error).__name__} {error}. {_ANEW}") from error
+        raise DataError(f"{path} is damaged: {type(error).__name__} {error}. {ANEW}") from error
+
+
+def description_digest(manifest: Manifest) -> str:
+    """Digest of what an indexed dataset's manifest says, but for the tables, which have digests of their own."""
+    said = asdict(manifest) | dict.fromkeys(("spec", "encoding", "extents_sha256", "checksums_sha256"), "")
+    return sha256(json.dumps(said, sort_keys=True).encode())
+
+
+def field_bytes(field: Field) -> int:
+    """Bytes of one sample's field, where its shape is fixed."""
+    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
 def fingerprint() -> dict[str, str]:
@@ -140,18 +159,58 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
         "generator": (int, type(None)),
         "fingerprint": dict,
     }
-    nested = {
-        "fields": tuple(Field(one["name"], one["dtype"], tuple(one["shape"])) for one in raw["fields"]),
-        "files": tuple(FileEntry(**one) for one in raw["files"]),
-        "auxiliary": tuple(AuxiliaryEntry(**one) for one in raw["auxiliary"]),
-    }
+    fields = tuple(_field(one) for one in raw["fields"])
+    files = tuple(FileEntry(**one) for one in raw["files"])
+    auxiliary = tuple(AuxiliaryEntry(**one) for one in raw["auxiliary"])
     for name, value in raw.items():
-        if name not in nested and not isinstance(value, kinds.get(name, str)):
+        if name not in ("fields", "files", "auxiliary") and not isinstance(value, kinds.get(name, str)):
             raise TypeError(f"'{name}' is {value!r}")
-    for entry in (*nested["files"], *nested["auxiliary"]):
-        if not all(isinstance(value, str if name in ("name", "split") else int) for name, value in vars(entry).items()):
-            raise TypeError(f"{entry}")
-    return Manifest(**(raw | nested))
+    if not files or not fields:
+        raise ValueError("it names no files or no fields")
+    _require_names([*(entry.name for entry in files), *(entry.name for entry in auxiliary)])
+    _require_names([field.name for field in fields])
+    for entry in auxiliary:
+        if not all(type(value) is int and 0 <= value < _MOST for value in (entry.bytes, entry.crc32c)):
+            raise ValueError(f"{entry}")
+    _require_order(files)
+    return Manifest(**(raw | {"fields": fields, "files": files, "auxiliary": auxiliary}))
 
 
-_ANEW = "Generate the dataset anew, or restore the file."
+def _field(one: Mapping[str, Any]) -> Field:
+    field = Field(one["name"], one["dtype"], tuple(one["shape"]))
+    lengths = field.shape == (-1,) or all(type(length) is int and 0 < length < _MOST for length in field.shape)
+    named = _FIELD.fullmatch(field.name) and _DTYPE.fullmatch(field.dtype)
+    if not named or not lengths or field_bytes(field) >= _MOST:
+        raise ValueError(f"the field {one}")
+    return field
+
+
+def _require_names(names: Sequence[str]) -> None:
+    """All different, and each a path that stays in its folder."""
+    for name in names:
+        if type(name) is not str:
+            raise TypeError(f"the name {name!r}")
+        outside = name.startswith(("/", "../")) or name in (".", "..") or b"\0" in os.fsencode(name)
+        if outside or os.path.normpath(name) != name:
+            raise ValueError(f"the name {name!r} is not that of a file in the folder")
+    if len(set(names)) < len(names):
+        raise ValueError("two files or fields have the same name")
+
+
+def _require_order(files: Sequence[FileEntry]) -> None:
+    """Samples numbered through, and one split behind the other, training first: its samples have the lowest ids."""
+    first = place = 0
+    for entry in files:
+        counts = (entry.first, entry.samples, entry.bytes)
+        if not all(type(count) is int and 0 <= count < _MOST for count in counts) or not entry.samples:
+            raise ValueError(f"{entry}")
+        if entry.first != first:
+            raise ValueError(f"the samples of '{entry.name}' begin with number {entry.first} instead of {first}")
+        if entry.split not in SPLITS or (found := SPLITS.index(entry.split)) < place:
+            raise ValueError(f"the split of '{entry.name}', '{entry.split}', is not in the order {', '.join(SPLITS)}")
+        first, place = first + entry.samples, found
+    if first >= _MOST:
+        raise ValueError(f"{first} samples")
+
+
+ANEW = "Restore the file, or make it again: `dlio-bench index` does for files of others, `generate` in a new folder."

@@ -3,7 +3,7 @@
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +54,13 @@ def remakable(dataset: Dataset) -> bool:
     return manifest.generator == GENERATOR and (manifest.fill == RANDOM or dict(manifest.fingerprint) == fingerprint())
 
 
-def damage(dataset: Dataset, number: int, remake: Remake | None = None) -> str | None:
-    """What is wrong with a file, in a line that names it: its size, container, content, or what it is made to hold."""
+def damage(
+    dataset: Dataset, number: int, remake: Remake | None = None, fault: Callable[[bytes], str | None] | None = None
+) -> str | None:
+    """What is wrong with a file, in a line that names it: its size, container, content, or what it is made to hold.
+
+    `fault`: see Layout; it is asked about samples of others.
+    """
     entry, path = dataset.manifest.files[number], dataset.path(number)
     container = CONTAINERS[dataset.manifest.container]
     try:
@@ -66,6 +71,7 @@ def damage(dataset: Dataset, number: int, remake: Remake | None = None) -> str |
             _layout_damage(dataset, path, entry, container)
             or _content_damage(dataset, path, entry, container)
             or (_remade_damage(dataset, path, entry, remake) if remake else None)
+            or (_undecodable(dataset, path, entry, fault) if fault and dataset.manifest.generator is None else None)
         )
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
@@ -84,6 +90,8 @@ def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Co
         return f"{path} holds {len(found)} samples instead of {entry.samples}"
     ids = np.arange(entry.first, entry.first + entry.samples)
     _, offsets, stored, _ = dataset.locate(ids, names)
+    if container.checksums is not None and (container.checksums(path, found) != dataset.checksums(ids, names)).any():
+        return f"{path}: a CRC32C that the file itself holds contradicts its record"
     wrong = np.argwhere((found[:, :, 0] != offsets) | (found[:, :, 1] != stored))
     if len(wrong):
         row, column = wrong[0]
@@ -125,6 +133,16 @@ def content_damage(path: Path, first: int, names: Sequence[str], written: Writte
                     return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
     finally:
         os.close(handle)
+    return None
+
+
+def _undecodable(dataset: Dataset, path: Path, entry: FileEntry, fault: Callable[[bytes], str | None]) -> str | None:
+    ids = np.arange(entry.first, entry.first + entry.samples)
+    _, offsets, stored, _ = dataset.locate(ids, [field.name for field in dataset.manifest.fields])
+    with path.open("rb", buffering=0) as file:
+        for sample, offset, length in zip(ids.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
+            if reason := fault(os.pread(file.fileno(), length, offset)):
+                return f"{path}: sample {sample} cannot be decoded: {reason}"
     return None
 
 

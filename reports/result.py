@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 
+from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import bound, earlier, judge, statistics
 from dlio_bench.reports.files import write_whole
@@ -97,7 +98,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _parse(file: Path, content: bytes) -> dict[str, Any]:
     try:
-        result = json.loads(content, parse_constant=_refuse_constant)
+        result = documents.load_json(content)
     except ValueError as error:
         raise DataError(
             f"'{file}' is not JSON ({error}): it was cut short or edited. Use the original file, or run the benchmark "
@@ -133,7 +134,7 @@ def _load_steps(file: Path, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return documents.read(file)
     except FileNotFoundError as error:
         raise UsageError(f"'{file}' does not exist. Name a result's folder, or the {RESULT_NAME} inside it.") from error
     except OSError as error:
@@ -167,6 +168,10 @@ def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
             raise ValueError(f"steps['{name}'] holds a value that is not finite")
     if count == 0 or not (steps["loop"] > 0).all():
         raise ValueError("a result needs at least one step, and a loop time above 0 of every rank")
+    if len({len(trial["epochs"]) for trial in result["trials"]}) != 1:
+        raise ValueError("the trials have different numbers of epochs")
+    if len(result["environment"]["rank_hosts"]) != ranks:
+        raise ValueError(f"{len(result['environment']['rank_hosts'])} hosts are named for {ranks} ranks")
     if any(trial["elapsed_seconds"] <= 0 for trial in result["trials"]):
         raise ValueError("a trial's elapsed_seconds must be above 0")
 
@@ -186,10 +191,6 @@ def _scalar(value: object) -> Any:
 
 def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 
+from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.words import plural
@@ -68,7 +69,7 @@ def save(document: Document, path: Path) -> None:
 def load(path: Path) -> dict[str, Any]:
     """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
     try:
-        document = json.loads(path.read_bytes())
+        document = documents.load_json(documents.read(path))
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. Write it with dlio-bench simulate ... --out FOLDER.") from error
     except OSError as error:

@@ -11,10 +11,10 @@ from typing import Any
 
 import jsonschema
 
+from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
-from dlio_bench.whole_files import read_given
 
 Document = Mapping[str, Any]
 
@@ -80,13 +80,13 @@ def validate(document: Any, name: str = "the storage document") -> dict[str, Any
 def load(path: Path) -> dict[str, Any]:
     """The document in a file. UsageError when it is no such file, EnvironmentFailure, DataError as `validate`."""
     try:
-        content = read_given(path, "Name a file written by dlio-bench storage --out.")
+        content = documents.read(path, "Name a file written by dlio-bench storage --out.")
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
     except OSError as error:
         raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
     try:
-        document = json.loads(content)
+        document = documents.load_json(content)
     except ValueError as error:
         raise UsageError(f"'{path}' is not JSON ({error}). Name a file written by dlio-bench storage --out.") from error
     return validate(document, str(path))

@@ -166,8 +166,8 @@ def _numbers(result: Result) -> Iterator[str]:
         yield from _entry("validation", validation)
     names = words.shares([result])
     shares = ", ".join(f"{words.phase(name)} {number(metrics[name])}" for name in names)
-    own = words.harness([result])
-    yield from _entry("time goes (mean)", shares if own is None else f"{shares}; {own}")
+    harness = words.harness([result])
+    yield from _entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
     yield from _entry("meanwhile", words.meanwhile(result))
 
 

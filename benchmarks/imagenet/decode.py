@@ -1,6 +1,5 @@
 """What ResNet-50's input makes of an image: decoded, cropped to 224 x 224, flipped or not, means subtracted."""
 
-import io
 from collections.abc import Callable, Sequence
 from math import isqrt
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.benchmarks.imagenet import images
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
@@ -24,7 +24,7 @@ _ATTEMPTS = 10  # ours; the published op tries 100 times, and takes the whole im
 SHORTER = 256  # pixels that the shorter side of a validation image is resized to, before its centre is taken
 _CROP = 0x6372_6F70  # second word of the Philox key, the first is the sample's id
 WHAT = (
-    "JPEG decoded, a crop drawn from the sample's id resized to 224x224x3 and flipped by the id (validation: the "
+    "image decoded, a crop drawn from the sample's id resized to 224x224x3 and flipped by the id (validation: the "
     "centre of the image resized to 256), float32 minus 123.68, 116.78, 103.94; int32 label (tensorflow/models, "
     "imagenet_preprocessing.py)"
 )
@@ -53,11 +53,7 @@ def picture(sample: int, content: memoryview, *, training: bool) -> tuple[npt.ND
     """The crop of an image at 224 x 224, uint8 [224, 224, 3], and whether it is to be flipped. DataError."""
     from PIL import Image
 
-    try:
-        with Image.open(io.BytesIO(content), formats=("JPEG",)) as file:
-            image = file.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"The image is no JPEG that can be decoded: {error}.") from error
+    image = images.rgb(content)
     part: tuple[Part, bool] = crop(sample, *image.size) if training else (centre(*image.size), False)
     (left, top, width, height), turned = part
     small = image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
@@ -106,10 +102,10 @@ def folder_labels(dataset: Dataset) -> npt.NDArray[np.int32]:
 def _from_example(sample: int, record: memoryview) -> tuple[memoryview, int]:
     del sample
     features = example.decode(record)
-    images: Any = features.get("image/encoded")
+    encoded: Any = features.get("image/encoded")
     labels = features.get("image/class/label")
-    if not isinstance(images, list) or len(images) != 1:
+    if not isinstance(encoded, list) or len(encoded) != 1:
         raise DataError("The record has no 'image/encoded'.")
     if not isinstance(labels, np.ndarray) or labels.size != 1:
         raise DataError("The record has no 'image/class/label'.")
-    return images[0], int(labels[0])
+    return encoded[0], int(labels[0])

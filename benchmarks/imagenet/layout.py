@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from dlio_bench.benchmarks.imagenet import jpeg, pictures
+from dlio_bench.benchmarks.imagenet import images, jpeg, pictures
 from dlio_bench.benchmarks.imagenet.labels import label_of, synset
 from dlio_bench.benchmarks.imagenet.sizes import image_bytes
 from dlio_bench.datagen import random_bytes
@@ -68,6 +68,7 @@ def layout(tiny: bool, fill: str) -> Layout:
         fill=fill,
         write=partial(write, shrink=TINY_SHRINK if tiny else 1, fill=fill),
         auxiliary={},
+        fault=images.record_fault,
     )
 
 
@@ -97,6 +98,7 @@ def raw_layout(tiny: bool, fill: str) -> Layout:
         write=partial(write_raw, shrink=TINY_SHRINK if tiny else 1, fill=fill),
         auxiliary={},
         joint_files=joint_raw_files,
+        fault=images.fault,
     )
 
 

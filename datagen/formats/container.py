@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dlio_bench.datagen.layout import Extents, Field
+from dlio_bench.datagen.layout import Checksums, Extents, Field
 
 
 class Opened(Protocol):
@@ -34,8 +34,12 @@ class Container:
     library: None where stored extents are bytes of the file. Otherwise samples can only be had through the container's
     own library: an extent's offset is then a place that `library(path).fetch` understands, and its stored bytes are the
     sample's share of what the file takes.
+
+    checksums: the CRC32C, uint32 [samples, fields], that the container itself holds of what `locate` found. None where
+    it holds none. OSError.
     """
 
     decode: Callable[[memoryview, memoryview], None] | None
     locate: Callable[[Path, Sequence[Field]], Extents] | None = None
     library: Callable[[Path], "Opened"] | None = None
+    checksums: Callable[[Path, Extents], Checksums] | None = None

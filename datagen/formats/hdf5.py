@@ -23,6 +23,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.whole_files import write_at
 
 _MEMORY = Path("/dev/shm")  # files in memory, shm_overview(7)
+# What h5py makes of damaged files: it has no error of its own, and turns HDF5's by their kinds.
+_FAILURES = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError)
 _ROOM = 1 << 20  # bytes, more than HDF5 writes beside the contents of a file
 
 
@@ -149,11 +151,9 @@ def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:
     try:
         with _h5py().File(path, "r", locking=False) as file:
             values = file[dataset][()] if index is None else file[dataset][index]
-    except (OSError, KeyError, IndexError, ValueError) as error:
+    except _FAILURES as error:
         part = dataset if index is None else f"{dataset}[{index}]"
-        raise DataError(
-            f"{path}: '{part}' cannot be read through HDF5: {error} Restore the file, or generate the dataset anew."
-        ) from error
+        raise DataError(f"{path}: '{part}' cannot be read through HDF5: {error} Restore the file.") from error
     return bytes(np.asarray(values).tobytes())
 
 
@@ -180,7 +180,7 @@ def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
         with _h5py().File(path, "r", locking=False) as file:
             datasets = _datasets(file)
             columns = [_column(path, datasets, field, lay) for field in fields]
-    except (OSError, RuntimeError) as error:
+    except _FAILURES as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
     counts = {len(column) for column in columns}
     if len(counts) != 1:
@@ -196,6 +196,7 @@ def _datasets(file: Any) -> dict[str, Any]:
 
 
 WHOLE = -1  # a dataset that is one sample
+MOST_ROWS = 1 << 24  # of a dataset: published files have 709 samples
 
 # (file, name and dataset, first row or WHOLE, rows, bytes of a row) -> int64 [rows, 2]
 Lay = Callable[[Path, str, Any, int, int, int], Extents]
@@ -220,10 +221,11 @@ class Filtered:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._checked: set[str] = set()
         try:
             self._file = _h5py().File(path, "r", locking=False)
             self._datasets = _datasets(self._file)
-        except (OSError, RuntimeError) as error:
+        except _FAILURES as error:
             raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
 
     def fetch(self, field: str, place: int, out: memoryview) -> None:
@@ -231,6 +233,9 @@ class Filtered:
         name = field.partition("[")[0]
         try:
             dataset = self._datasets[name]
+            if name not in self._checked:
+                _require_in_file(self._path, name, dataset)
+                self._checked.add(name)
             into = np.frombuffer(out, dtype=dataset.dtype)
             if place == WHOLE:
                 dataset.read_direct(into.reshape(dataset.shape))
@@ -238,7 +243,7 @@ class Filtered:
                 into[0] = dataset[place]
             else:
                 dataset.read_direct(into.reshape(dataset.shape[1:]), np.s_[place])
-        except (OSError, KeyError, IndexError, ValueError, TypeError) as error:
+        except _FAILURES as error:
             raise DataError(f"{self._path}: '{field}' cannot be read through HDF5: {error}.") from error
 
     def close(self) -> None:
@@ -254,6 +259,9 @@ def _column(path: Path, datasets: Mapping[str, Any], field: Field, lay: Lay) -> 
         raise DataError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(datasets) or '(none)'}.")
     if dataset.dtype != np.dtype(field.dtype):
         raise DataError(f"{path}: '{name}' holds {dataset.dtype.str} instead of {field.dtype}.")
+    _require_in_file(path, name, dataset)
+    if len(dataset.shape) and dataset.shape[0] > MOST_ROWS:
+        raise DataError(f"{path}: '{name}' has {dataset.shape[0]} rows, and at most {MOST_ROWS} are served.")
     length = int(np.prod(field.shape, dtype=np.int64)) * dataset.dtype.itemsize
     inner = dataset.shape[1:]
     if part and inner == field.shape and int(part) < dataset.shape[0]:
@@ -265,14 +273,28 @@ def _column(path: Path, datasets: Mapping[str, Any], field: Field, lay: Lay) -> 
     raise DataError(f"{path}: '{name}' has the shape {dataset.shape}, and a sample of '{field.name}' is {field.shape}.")
 
 
+def _require_in_file(path: Path, name: str, dataset: Any) -> None:
+    """DataError for values that lie in other files: nobody would drop those from the page cache, or look for them."""
+    if dataset.is_virtual or dataset.external:
+        kind = "a virtual dataset" if dataset.is_virtual else "stored externally"
+        raise DataError(
+            f"{path}: '{name}' is {kind}: its bytes lie in other files, of which a measurement could not say whether "
+            "they were cached. Copy the data into one file (`h5repack` does), and index that."
+        )
+    if dataset.chunks is not None and dataset.id.get_num_chunks() < _chunks(dataset):
+        raise DataError(f"{path}: '{name}' was never written in full.")
+
+
+def _chunks(dataset: Any) -> int:
+    return math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+
+
 def _start(path: Path, name: str, dataset: Any) -> int:
     """Where the bytes of a dataset begin, if they lie in one piece and as they are. DataError."""
     if dataset.chunks is None:
         offset = dataset.id.get_offset()
         if offset is None:
-            raise DataError(
-                f"{path}: '{name}' has no bytes of its own in the file (compact, external or never written)."
-            )
+            raise DataError(f"{path}: '{name}' has no bytes of its own in the file (compact or never written).")
         return int(offset)
     properties = dataset.id.get_create_plist()
     if properties.get_nfilters():

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 from isal import igzip_lib, isal_zlib
 
-from dlio_bench.datagen.layout import Extents, Field, Written
+from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
 from dlio_bench.errors import DataError
 
 Piece = bytes | bytearray | memoryview  # a record is given in pieces, so that large arrays are never copied
@@ -29,12 +29,19 @@ GZIP_LEVEL = 1
 _GZIP_WINDOW = 31  # zlib's wbits for the largest window with a gzip header, which then holds no time
 _SLAB = 1 << 18  # unpacked a piece at a time, so that it is copied out of the processor's cache
 _BUFFER = 1 << 20
+MOST_BYTES = 1 << 30  # of a record: the largest published one has 17 MB, and GZIP makes a gigabyte out of a megabyte
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub names an instance
 
 
 def masked(crc: int) -> int:
     """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def unmasked(stored: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """CRCs of what `masked` makes of them."""
+    turned = stored - np.uint32(0xA282EAD8)  # modulo 2^32
+    return (turned << np.uint32(15)) | (turned >> np.uint32(17))
 
 
 def head(length: int) -> bytes:
@@ -122,6 +129,17 @@ def locate(path: Path, fields: Sequence[Field]) -> Extents:
     return index(path)[:, None]
 
 
+def checksums(path: Path, extents: Extents) -> Checksums:
+    """The CRC32C that stands behind each record of a plain file, uint32 [samples, 1]. DataError, OSError."""
+    found = bytearray()
+    with path.open("rb", buffering=0) as file:
+        for end in extents[:, 0].sum(axis=1).tolist():
+            found += os.pread(file.fileno(), TAIL, end)
+    if len(found) != TAIL * len(extents):
+        raise DataError(f"{path} ends inside a record. {_ANEW}")
+    return unmasked(np.frombuffer(found, dtype="<u4").astype(np.uint32))[:, None]
+
+
 def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
     """The payloads of a file, one after the other, each checked against its CRC. DataError."""
     try:
@@ -135,13 +153,23 @@ def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
     offset = 0
     while start := file.read(HEAD):
         length = _length(start, path, offset)
-        payload, end = file.read(length), file.read(TAIL)
+        payload, end = _pieces(file, length, path, offset), file.read(TAIL)
         if len(payload) < length or len(end) < TAIL:
             raise DataError(f"{path} ends inside the record at byte {offset}. {_ANEW}")
         if end != tail(crc32c(payload)):
             raise DataError(f"{path}: the record at byte {offset} does not match its CRC32C. {_ANEW}")
         yield payload
         offset += HEAD + length + TAIL
+
+
+def _pieces(file: IO[bytes] | gzip.GzipFile, length: int, path: Path, offset: int) -> bytes:
+    """So many bytes, or all there are: memory is taken as they come, for a length is quickly written."""
+    if length > MOST_BYTES:
+        raise DataError(f"{path}: the record at byte {offset} has {length} bytes, and at most {MOST_BYTES} are read.")
+    content = bytearray()
+    while piece := file.read(min(_BUFFER, length - len(content))):
+        content += piece
+    return bytes(content)
 
 
 def _length(start: bytes, path: Path, offset: int) -> int:
@@ -166,4 +194,4 @@ def _written(extents: list[tuple[int, int, int]], checksums: list[int]) -> Writt
     )
 
 
-_ANEW = "Restore the file, or generate the dataset anew."
+_ANEW = "Restore the file, or make it again in a new folder."

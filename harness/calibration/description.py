@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import documents
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, STAGING, System, parse
 from dlio_bench.units import format_bytes
@@ -50,9 +51,9 @@ def text(declares: str, measures: Mapping[str, Any]) -> str:
 def declared_of(path: Path) -> str:
     """An existing description without its [measured] part, to the letter. UsageError where it is not one."""
     try:
-        content = path.read_text(encoding="utf-8")
-        whole = tomllib.loads(content)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        stored = documents.read(path)
+        whole, content = documents.load_toml(stored), stored.decode()
+    except ValueError as error:
         raise UsageError(
             f"--out {path} exists and is no system description: {error}. Name another file, or repair this one."
         ) from None

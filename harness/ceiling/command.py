@@ -25,6 +25,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.generation.job import layout_of
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.storage.memory import memory
 from dlio_bench.harness.storage.mounts import mount_of
@@ -123,6 +124,7 @@ def _dataset_files(options: Options) -> Files:
     """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
     assert options.data is not None
     dataset = open_dataset(options.data)
+    layout_of(dataset)
     if bad := missing_or_resized(dataset):
         raise DataError(
             f"The dataset in {options.data} is not whole: {bad[0]}. Restore the files, or generate it anew."

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dlio_bench import documents
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
-from dlio_bench.whole_files import read_given
 
 Number = TypeVar("Number", int, float)
 
@@ -122,17 +122,17 @@ def shipped(name: str) -> System:
 def load(path: Path) -> System:
     """The system of a TOML file. UsageError where it is missing, is not TOML, or lacks a key."""
     try:
-        text = read_given(path, "Name a TOML file, as `dlio-bench calibrate` writes it.").decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
+        content = documents.read(path, "Name a TOML file, as `dlio-bench calibrate` writes it.")
+    except OSError as error:
         raise UsageError(
-            f"--system {path}: {reason}. Name a TOML file with a [declared] section (`dlio-bench calibrate` writes "
-            f"one), or a system that comes with the package: {', '.join(SHIPPED)}."
+            f"--system {path}: {error.strerror}. Name a TOML file with a [declared] section (`dlio-bench calibrate` "
+            f"writes one), or a system that comes with the package: {', '.join(SHIPPED)}."
         ) from None
     try:
-        return parse(tomllib.loads(text), str(path))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--system {path} is not TOML: {error}.") from None
+        document = documents.load_toml(content)
+    except ValueError as error:
+        raise UsageError(f"--system {path} is not TOML: {error}. Repair it, or write one with `calibrate`.") from None
+    return parse(document, str(path))
 
 
 def parse(document: Mapping[str, Any], where: str) -> System:

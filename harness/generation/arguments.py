@@ -108,6 +108,12 @@ def add_index(commands: Commands) -> None:
     own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
     own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
     own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
+    own.add_argument(
+        "--split",
+        metavar="NAME",
+        help="train, validation or test: what files are of whose folders and names say nothing of it",
+    )
+    own.add_argument("--skip-bad", action="store_true", help="leave out files that cannot be served, and name them")
     own.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -115,7 +121,9 @@ def run_index(asked: argparse.Namespace) -> int:
     """`index`."""
     from dlio_bench.harness.generation.indexing import Options, index_data
 
-    return index_data(Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json))
+    return index_data(
+        Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json, asked.split, asked.skip_bad)
+    )
 
 
 def add_plan_data(commands: Commands) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
-from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout
+from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.generation.amount import Amount, counts
 from dlio_bench.harness.generation.command import splits
 from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.units import format_bytes
 
@@ -33,6 +33,8 @@ class Options:
     variant: str | None
     tiny: bool
     json: bool
+    split: str | None = None  # of files whose folders and names tell none
+    skip_bad: bool = False  # leave out what cannot be served
 
 
 def index_data(options: Options) -> int:
@@ -42,15 +44,22 @@ def index_data(options: Options) -> int:
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}. Give the folder that holds the files.")
     names, others = candidates(folder, layout)
-    if not names:
-        raise UsageError(f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name.")
+    chosen = sort(layout, names, options.split)
+    if not chosen.names:
+        more = "".join(f" {note}." for note in chosen.notes)
+        raise UsageError(
+            f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name. Give the folder "
+            f"of such files.{more}"
+        )
+    names = list(chosen.names)
     found = list(_examined(folder.absolute(), layout, names))
     refused = [one for one in found if one.refusal]
     if refused and layout.container == "hdf5":  # what plain reads cannot serve, HDF5 itself may
         filtered = replace(layout, container="hdf5-filtered")
         again = list(_examined(folder.absolute(), filtered, names))
-        if not any(one.refusal for one in again):
-            layout, found, refused = filtered, again, []
+        left = [one for one in again if one.refusal]
+        if not left or (options.skip_bad and len(left) < len(refused)):
+            layout, found, refused = filtered, again, left
     result: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "workload": layout.workload,
@@ -58,36 +67,28 @@ def index_data(options: Options) -> int:
         "container": layout.container,
         "refused": [{"file": one.name, "problem": one.refusal} for one in refused],
     }
-    if not refused:
-        result |= _write(folder.absolute(), layout, found, others)
+    served = [one for one in found if not one.refusal]
+    refuse = bool(refused) and not (options.skip_bad and served)
+    if not refuse:
+        of_name = dict(zip(names, chosen.splits, strict=True))
+        passed = [*others, *chosen.left_out, *(one.name for one in refused)]
+        result |= _write(folder.absolute(), layout, served, [of_name[one.name] for one in served], passed)
+        result["notes"] = list(chosen.notes)
     print(json.dumps(result, indent=1) if options.json else _render(result))
-    return DataError.status if refused else 0
+    return DataError.status if refuse else 0
 
 
-def split_names(layout: Layout, names: Sequence[str]) -> list[str]:
-    """The split of each file: by the published draw where the layout has one, else by a word in its path."""
-    if layout.joint_files is not None:
-        try:
-            files = counts(layout, Amount(files=len(names)))
-        except UsageError:  # fewer files than splits, or more than published: no draw
-            return [TRAIN] * len(names)
-        drawn = [spec.split for spec in sorted(layout.files(files), key=lambda spec: spec.name)]
-        place = {name: number for number, name in enumerate(sorted(names))}
-        return [drawn[place[name]] for name in names]
-    known = {split.name for split in layout.splits}
-    words = [split for split in (VALIDATION, TEST) if split in known]
-    return [next((word for word in words if word[:3] in name.lower()), TRAIN) for name in names]
-
-
-def _write(folder: Path, layout: Layout, found: Sequence[Indexed], others: Sequence[str]) -> dict[str, Any]:
+def _write(
+    folder: Path, layout: Layout, found: Sequence[Indexed], of_split: Sequence[str], others: Sequence[str]
+) -> dict[str, Any]:
     try:
-        dataset = index(folder, layout, found, partial(split_names, layout))
+        dataset = index(folder, layout, found, of_split)
     except OSError as error:
         raise EnvironmentFailure(
             f"The manifest cannot be written to {folder}: {error.strerror or error}. Make the folder writable, or "
             "index a folder of links to the files."
         ) from error
-    different = differences(layout, found, split_names(layout, [one.name for one in found]))
+    different = differences(layout, found, of_split)
     absent = [name for name in layout.auxiliary if not (folder / name).is_file()]
     return {
         "digest": dataset.digest,
@@ -102,7 +103,7 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     """Every file read, in order, by local processes where there is much to read."""
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
-    read = partial(examine, folder, layout.container, layout.fields)
+    read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)
     count = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     done = 0
     with ProcessPoolExecutor(count, get_context("spawn")) as pool:  # starts processes as they are asked for only
@@ -117,10 +118,16 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
 def _render(found: dict[str, Any]) -> str:
     lines = [f"{found['workload']} {found['variant']} in {found['folder']}"]
     refused = found["refused"]
-    if refused:
-        lines += [f"  REFUSED  {one['problem']}" for one in refused[:SHOWN]]
-        lines += [f"  and {len(refused) - SHOWN} more (--json lists all)"] * (len(refused) > SHOWN)
-        return "\n".join([*lines, f"  {len(refused)} files cannot be served: nothing was written"])
+    lines += [f"  REFUSED  {one['problem']}" for one in refused[:SHOWN]]
+    lines += [f"  and {len(refused) - SHOWN} more (--json lists all)"] * (len(refused) > SHOWN)
+    if "digest" not in found:
+        return "\n".join(
+            [
+                *lines,
+                f"  {len(refused)} files cannot be served: nothing was written. --skip-bad leaves them out of the "
+                "dataset; the files stay as they are.",
+            ]
+        )
     lines += [
         f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
         f"{format_bytes(size['stored_bytes']):>8} stored"
@@ -128,7 +135,8 @@ def _render(found: dict[str, Any]) -> str:
     ]
     if found["container"] == "hdf5-filtered":
         lines.append("  compressed or filtered, or in many chunks: read through HDF5, slower than plain reads")
+    lines += [f"  {note}" for note in found["notes"]]
     lines += [f"  differs: {line}" for line in found["differences"]]
     if found["passed_over"]:
-        lines.append(f"  {len(found['passed_over'])} other files were passed over, as {found['passed_over'][0]}")
+        lines.append(f"  {len(found['passed_over'])} other files were left out, as {found['passed_over'][0]}")
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +11,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.generation.job import layout_of
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.units import format_bytes
 
@@ -40,6 +40,7 @@ def verify(options: Options) -> int:
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
     dataset = open_dataset(options.folder)
+    layout = layout_of(dataset)
     can_remake = remakable(dataset)
     numbers = set(chosen(dataset, options.sample_fraction)) if can_remake else set()
     progress = Progress()
@@ -47,7 +48,7 @@ def verify(options: Options) -> int:
     sizes = [entry.bytes for entry in dataset.manifest.files]
     done, total = 0, sum(sizes)
     progress.amount("verifying", 0, total)
-    for number, problem in enumerate(_damages(dataset, numbers, options.workers)):
+    for number, problem in enumerate(_damages(dataset, layout, numbers, options.workers)):
         done += sizes[number]
         progress.amount("verifying", done, total)
         if problem:
@@ -68,17 +69,13 @@ def verify(options: Options) -> int:
     return DataError.status if bad else 0
 
 
-def _damages(dataset: Dataset, remade: set[int], workers: int | None) -> Iterator[str | None]:
+def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | None) -> Iterator[str | None]:
     """What is wrong with each file, in order."""
     manifest = dataset.manifest
-    layout = None
-    if remade:
-        workload = registry.find(manifest.workload)
-        layout = find_layout(workload, manifest.variant, tiny=manifest.tiny, fill=manifest.fill)
     count = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-verify-") as folder:
-        remake = Remake(layout, Path(folder)) if layout else None
-        check = partial(_damage, dataset.folder, remake, remade)
+        remake = Remake(layout, Path(folder)) if remade else None
+        check = partial(_damage, dataset.folder, layout.fault, remake, remade)
         numbers = range(len(manifest.files))
         if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
             yield from map(check, numbers)
@@ -90,10 +87,12 @@ def _damages(dataset: Dataset, remade: set[int], workers: int | None) -> Iterato
 _opened: dict[Path, Dataset] = {}  # of a worker: tables are mapped once
 
 
-def _damage(folder: Path, remake: Remake | None, remade: set[int], number: int) -> str | None:
+def _damage(
+    folder: Path, fault: Callable[[bytes], str | None] | None, remake: Remake | None, remade: set[int], number: int
+) -> str | None:
     if folder not in _opened:
         _opened[folder] = open_dataset(folder)
-    return damage(_opened[folder], number, remake if number in remade else None)
+    return damage(_opened[folder], number, remake if number in remade else None, fault)
 
 
 def _why_not(dataset: Dataset) -> str:

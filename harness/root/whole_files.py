@@ -1,11 +1,8 @@
 """Files that are whole or absent: written aside, synced, renamed."""
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
-
-from dlio_bench.errors import UsageError
 
 PART = ".part"  # the ending of a file that is not whole yet
 
@@ -13,23 +10,6 @@ PART = ".part"  # the ending of a file that is not whole yet
 def part_of(path: Path) -> Path:
     """Where `path` is written before it is whole."""
     return path.with_name(path.name + PART)
-
-
-def read_given(path: Path, fix: str) -> bytes:
-    """The content of a file that somebody named. OSError; UsageError, with `fix`, where the name is of no file.
-
-    A pipe is none: who opens one waits for its writer, for ever if there is none.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
-            raise UsageError(f"'{path}' is {kind} and not a file. {fix}")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(handle)
 
 
 def publish(part: Path, path: Path) -> None:

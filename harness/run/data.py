@@ -3,12 +3,13 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.holding import require_layout
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
@@ -125,6 +126,7 @@ def _given(folder: Path, layout: Layout) -> Dataset:
         raise UsageError(
             f"--data {folder} holds {found}, but the run is of {asked}. Give the folder of a dataset that fits."
         )
+    require_layout(dataset, replace(layout, fill=manifest.fill))
     if bad := missing_or_resized(dataset):
         more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise DataError(

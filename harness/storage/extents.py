@@ -13,12 +13,12 @@ import numpy as np
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.benchmarks.pipeline import Decode
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
-from dlio_bench.harness.storage.files import DAMAGED, Libraries, OpenFile, OpenFiles
+from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until

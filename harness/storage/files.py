@@ -8,14 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
+from dlio_bench.datagen.dataset import DAMAGED
 from dlio_bench.datagen.formats.container import Opened
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
-
-DAMAGED = (
-    "The dataset is damaged: delete its folder and run again (a dataset made by this tool is made anew), "
-    "or restore the file."
-)
-
 
 LIBRARY_FILES = 16  # open at a time
 

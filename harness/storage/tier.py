@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.storage.files import DAMAGED
 from dlio_bench.units import format_bytes
 from dlio_bench.whole_files import part_of, write_at
 

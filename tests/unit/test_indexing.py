@@ -12,12 +12,13 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION, Layout
+from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable, verify_files
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
-from dlio_bench.harness.generation.indexing import Options, index_data, split_names
+from dlio_bench.harness.generation.indexing import Options, index_data
+from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
@@ -217,13 +218,120 @@ def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
         index_data(Options(tmp_path, "cdb", "xl", True, False))
 
 
-def test_splits_are_read_from_names() -> None:
-    layout = tiny("hepcnnb", "224")
-    assert split_names(layout, ["hep_train_chunk0.h5", "hep_validation_chunk0.h5", "x/val/1.h5"]) == [
-        TRAIN,
-        VALIDATION,
-        VALIDATION,
-    ]
+@pytest.mark.parametrize(
+    ("workload", "variant", "names"),
+    [
+        (
+            "hepcnnb",
+            "224",
+            {"hep_train_chunk0.h5": TRAIN, "hep_validation_chunk0.h5": VALIDATION, "x/val/1.h5": VALIDATION},
+        ),
+        ("hepcnnb", "224", {"hep_train_chunk0.h5": TRAIN, "hep_test_chunk0.h5": None, "a/test/2.h5": None}),
+        (
+            "imagenet",
+            "raw",
+            {
+                "train/n01440764/n01440764_10.JPEG": TRAIN,
+                "val/n01440764/ILSVRC2012_val_00000293.JPEG": VALIDATION,
+                "validation/n01440764/x.JPEG": VALIDATION,
+                "train/test_tube/1.JPEG": TRAIN,
+                "ILSVRC2012_val_00000001.JPEG": VALIDATION,
+                "n01440764/valley.JPEG": TRAIN,
+            },
+        ),
+        ("cosmoflow", "sc18", {"0.tfrecord": TRAIN, "validation/0.tfrecord": None}),
+        ("cdb", "cori", {"train/data-1.h5": TRAIN, "test/data-2.h5": TEST, "validation/data-3.h5": VALIDATION}),
+    ],
+)
+def test_folders_and_names_tell_the_split(workload: str, variant: str, names: dict[str, str | None]) -> None:
+    found = sort(tiny(workload, variant), list(names))
+    assert dict(zip(found.names, found.splits, strict=True)) == {name: own for name, own in names.items() if own}
+    assert found.left_out == tuple(name for name, own in names.items() if own is None)
+    assert any("left out" in note for note in found.notes) == bool(found.left_out)
+
+
+def test_what_nothing_tells_is_asked_or_guessed_and_said() -> None:
+    layout = tiny("imagenet", "raw")
+    names = ["n01/1.JPEG", "n02/2.JPEG", "val/n01/3.JPEG"]
+    guessed = sort(layout, names)
+    assert guessed.splits == (TRAIN, TRAIN, VALIDATION)
+    assert guessed.notes[0].startswith("guessed: 2 files")
+    asked = sort(layout, names, VALIDATION)
+    assert (asked.splits, asked.notes) == ((VALIDATION,) * 3, ())
+    with pytest.raises(UsageError, match="--split test"):
+        sort(layout, names, TEST)
+    crossed = sort(layout, ["train/ILSVRC2012_val_1.JPEG"])
+    assert crossed.splits == (TRAIN,)
+    assert "the folder decides" in crossed.notes[0]
+
+
+def test_the_published_draw_is_for_files_that_say_nothing() -> None:
+    layout = tiny("cdb", "cori")
+    names = [f"data-{n:02d}.h5" for n in range(20)]
+    assert sort(layout, names).splits.count(TRAIN) == 16
+    assert "published draw" in sort(layout, names).notes[0]
+    assert set(sort(layout, names, TRAIN).splits) == {TRAIN}
+    assert sort(layout, [*names, "val/data-99.h5"]).splits == (TRAIN,) * 20 + (VALIDATION,)
+
+
+def test_validation_images_and_test_chunks_are_no_training_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = generate(tiny("imagenet", "raw"), {TRAIN: 4, VALIDATION: 3}, tmp_path / "images", 1)
+    folder = bare(images)
+    (folder / "validation").rename(folder / "val")
+    assert index_data(Options(folder, "imagenet", "raw", True, False)) == 0
+    assert "guessed: 4 files" in capsys.readouterr().out
+    found = open_dataset(folder)
+    assert found.training_samples == 4
+    assert found.part(VALIDATION) is not None
+    chunks = bare(generate(tiny("hepcnnb", "224"), 2, tmp_path / "chunks", 1))
+    (chunks / "hep_train_chunk1.h5").rename(chunks / "hep_test_chunk1.h5")
+    assert index_data(Options(chunks, "hepcnnb", None, True, False)) == 0
+    assert "hep_test_chunk1.h5" in capsys.readouterr().out
+    assert [entry.name for entry in open_dataset(chunks).manifest.files] == ["hep_train_chunk0.h5"]
+
+
+def test_records_that_contradict_their_own_checksums_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("cosmoflow", "sc18"), 2, tmp_path / "set", 1)
+    asked = Options(bare(made), "cosmoflow", "sc18", True, False)
+    path = made.path(1)
+    whole = path.read_bytes()
+    assert index_data(asked) == 0
+    for place in (100, tfrecord.index(path)[0].sum()):  # of the first payload, of its checksum
+        harmed = bytearray(whole)
+        harmed[place] ^= 1
+        path.write_bytes(harmed)
+        capsys.readouterr()
+        [line] = verify_files(open_dataset(asked.folder))
+        assert path.name in line
+        assert index_data(asked) == 5
+        assert "1 of its 64 records contradict their own CRC32C" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_values_in_other_files_are_refused(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = generate(tiny("cdb", "cori"), 3, tmp_path / "set", 1)
+    path = made.path(1)
+    with h5py.File(path, "r+") as file:
+        values = file["climate/labels"][()]
+        del file["climate/labels"]
+        if kind == "external":
+            where = str(tmp_path / "apart.bin")
+            (tmp_path / "apart.bin").write_bytes(values.tobytes())
+            file["climate"].create_dataset("labels", values.shape, values.dtype, external=[(where, 0, values.nbytes)])
+        else:
+            with h5py.File(tmp_path / "apart", "w") as apart:
+                source = h5py.VirtualSource(apart.create_dataset("labels", data=values))
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[:] = source
+            file["climate"].create_virtual_dataset("labels", layout)
+    assert index_data(Options(bare(made), "cdb", None, True, False)) == 5
+    told = capsys.readouterr().out
+    assert path.name in told
+    assert "its bytes lie in other files" in told
 
 
 @pytest.mark.parametrize(("workload", "variant"), VARIANTS)

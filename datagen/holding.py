@@ -1,0 +1,71 @@
+"""A manifest against the layout that it names: what somebody changed in it is found, whatever tables it points to."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import Field, Layout
+from dlio_bench.datagen.manifest import ANEW, NAME, Manifest, description_digest, spec_digest
+from dlio_bench.errors import DataError
+
+FILTERED = {"hdf5": "hdf5-filtered"}  # what HDF5 itself has to read, of a layout whose own files a plain read serves
+
+
+def require_layout(dataset: Dataset, layout: Layout) -> None:
+    """DataError where fields, shapes, files or splits of the manifest are not of `layout`, or its digest is another's.
+
+    `layout` is the one of the manifest's workload, variant and `tiny`. The digest is evidence of accident, not
+    security: whoever edits a manifest can also remake it.
+    """
+    manifest = dataset.manifest
+    path = dataset.folder / NAME
+    fault = _fault_of_files(manifest, layout) if manifest.generator is None else _fault_of_made(manifest, layout)
+    if fault:
+        raise _changed(path, fault)
+
+
+def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
+    """What a dataset of ours must be follows from layout, counts and seed, to the names of its files."""
+    counts = {split.name: 0 for split in layout.splits}
+    for entry in manifest.files:
+        if entry.split not in counts:
+            return f"{layout.workload} {layout.variant} has no split '{entry.split}'"
+        counts[entry.split] += 1
+    if (manifest.container, manifest.fields) != (layout.container, layout.fields):
+        return _fields_differ(layout, tiny=manifest.tiny)
+    if manifest.spec != spec_digest(
+        replace(layout, fill=manifest.fill), counts, manifest.seed, manifest.generator or 0
+    ):
+        return "seed, fill, tiny or the number of files are not those that it was made with"
+    for entry, spec in zip(manifest.files, layout.files(counts), strict=True):
+        if (entry.name, entry.first, entry.samples, entry.split) != (spec.name, spec.first, spec.samples, spec.split):
+            return f"it names '{entry.name}' ({entry.split}) where '{spec.name}' ({spec.split}) should be"
+    return None
+
+
+def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
+    """Files of others have any names; what `index` wrote of them has a digest."""
+    if manifest.container not in (layout.container, FILTERED.get(layout.container)):
+        return f"the container of {layout.workload} {layout.variant} is {layout.container}, not {manifest.container}"
+    found = [_without_length(one, other) for one, other in zip(manifest.fields, layout.fields, strict=False)]
+    if len(found) < len(layout.fields) or len(manifest.fields) != len(layout.fields) or not all(found):
+        return _fields_differ(layout, tiny=manifest.tiny)
+    if unknown := {entry.split for entry in manifest.files} - {split.name for split in layout.splits}:
+        return f"{layout.workload} {layout.variant} has no split '{sorted(unknown)[0]}'"
+    if manifest.spec != description_digest(manifest):
+        return "it was changed after `index` wrote it, or an earlier version wrote it, which looked less closely"
+    return None
+
+
+def _without_length(found: Field, declared: Field) -> bool:
+    """Whether a field is as declared; records of others may have other lengths."""
+    return found == declared or found == replace(declared, shape=(-1,))
+
+
+def _fields_differ(layout: Layout, *, tiny: bool) -> str:
+    said = "shrunken samples (tiny)" if tiny else "samples of full size"
+    return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {said}"
+
+
+def _changed(path: Path, fault: str) -> DataError:
+    return DataError(f"{path} does not describe what it says: {fault}. {ANEW}")

@@ -1,0 +1,96 @@
+"""Which split each file of others is of: what its folders and its name say, what the layout draws, else a guess."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Layout
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.generation.amount import Amount, counts
+
+_WORDS = {
+    TRAIN: ("train", "training", "trainset"),
+    VALIDATION: ("val", "valid", "validation", "validate", "valset"),
+    TEST: ("test", "testing", "testset"),
+}
+_SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
+_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Files by split: names that the dataset takes with the split of each, names that it leaves out, and remarks."""
+
+    names: tuple[str, ...]
+    splits: tuple[str, ...]
+    left_out: tuple[str, ...]  # of a split that the workload does not have
+    notes: tuple[str, ...]  # what was guessed, or decided against a name
+
+
+def told(name: str) -> str | None:
+    """The split that a path names: the outermost of its folders that has a word for one, else the file's name."""
+    for part in PurePosixPath(name).parts:
+        if found := _of_part(part):
+            return found
+    return None
+
+
+def sort(layout: Layout, names: Sequence[str], asked: str | None = None) -> Sorted:
+    """Sort files into splits; `asked` is for those whose folders and names say nothing. UsageError for an unknown one.
+
+    Where nothing is said of any file, and the layout draws its splits (CDB), the published draw decides.
+    """
+    known = tuple(split.name for split in layout.splits)
+    if asked is not None and asked not in known:
+        raise UsageError(
+            f"--split {asked}: {layout.workload} {layout.variant} has the splits {', '.join(known)}. Use one of them."
+        )
+    found = {name: told(name) for name in names}
+    silent = [name for name, split in found.items() if split is None]
+    notes: list[str] = []
+    drawn = _drawn(layout, names) if asked is None and len(silent) == len(names) else None
+    if drawn is not None:
+        notes.append("no folder or name says which split a file is of: the published draw over the sorted names does")
+    elif silent:
+        rest = asked or TRAIN
+        if asked is None:
+            notes.append(
+                f"guessed: {len(silent)} files whose folders and names say nothing of a split, as {silent[0]}, are "
+                f"taken for {rest} (--split says otherwise)"
+            )
+        drawn = dict.fromkeys(silent, rest)
+    splits = {name: split or (drawn or {})[name] for name, split in found.items()}
+    against = [name for name in names if (said := _of_part(PurePosixPath(name).name)) and said != splits[name]]
+    if against:
+        notes.append(
+            f"{len(against)} files lie in the folder of another split than they are named after: the folder "
+            f"decides, as for {against[0]}"
+        )
+    left_out = tuple(name for name in names if splits[name] not in known)
+    if left_out:
+        notes.append(
+            f"left out: {len(left_out)} files of the split '{splits[left_out[0]]}', which {layout.workload} "
+            f"{layout.variant} does not have, as {left_out[0]}"
+        )
+    taken = tuple(name for name in names if splits[name] in known)
+    return Sorted(taken, tuple(splits[name] for name in taken), left_out, tuple(notes))
+
+
+def _of_part(part: str) -> str | None:
+    """The split that a folder or a file name has a word for; None where it has none, or several."""
+    found = {_SPLIT_OF[word] for word in _WORD.findall(part.lower()) if word in _SPLIT_OF}
+    return found.pop() if len(found) == 1 else None
+
+
+def _drawn(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
+    """The published draw of splits over sorted names; None where the layout's own names tell its splits apart."""
+    if layout.joint_files is None:
+        return None
+    try:
+        specs = layout.files(counts(layout, Amount(files=len(names))))
+    except UsageError:  # fewer files than splits, or more than published: no draw
+        return None
+    if all(told(spec.name) for spec in specs if spec.split != TRAIN):
+        return None
+    return dict(zip(sorted(names), (spec.split for spec in sorted(specs, key=lambda spec: spec.name)), strict=True))

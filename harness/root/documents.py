@@ -1,0 +1,108 @@
+"""JSON and TOML that people may have edited or mixed up: read with bounds, so that no content is more than an error."""
+
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.errors import UsageError
+
+MOST_BYTES = 1 << 30  # of a document; the manifest of ImageNet's 1.3 million bare images has a fifth of it
+MOST_TOML_BYTES = 1 << 20  # its parser is written in Python; what comes with the package stays below 4 kB
+DEEPEST = 32  # tables and lists inside each other; ours have less than ten
+_LARGEST = 1 << 63  # whole numbers beyond 64 bits are nothing that NumPy holds
+_LONG = re.compile(r"[0-9]{19}")  # a whole number that may be too large
+
+
+def read(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int = MOST_BYTES) -> bytes:
+    """The content of a file that somebody named. OSError; UsageError with `fix` where it is none or has more than `most`.
+
+    A pipe is no file: who opens one waits for its writer, for ever if there is none.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            mode = status.st_mode
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+            raise UsageError(f"'{path}' is {kind} and not a file. {fix}")
+        if status.st_size > most:
+            raise UsageError(f"'{path}' has {status.st_size} bytes, and at most {most} are read. {fix}")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
+
+
+def load_json(content: bytes) -> Any:
+    """The document. ValueError, in words, for whatever is no JSON, too deep, or holds a number out of range."""
+    try:
+        text = content.decode()
+        whole = _whole if _LONG.search(text) else None  # a call a number, where there may be need for it
+        document = json.loads(text, parse_float=_finite, parse_constant=_refuse, parse_int=whole)
+    except RecursionError:
+        raise _too_deep() from None
+    except MemoryError:
+        raise ValueError("it does not fit into memory") from None
+    _require_shallow(document)
+    return document
+
+
+def load_toml(content: bytes) -> dict[str, Any]:
+    """The document. ValueError as `load_json`, but TOML knows numbers that are not finite."""
+    if len(content) > MOST_TOML_BYTES:
+        raise ValueError(f"it has {len(content)} bytes, and at most {MOST_TOML_BYTES} are read")
+    try:
+        document = tomllib.loads(content.decode())
+    except RecursionError:
+        raise _too_deep() from None
+    _require_shallow(document)
+    _require_64_bits(document)
+    return document
+
+
+def _require_shallow(document: Any) -> None:
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(DEEPEST):
+        inner = (value for outer in level for value in (outer.values() if isinstance(outer, dict) else outer))
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _require_64_bits(value: Any) -> None:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _require_64_bits(inner)
+    elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise _too_large()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"its tables and lists lie more than {DEEPEST} deep in each other")
+
+
+def _too_large() -> ValueError:
+    return ValueError("a whole number has more than 64 bits")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -_LARGEST <= (number := int(digits)) < 2 * _LARGEST:
+        raise _too_large()
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is not finite")
+    return number
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
