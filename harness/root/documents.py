@@ -19,7 +19,7 @@ _LONG = re.compile(r"[0-9]{19}")  # a whole number that may be too large
 
 
 def read(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int = MOST_BYTES) -> bytes:
-    """The content of a file that somebody named. OSError; UsageError with `fix` where it is none or has more than `most`.
+    """The content of a file that somebody named. OSError; UsageError with `fix` for none, or one larger than `most`.
 
     A pipe is no file: who opens one waits for its writer, for ever if there is none.
     """
