@@ -7,6 +7,18 @@ import numpy.typing as npt
 
 PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 TRAINING = ("convert", "checkpoint")  # phases of real training alone
+MEETING = PHASES.index(
+    "exchange"
+)  # the column of StepLog.clock when a rank comes to the barrier; it leaves in the next
+
+
+def beyond_last(came: npt.NDArray[np.float64], left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Seconds that each rank spent in barriers after the last rank had come, float64 [..., ranks].
+
+    came, left: when, float64 [..., ranks, steps], by one clock: that of their host.
+    """
+    beyond: npt.NDArray[np.float64] = np.maximum(left - came.max(axis=-2, keepdims=True), 0.0)
+    return np.asarray(beyond.sum(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,10 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
 
 def _load_steps(file: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     steps_path = file.with_name(result["steps_file"]["name"])
-    if not steps_path.is_file():
-        raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy the two files together.")
-    packed = _read(steps_path)
+    try:
+        packed = _read(steps_path)
+    except (UsageError, ValueError) as error:  # no such file, or a name that none can have
+        raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy them together.") from error
     if hashlib.sha256(packed).hexdigest() != result["steps_file"]["sha256"]:
         raise DataError(
             f"'{steps_path}' is not the file that '{file}' was written with: its sha256 differs. Copy the two files "

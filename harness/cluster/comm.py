@@ -26,11 +26,6 @@ class Comm(Protocol):
         """Return when every rank has called it; the CPU is left to others meanwhile."""
         ...
 
-    @property
-    def barrier_seconds(self) -> float:
-        """Seconds that barriers have cost this rank so far, from the last arrival to its own leave, on its host."""
-        ...
-
     def gather(self, value: Any) -> list[Any] | None:
         """Everybody's value, by rank, on rank 0; None elsewhere."""
         ...

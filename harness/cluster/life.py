@@ -21,35 +21,36 @@ _NOISE = 4096  # bytes: what a pulse itself reads and writes is not quite the sa
 
 
 class Life:
-    """What the trainer's thread of this process does. `moves` counts; `until`: when an announced step ends, in seconds
-    of time.monotonic; `patience`: seconds for which a wait that has a limit of its own goes on.
+    """What the trainer's thread of this process does. `moves` counts; `pending`: waits for others that it is in;
+    `until`: when an announced step ends, in seconds of time.monotonic; `patience`: seconds for which a wait that has a
+    limit of its own goes on.
     """
 
     def __init__(self) -> None:
-        self.moves = self._waits = 0
+        self.moves = self.pending = 0
         self.until = self.patience = 0.0
 
     @property
     def waiting(self) -> bool:
         """Whether it waits for other ranks."""
-        return self._waits > 0
+        return self.pending > 0
 
     @contextmanager
     def waits(self, patience: float = 0.0) -> Iterator[None]:
         """While this lasts it waits for others; for `patience` seconds nobody else need end that."""
-        self._waits += 1
+        self.pending += 1
         self.patience = max(patience, self.patience)
         try:
             yield
         finally:
-            self._waits -= 1
+            self.pending -= 1
             self.moves += 1
             if patience:
                 self.patience = 0.0
 
     def is_done(self) -> None:
         """Nothing is left but to wait for the others' end."""
-        self._waits += 1
+        self.pending += 1
 
     def begins(self, seconds: float) -> None:
         """A step of that length begins, in which nothing else may be seen to move."""

@@ -1,9 +1,11 @@
 """Where the ranks of one host meet: a page of memory that they share, and futex(2) to sleep on it.
 
 A blocking MPI_Barrier spins, and takes the cores that reader threads need; one that is polled with sleeps wakes late.
-Here who comes last wakes all others with one system call. They look out for it for a short while first, giving way to
-whoever wants the core, because a core that sleeps takes long to wake: 100 us for four processes on two cores of a
-virtual machine, where nothing but the system call is timed (tests/perf/barrier_cost.py measures ours and MPI's).
+Here each rank has a byte that says how many meetings it has come to, and looks out for the others for a short while,
+giving way to whoever wants its core: to look is to search a few bytes, so that who comes last, its caches cold after a
+step, has next to nothing to do. Who waits longer sleeps, and is woken by one system call. A core that sleeps takes
+long to wake: 100 us for four processes on two cores of a virtual machine, where nothing but the system call is timed
+(tests/perf/barrier_cost.py measures ours and MPI's).
 """
 
 import ctypes
@@ -30,9 +32,11 @@ SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes
 # The number of futex in the table of system calls, by machine (asm/unistd.h); elsewhere ranks meet by MPI alone.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "s390x": 238, "riscv64": 98}
 _WAIT, _WAKE, _ALL = 0, 1, 2**31 - 1  # futex(2), of memory shared by processes
-# Words of 32 bits, each in a cache line of its own; the semaphore comes first (sem_init(3), at most 32 bytes).
-_FULL, _GO = 16, 32
-_LAST = 24  # of 64 bits: when the last one came, in nanoseconds of CLOCK_MONOTONIC, which is one for the host
+MOST = 1024  # processes of a host that a page has room for
+# The page: a word of 32 bits to sleep on; the meeting that all hosts have come to; a byte a process that says which
+# meeting it has come to; a byte a process that says that it sleeps. What different processes write often lies apart.
+_WORD, _HOSTS, _CAME, _ASLEEP = 0, 128, 1024, 2048
+_BYTES = [bytes((number,)) for number in range(256)]
 
 # Calls that may wait release the interpreter's lock; the others are shorter than giving it away.
 _waiting, _short = ctypes.CDLL(None), ctypes.PyDLL(None)
@@ -44,95 +48,94 @@ class _Timespec(ctypes.Structure):
 
 
 class Meeting:
-    """One place to meet for `size` processes of a host, which map the same `page`; the one with `first` prepares it.
+    """One place to meet for `size` processes of a host, which map the same `page`; this one has the number `place`.
 
-    Each of them calls `come`; True tells the one that came last. It, or whoever it tells by `call`, ends the meeting
-    for all by `go`; the others `wait`. One meeting after another may take place, since nobody comes to the next one
-    before it has left this one.
+    Each of them calls `come`, and `wait_for_all` unless it came last. Where there are several hosts the one with place
+    0 has these meet, and says so by `go`; the others `wait_for_hosts`. One meeting after another may take place: nobody
+    is more than one ahead of another, so that a byte tells them apart.
     """
 
-    def __init__(self, page: mmap.mmap, size: int, *, first: bool) -> None:
-        self._size = size
-        self._words, self._stamps = memoryview(page).cast("I"), memoryview(page).cast("Q")
-        self.beyond = 0.0  # seconds that meetings have taken from this process after the last one came
-        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-        self._semaphore = ctypes.c_void_p(address)
-        self._address = {word: ctypes.c_void_p(address + 4 * word) for word in (_FULL, _GO)}
+    def __init__(self, page: mmap.mmap, size: int, place: int) -> None:
+        self._page, self._came, self._asleep = page, _CAME + place, _ASLEEP + place
+        self._all_came, self._all_asleep = _CAME + size, _ASLEEP + size  # where these parts end
+        self._word = memoryview(page).cast("I")[_WORD : _WORD + 1]
+        self._address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)) + 4 * _WORD)
+        self._futex = ctypes.c_long(_FUTEX[platform.machine()])
         self._waited = deque([0.0], REMEMBERED)  # seconds, the last times
-        self._number = ctypes.c_long(_FUTEX[platform.machine()])
-        if first:
-            _short.sem_init(self._semaphore, 1, size - 1)
+        self._number, self._before = 0, _BYTES[0]  # of this meeting, and of the one before; modulo 256
 
     def come(self) -> bool:
-        """Take part; whether all have come with it. A semaphore has a place for each but the last."""
-        return bool(_short.sem_trywait(self._semaphore))
+        """Take part in the next meeting; whether all have come. Who comes last wakes those who sleep.
 
-    def call(self) -> None:
-        """All are here: tell who waits for that."""
-        self._raise(_FULL)
+        Its caches are cold after a step, so that each name that is looked up here costs a microsecond.
+        """
+        page, before = self._page, _BYTES[self._number]
+        self._before = before
+        self._number = page[self._came] = (self._number + 1) & 0xFF
+        if page.find(before, _CAME, self._all_came) >= 0:
+            return False
+        if page.find(b"\1", _ASLEEP, self._all_asleep) >= 0:
+            self._wake()
+        return True
+
+    def wait_for_all(self, look_up: Callable[[], Any]) -> None:
+        """Until all processes of the host have come. `look_up` is called now and then."""
+        self._until_gone(_CAME, self._all_came, look_up)
+
+    def wait_for_hosts(self, look_up: Callable[[], Any]) -> None:
+        """Until `go`."""
+        self._until_gone(_HOSTS, _HOSTS + 1, look_up)
 
     def go(self) -> None:
-        """Everybody leaves. Places are made for the next meeting first."""
-        self._stamps[_LAST] = time.monotonic_ns()
-        for _ in range(self._size - 1):
-            _short.sem_post(self._semaphore)
-        self._raise(_GO)
-        self._left()
+        """All hosts have met."""
+        self._page[_HOSTS] = self._number
+        self._wake()
 
-    def counts(self) -> tuple[int, int]:
-        """What `wait` and `wait_for_all` are to be given: taken before `come`."""
-        return self._words[_GO], self._words[_FULL]
+    def _wake(self) -> None:
+        self._word[0] = (self._word[0] + 1) & 0xFFFFFFFF
+        _short.syscall(self._futex, self._address, _WAKE, _ALL, None)
 
-    def wait(self, count: int, look_up: Callable[[], Any]) -> None:
-        """Until `go`. `look_up` is called now and then."""
-        self._until_raised(_GO, count, look_up)
-        self._left()
-
-    def wait_for_all(self, count: int, look_up: Callable[[], Any]) -> None:
-        """Until `call`."""
-        self._until_raised(_FULL, count, look_up)
-
-    def _left(self) -> None:
-        """Nobody can come to the next meeting's end before this is read."""
-        self.beyond += (time.monotonic_ns() - self._stamps[_LAST]) * 1e-9
-
-    def _raise(self, word: int) -> None:
-        self._words[word] = (self._words[word] + 1) & 0xFFFFFFFF
-        _short.syscall(self._number, self._address[word], _WAKE, _ALL, None)
-
-    def _until_raised(self, word: int, count: int, look_up: Callable[[], Any]) -> None:
+    def _until_gone(self, start: int, end: int, look_up: Callable[[], Any]) -> None:
+        """Until the number of the meeting before is nowhere in this part of the page."""
         begun = time.perf_counter()
         again = begun + max(LOOK_OUT, max(self._waited) - LOOK_OUT / 2)
         if not (
-            self._looked_out(word, count, begun + LOOK_OUT)
-            or self._slept(word, count, again, look_up)
-            or self._looked_out(word, count, again + LOOK_OUT)
+            self._looked_out(start, end, begun + LOOK_OUT)
+            or self._slept(start, end, again, look_up)
+            or self._looked_out(start, end, again + LOOK_OUT)
         ):
-            self._slept(word, count, math.inf, look_up)
+            self._slept(start, end, math.inf, look_up)
         self._waited.append(time.perf_counter() - begun)
 
-    def _looked_out(self, word: int, count: int, end: float) -> bool:
-        """Whether the word was raised until `end`, in seconds of time.perf_counter."""
-        words, clock = self._words, time.perf_counter
-        while words[word] == count:
-            if clock() > end:
+    def _looked_out(self, start: int, end: int, until: float) -> bool:
+        """Whether the part was free of the meeting before until then, in seconds of time.perf_counter."""
+        find, before, clock = self._page.find, self._before, time.perf_counter
+        while find(before, start, end) >= 0:
+            if clock() > until:
                 return False
             _sched_yield()
         return True
 
-    def _slept(self, word: int, count: int, end: float, look_up: Callable[[], Any]) -> bool:
+    def _slept(self, start: int, end: int, until: float, look_up: Callable[[], Any]) -> bool:
         """The same, asleep."""
-        pause = FIRST_LOOK_UP
-        while self._words[word] == count:
-            rest = end - time.perf_counter()
-            if rest <= 0:
-                return False
-            look_up()
-            limit = ctypes.byref(_Timespec(0, int(min(pause, rest) * 1e9)))
-            # it does not fall asleep where the word has changed in between
-            _waiting.syscall(self._number, self._address[word], _WAIT, ctypes.c_uint(count), limit)
-            pause = min(2 * pause, LONGEST_LOOK_UP)
-        return True
+        find, before, pause = self._page.find, self._before, FIRST_LOOK_UP
+        self._page[self._asleep] = 1
+        try:
+            while find(before, start, end) >= 0:
+                count = self._word[0]
+                rest = until - time.perf_counter()
+                if rest <= 0:
+                    return False
+                look_up()
+                if find(before, start, end) < 0:
+                    break
+                limit = ctypes.byref(_Timespec(0, int(min(pause, rest) * 1e9)))
+                # it does not fall asleep where the word has changed in between
+                _waiting.syscall(self._futex, self._address, _WAIT, ctypes.c_uint(count), limit)
+                pause = min(2 * pause, LONGEST_LOOK_UP)
+            return True
+        finally:
+            self._page[self._asleep] = 0
 
 
 def make_page() -> Path | None:

@@ -14,7 +14,6 @@ class Solo:
     """One rank, no MPI."""
 
     rank, size, host_rank, host_size = 0, 1, 0, 1
-    barrier_seconds = 0.0
 
     def barrier(self) -> None:
         """See Comm."""

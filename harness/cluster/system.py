@@ -5,6 +5,7 @@ Rates are MB/s (1e6 bytes), capacities sizes and times durations with a unit. Th
 systems/deck.toml.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -237,7 +238,7 @@ class _Reader:
     def rates(self, values: Mapping[str, Any], key: str, what: str = "numbers of clients") -> Rates:
         points = []
         for clients in (table := self.table(values, key)):
-            if not clients.isdecimal() or int(clients) < 1:
+            if not re.fullmatch("0*[1-9][0-9]{0,17}", clients):
                 raise self.fault(f"{key}.{clients}", f"the keys of this rate table are {what}, from 1")
             points.append((int(clients), self.number(table, clients)))
         if not points:

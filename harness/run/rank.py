@@ -36,6 +36,7 @@ from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Site, shape_of, validation_shape
 from dlio_bench.harness.run.trial import Trial, TrialTimes
 from dlio_bench.harness.run.verification import verify, whole_dataset
+from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.whole_files import write_whole
 
@@ -146,7 +147,11 @@ def _kept(name: str, about: dict[str, Any], times: Sequence[TrialTimes], folder:
     gathered, facts = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.facts() for trial in times])
     if gathered is None:
         return {}
-    write_whole(folder / f"{name}.npz", _packed(_stack(gathered)))
+    arrays = _stack(gathered)
+    came, left = arrays.pop("came"), arrays.pop("left")
+    if comm.host_size == comm.size:  # hosts have no clock in common
+        arrays["barrier"] = beyond_last(came, left)
+    write_whole(folder / f"{name}.npz", _packed(arrays))
     document = about | {"ranks": facts}
     write_whole(folder / f"{name}.json", json.dumps(document).encode())
     return document

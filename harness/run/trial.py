@@ -23,7 +23,7 @@ from dlio_bench.harness.run.job import Job
 from dlio_bench.harness.run.site import Delivered, Site
 from dlio_bench.harness.run.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
-from dlio_bench.harness.timeline import TRAINING, StepLog
+from dlio_bench.harness.timeline import MEETING, TRAINING, StepLog
 from dlio_bench.harness.training.trainer import Left, Trainer
 
 
@@ -37,7 +37,7 @@ class TrialTimes:
     log: StepLog
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
-    barrier_seconds: float = 0.0  # of the loop, beyond the last arrival
+    met: bool = False  # in a barrier behind each step
     enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
     left: Left | None = None  # by the trainer
@@ -52,7 +52,7 @@ class TrialTimes:
     clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The per-step times of `reports` (see its input contract)."""
+        """The per-step times of `reports` (see its input contract), and those of `timeline.beyond_last`."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
         phases, left = self.log.phases(), self.left
         missing = set(TRAINING) - set(() if left is None else left.phases)
@@ -61,7 +61,8 @@ class TrialTimes:
             **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
-            "barrier": np.array(self.barrier_seconds),
+            "came": self.log.clock[:, MEETING],
+            "left": self.log.clock[:, MEETING + self.met],
             "epoch": epoch,
             **(passes_seconds(self.passes) if self.passes else {}),
         }
@@ -252,5 +253,5 @@ class Trial:
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop
-        times.barrier_seconds += elapsed.barriers
+        times.met = elapsed.met
         return starts

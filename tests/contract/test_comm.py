@@ -75,12 +75,9 @@ def test_waiting_in_a_barrier_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
     if comm.rank == 0:
         time.sleep(0.5)
-    busy, cost = time.process_time(), comm.barrier_seconds
+    busy = time.process_time()
     comm.barrier()
     assert time.process_time() - busy < 0.25
-    cost = comm.barrier_seconds - cost
-    assert 0 <= cost < 0.5  # the wait for the last one is not the barrier's
-    assert (cost > 0) == (WORLD > 1)
 
 
 def test_every_message_arrives_whole_and_those_of_a_source_in_order(comm: Comm) -> None:

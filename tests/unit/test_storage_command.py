@@ -198,7 +198,7 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
 def test_what_cannot_be_is_answered_in_one_paragraph(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    status = {"need 200 TB": 4, "no manifest.json": 5}.get(says, 2)
+    status = {"need 200 TB": 4}.get(says, 2)
     done = dlio(tmp_path, "storage", *arguments, status=status)
     assert says in done.stderr
     assert [path.name for path in files_in(tmp_path)] == ["file", "folder"]
