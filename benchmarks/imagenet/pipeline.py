@@ -155,8 +155,13 @@ def _parsed(tf: Any, record: Any) -> tuple[Any, Any, Any]:
 def _distorted(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
     """A training image: a random crop, flipped or not, resized (imagenet_preprocessing.py, _decode_crop_and_flip)."""
     seed = tf.stack([sample, tf.zeros_like(sample)])
+    is_jpeg = tf.io.is_jpeg(content)
+
+    def decoded() -> Any:  # the few files that are no JPEG, whatever their names say
+        return tf.io.decode_image(content, channels=COLOURS, expand_animations=False)
+
     start, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.io.extract_jpeg_shape(content),
+        tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(content), lambda: tf.shape(decoded())),
         boxes,
         seed,
         min_object_covered=_COVERED,
@@ -166,13 +171,17 @@ def _distorted(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
         use_image_if_no_bounding_boxes=True,
     )
     window = tf.concat([start[:2], size[:2]], axis=0)
-    image = tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS)
+    image = tf.cond(
+        is_jpeg,
+        lambda: tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS),
+        lambda: tf.slice(decoded(), tf.concat([start[:2], [0]], axis=0), tf.concat([size[:2], [COLOURS]], axis=0)),
+    )
     return _resized(tf, tf.image.stateless_random_flip_left_right(image, seed), (SIDE, SIDE))
 
 
 def _centre(tf: Any, content: Any) -> Any:
     """A validation image: its shorter side resized to 256, and the middle of that (_aspect_preserving_resize)."""
-    image = tf.io.decode_jpeg(content, channels=COLOURS)
+    image = tf.io.decode_image(content, channels=COLOURS, expand_animations=False)
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     whole = tf.cast(shape * (SHORTER / tf.reduce_min(shape)), tf.int32)
     start = tf.concat([(whole - SIDE) // 2, [0]], axis=0)

@@ -403,10 +403,32 @@ class TestImageNet:
         # a tenth of a small box must be in the crop: at the top of the image, or at its foot; large crops have both
         assert not all(np.array_equal(with_box(sample, 0.0), with_box(sample, 0.9)) for sample in range(4))
 
+    def test_an_image_of_another_kind_is_cropped_as_a_jpeg_of_its_pixels(self, tmp_path: Path) -> None:
+        dataset = generate(
+            WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM),
+            {TRAIN: 1, VALIDATION: 1},
+            tmp_path / "data",
+            seed=3,
+            workers=1,
+        )
+        pixels = np.full((100, 120, 3), (10, 120, 200), dtype=np.uint8)  # which JPEG keeps to within 2
+
+        def with_image(kind: str, sample: int) -> np.ndarray:
+            content = {"image/encoded": stored(pixels, kind), "image/class/label": np.array([1])}
+            return self.decoded(dataset, b"".join(example.encode(content)), sample)
+
+        for sample in (0, dataset.training_samples):  # of training and of validation
+            for kind in ("PNG", "GIF", "BMP"):
+                np.testing.assert_allclose(with_image(kind, sample), with_image("JPEG", sample), atol=2)
+
 
 def jpeg(pixels: np.ndarray) -> bytes:
+    return stored(pixels, "JPEG")
+
+
+def stored(pixels: np.ndarray, kind: str) -> bytes:
     content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "JPEG")
+    Image.fromarray(pixels).save(content, kind)
     return content.getvalue()
 
 
