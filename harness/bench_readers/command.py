@@ -27,6 +27,7 @@ from dlio_bench.harness.run.data import SEED, cache_folder
 from dlio_bench.harness.run.jobs import STAGING_BYTES
 from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.run.sizing import cut
+from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
 
 # What is compared: the variants whose samples are plain extents.
@@ -73,7 +74,7 @@ def ratios(workload: str, container: str, ranks: int, *, tiny: bool) -> list[Rat
     if container == "hdf5":
         found.insert(0, Ratio(names.PREFETCH, "h5py", tuple(names.H5PYS), 1.5))
     else:
-        found.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 3.0))
+        found.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 2.0))
     least = 0.85 if workload == "imagenet" else 0.90
     return [Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), least), *found]
 
@@ -195,9 +196,11 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
 def _render(found: dict[str, Any]) -> str:
     """At most 80 columns."""
     kind = f"{found['workload']} {found['variant']}{' (tiny)' if found['tiny'] else ''}"
+    samples = f"samples of {format_bytes(found['sample_bytes'])}, batch {found['batch']}"
+    trials, resident = plural(found["trials"], "trial"), format_share(found["resident_share"])
     lines = [
-        f"{kind}, samples of {format_bytes(found['sample_bytes'])}, batch {found['batch']}, {found['ranks']} ranks",
-        f"  median of {found['trials']} trials, interleaved; {found['resident_share']:.0%} of the files in memory",
+        f"{kind}, {samples}, {plural(found['ranks'], 'rank')}",
+        f"  median of {trials}, interleaved; {resident} of the files in memory",
         f"  {'':<30}{'rate':>12}{'CPU a sample':>16}",
     ]
     lines += [

@@ -45,6 +45,8 @@ class Supply:
         self._layout, self._claims = sources.layout, sources.claims
         self._elsewhere = bool((self._layout.holder >= 0).any())  # other nodes keep samples
         self._nowhere = not self._elsewhere and not len(self._layout.ids) and behaviour.ahead_pfs  # nobody keeps any
+        self._memory = sources.tiers.index(RAM) if RAM in sources.tiers else -1  # which of the tiers it is
+        self._keeps_in_memory = bool((self._layout.tier == self._memory).any())
         self.progress = [0] * len(sources.tiers)  # places of each tier that the filling threads have passed
 
     @property
@@ -56,11 +58,11 @@ class Supply:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
         would be read a second time.
         """
-        if RAM not in (tiers := self._sources.tiers):
+        if not self._keeps_in_memory:
             return False
         kept = self._layout.number[ids]
         kept = kept[kept >= 0]
-        kept = kept[self._layout.tier[kept] == tiers.index(RAM)]
+        kept = kept[self._layout.tier[kept] == self._memory]
         return bool(len(kept) and self._claims.begun(kept).any())
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
@@ -114,7 +116,8 @@ class Supply:
     def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
         state = self._claims.take(kept)
         if state is State.PRESENT:
-            slow = not self._in_memory(kept) and self._prefer_files(self._tier(kept))
+            tier = int(self._layout.tier[kept])  # no file system beats memory
+            slow = tier != self._memory and self._prefer_files(self._sources.tiers[tier])
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
@@ -125,13 +128,6 @@ class Supply:
             found.ask[int(self._layout.keeper[sample])].append(row)
         else:
             found.files.append(row)
-
-    def _tier(self, kept: int) -> str:
-        return self._sources.tiers[int(self._layout.tier[kept])]
-
-    def _in_memory(self, kept: int) -> bool:
-        """Whether a sample's tier is memory, which no file system beats."""
-        return self._tier(kept) == RAM
 
     def _may_ask(self, sample: int) -> bool:
         """Whether another node is to be asked for a sample that this one does not keep."""
