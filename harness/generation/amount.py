@@ -1,5 +1,6 @@
 """How much of a dataset: from a number of files, a size or a share to the files of every split. Pure arithmetic."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -76,8 +77,9 @@ def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[s
     """Shares by largest remainder; what a split lacks for its first file is taken from the largest."""
     total, least = sum(full.values()), len(full)
     own = None if layout.split_counts is None else dict(zip(full, layout.split_counts(files), strict=True))
-    if own is not None and own[layout.splits[0].name] == 0:
-        raise UsageError(f"--files {files}: none of them would be for training. Ask for more.")
+    if layout.split_counts is not None and own is not None and own[layout.splits[0].name] == 0:
+        enough = next(more for more in itertools.count(files) if layout.split_counts(more)[0])
+        raise UsageError(f"--files {files}: none of them would be for training. Ask for at least {enough}.")
     if own is None and files < least:
         raise UsageError(
             f"--files {files}: {layout.workload} {layout.variant} has {least} splits ({', '.join(full)}), and each "

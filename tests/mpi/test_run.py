@@ -203,7 +203,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
 
 @pytest.mark.parametrize("by", ["interruption", "dead rank"])
 def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
-    asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "400")
+    asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
     deadline = time.monotonic() + PATIENCE
     work = tmp_path / "out" / "work"
