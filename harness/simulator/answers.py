@@ -27,9 +27,10 @@ def answer(case: Case, names: Sequence[str], pfs_clients: str) -> dict[str, Any]
 def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Prediction]:
     """A row for each policy, on all nodes or on a sample of them. UsageError where the published mode cannot."""
     require(case, pfs_clients)
-    if sampled_nodes(case) == case.nodes:
+    sampled = sampled_nodes(case)
+    if sampled == case.nodes:
         return predict(case, names, pfs_clients)
-    return list(scale.predict(case, names, pfs_clients))
+    return list(scale.predict(case, names, pfs_clients, sampled))
 
 
 def require(case: Case, pfs_clients: str) -> None:
@@ -43,7 +44,7 @@ def require(case: Case, pfs_clients: str) -> None:
 
 def sampled_nodes(case: Case) -> int:
     """How many nodes are simulated: all, or a sample of a large job's."""
-    return scale.SAMPLED if case.accesses > ALL_NODES and case.nodes > scale.SAMPLED else case.nodes
+    return scale.sampled_nodes(case) if case.accesses > ALL_NODES and case.nodes > scale.SAMPLED else case.nodes
 
 
 def heading(case: Case, pfs_clients: str) -> dict[str, Any]:

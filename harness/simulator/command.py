@@ -59,6 +59,7 @@ def simulate(asked: Options) -> int:
     tiers = [tier.name for tier in case.system.tiers]
     axes.require(asked.vary, tiers, case.system.name, asked.nodes, asked.tiers)
     names = policies(asked.policy, asked.pfs_clients)
+    _tell_if_long(case, asked.vary, names)
     with _out(asked.out) as folder:
         document = (
             _grid(case, asked.vary, names, asked.pfs_clients) if asked.vary else answer(case, names, asked.pfs_clients)
@@ -88,15 +89,18 @@ def _write(document: Mapping[str, Any], folder: Path) -> None:
     simulation_html.write(document, folder / REPORT)
 
 
-def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> dict[str, Any]:
+def _tell_if_long(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...]) -> None:
     seconds = grid.expected_seconds(case, asked, names)
-    if seconds > grid.LONG:
-        count = len(list(grid.cells(asked)))
-        print(
-            f"dlio-bench: {count} cells of {len(names)} policies will take about {format_seconds(seconds)}. Fewer "
-            "values, epochs or policies (--policy) take less.",
-            file=sys.stderr,
-        )
+    if seconds <= grid.LONG:
+        return
+    what, fewer = "This", "epochs"
+    if asked:
+        what, fewer = f"{len(list(grid.cells(asked)))} cells of {len(names)} policies", "values, epochs"
+    expected = f"{what} will take about {format_seconds(seconds)}."
+    print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
+
+
+def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> dict[str, Any]:
     progress = Progress()
     try:
         return grid.answer(case, asked, names, pfs_clients, progress.show)

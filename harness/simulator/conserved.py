@@ -37,12 +37,14 @@ Event = tuple[float, int, int, "Node", int]  # moment, turn, what, node, tier
 
 @dataclass(frozen=True)
 class Stands:
-    """What a simulated node tells of nodes that are not: ids int32 [kept samples of the node, those nodes].
+    """What a simulated node tells of nodes that are not: ids int32 [rows, those nodes], -1: nothing.
 
-    When the node has fetched its n-th kept sample, each of those nodes is taken to have ids[n] (-1: nothing) by then.
+    When the node has fetched its n-th kept sample, each of those nodes is taken to have ids[rows[n]] by then; nothing
+    where rows[n], int32 [kept samples of the node], is -1.
     """
 
     ids: Numbers
+    rows: Numbers
 
 
 class Node:
@@ -87,7 +89,8 @@ class Job:
         costs: Costs,
         stands: Sequence[Stands] = (),
     ) -> None:
-        self.behaviour, self.costs, self.stands = behaviour, costs, stands
+        self.behaviour, self.costs = behaviour, costs
+        self.stands = [(stand.ids, memoryview(stand.rows)) for stand in stands]
         self.sizes = memoryview(np.ascontiguousarray(sizes))
         tiers, samples = len(costs.local), len(sizes)
         nothing = from_file_system([np.empty(0, np.int64)] * tiers)
@@ -97,8 +100,10 @@ class Job:
         ]
         self.pfs, self.remote = tiers + 1, tiers  # their numbers in Node.read
         self.others = min(costs.remote, default=NEVER) if keeps else NEVER  # the least cost of another node's tier
-        # for each tier and sample, from when on some node has it there; and who brings it when asked
-        self.there = [memoryview(np.full(samples, NEVER)) for _ in range(tiers)] if keeps else []
+        # for each tier and sample, from when on some node has it there (the last is of no sample: Stands' -1); and who
+        # brings it when asked
+        self.known = [np.full(samples + 1, NEVER) for _ in range(tiers)] if keeps else []
+        self.there = [memoryview(known) for known in self.known]
         self.holders = self._holders(samples) if keeps and not behaviour.guesses else None
         self.events: list[Event] = []
         self.turn = 0
@@ -122,8 +127,7 @@ class Job:
         for node in self.nodes:
             node.link = Link(node.link.rate)
             node.done = array("d", bytes(8 * len(node.done)))  # all there before the run
-        for there in self.there:
-            known = np.asarray(there)
+        for known in self.known:
             known[np.isfinite(known)] = 0.0
         return end
 
@@ -298,13 +302,15 @@ class Job:
 
     def _keep(self, node: Node, slot: int, end: float) -> None:
         node.done[slot] = end
-        there, sample = self.there[node.tiers[slot]], node.kept[slot]
+        tier, sample = node.tiers[slot], node.kept[slot]
+        there = self.there[tier]
         there[sample] = min(there[sample], end)
         if self.stands:
-            alike = self.stands[node.number].ids[slot]
-            known = np.asarray(there)
-            chosen = alike[alike >= 0]
-            known[chosen] = np.minimum(known[chosen], end)
+            ids, rows = self.stands[node.number]
+            row = rows[slot]
+            if row != NOBODY:
+                known, alike = self.known[tier], ids[row]
+                known[alike] = np.minimum(known[alike], end)
 
 
 def simulate(

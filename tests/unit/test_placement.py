@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
 from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
-from dlio_bench.harness.plan.placement.frequency import clairvoyant, counted, counted_in, expected_above, lbann_dynamic
+from dlio_bench.harness.plan.placement.frequency import (
+    clairvoyant,
+    counted,
+    counted_in,
+    counted_once,
+    expected_above,
+    lbann_dynamic,
+)
 from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps, Sizes, cut, holders
 
 ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
@@ -103,6 +110,9 @@ def test_what_comes_in_parts_is_counted_as_a_whole(parts: list[list[int]]) -> No
     for one, other in zip(counted_in(arrays, 12), counted(np.concatenate(arrays)), strict=True):
         assert one.tolist() == other.tolist()
         assert one.dtype == other.dtype
+    for samples in (10, 200):  # fewer than are read, and more
+        for one, other in zip(counted_once(arrays[0], samples), counted(arrays[0]), strict=True):
+            assert one.tolist() == other.tolist()
 
 
 def test_nodes_break_ties_differently() -> None:

@@ -158,6 +158,8 @@ def test_a_long_grid_says_so_before_it_starts(
     # 20000 accesses of each policy, once: RAM changes neither
     assert said.startswith("dlio-bench: 2 cells of 2 policies will take about 11h06m.")
     assert "cell 1 of 2" in said.splitlines()[-1]
+    assert main(["simulate", *SMALL, "--policy", "naive"]) == 0
+    assert capsys.readouterr().err.startswith("dlio-bench: This will take about 5h33m. Fewer epochs")
 
 
 def test_a_large_job_is_expected_to_take_what_its_sample_does() -> None:
@@ -166,7 +168,7 @@ def test_a_large_job_is_expected_to_take_what_its_sample_does() -> None:
     names = ("lower-bound", "clairvoyant")
     expected = grid.expected_seconds(case, [Axis("ram", (1, 2))], names)
     every = 2 * case.accesses
-    assert expected == pytest.approx(every * (32 / 1024 * grid.SECONDS_AN_ACCESS + grid.SECONDS_A_SAMPLED_ACCESS))
+    assert expected == pytest.approx(every * (8 / 1024 * grid.SECONDS_AN_ACCESS + grid.SECONDS_A_SAMPLED_ACCESS))
 
 
 def test_axes_take_sizes_and_counts() -> None:

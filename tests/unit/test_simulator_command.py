@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.simulator import command, scale
-from dlio_bench.harness.simulator.cases import Case, quick_permutation
+from dlio_bench.harness.simulator.answers import sampled_nodes
+from dlio_bench.harness.simulator.cases import Case, quick_permutation, sorting
 from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, predict
+from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from tests.unit.test_published_simulations import scenario
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
 PUBLISHED = {
@@ -64,11 +69,17 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_published_table_of_scenario_2_comes_out(capsys: pytest.CaptureFixture[str]) -> None:
-    found = simulate(capsys, "--scenario", "S2", "--pfs-clients", "published")
-    seconds = {row["policy"]: row["seconds"] for row in found["rows"]}
-    assert seconds == pytest.approx(PUBLISHED, rel=0.003)
-    counted = {row["policy"] for row in found["rows"] if row["pfs_in_steps"]}
-    assert counted == {"naive", "staging-pool", "clairvoyant"}
+    words = ("--scenario", "S2", "--pfs-clients", "published", "--policy", "lower-bound,clairvoyant")
+    found = simulate(capsys, *words)
+    assert {row["policy"]: row["seconds"] for row in found["rows"]} == pytest.approx(
+        {name: PUBLISHED[name] for name in ("lower-bound", "clairvoyant")}, rel=0.001
+    )
+    # the other rows over the bound, which a tenth of the scenario tells
+    rows = predict(scenario("S2", 10), command.policies("all", PUBLISHED_CLIENTS), PUBLISHED_CLIENTS)
+    over = {row.policy: row.over_bound + 1 for row in rows if row.over_bound is not None}
+    bound = PUBLISHED["lower-bound"]
+    assert over == pytest.approx({name: seconds / bound for name, seconds in PUBLISHED.items()}, rel=0.002)
+    assert {row.policy for row in rows if row.pfs_in_steps} == {"naive", "staging-pool", "clairvoyant"}
 
 
 @pytest.mark.parametrize("scenario", ["S1", "S2", "S3", "S4"])
@@ -283,6 +294,18 @@ def test_the_quick_permutation_is_the_plans() -> None:
         assert (quick_permutation(samples, epoch, seed) == permutation(samples, epoch, seed)).all()
 
 
+@given(st.lists(st.integers(2**64 - 40, 2**64 - 1) | st.integers(0, 40), min_size=1, max_size=60))
+def test_words_that_differ_little_or_not_at_all_are_sorted_too(words: list[int]) -> None:
+    array = np.array(words, np.uint64)
+    assert sorting(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+def test_the_longer_a_job_runs_the_fewer_of_its_nodes_are_simulated() -> None:
+    sizes = np.full(SCENARIOS["imagenet22k"].samples, 200_000)
+    for nodes, epochs, simulated in ((1024, 1, 1024), (1024, 10, 32), (1024, 40, 21), (1024, 100, 8), (32, 2, 32)):
+        assert sampled_nodes(Case("large", sizes, nodes, 32, epochs, 1, shipped("sc21"))) == simulated
+
+
 def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     row = SCENARIOS["imagenet22k"]
     generator = np.random.default_rng(4)
@@ -293,12 +316,12 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     names = ["lower-bound", "naive", "staging-pool", "clairvoyant"]
     for clients, policies in ((WORST, names), (CONSERVED, [*names, "cooperative"])):
         whole = {found.policy: found for found in predict(case, policies, clients)}
-        for found in scale.predict(case, policies, clients, sampled=12):
+        for found in scale.predict(case, policies, clients, scale.FEWEST_SAMPLED):
             exact = whole[found.policy]
             assert found.seconds is not None
             assert found.seconds == pytest.approx(exact.seconds, rel=1e-6 if found.policy == "lower-bound" else 0.06)
             assert found.bytes == pytest.approx(exact.bytes, rel=0.1, abs=0.02 * case.sizes.sum())
-    (left_out,) = scale.predict(case, ["cooperative"], WORST, sampled=12)
+    (left_out,) = scale.predict(case, ["cooperative"], WORST, 12)
     assert left_out.seconds is None
     assert left_out.reason is not None
     assert "only 12 are simulated" in left_out.reason

@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.frequency import counted_in
+from dlio_bench.harness.plan.placement.frequency import counted_in, counted_once
 from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Mask, Sizes, cut, from_file_system
 
 
@@ -90,7 +90,10 @@ def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
     epochs = ([node[start : start + per_epoch] for node in own] for start in range(0, len(own[0]), per_epoch))
     firsts = first_holders(epochs, len(own), sizes, capacities)
     held = held_by_all(firsts, len(sizes))
-    return [node_keeps([node], tiers, held, sizes, capacities) for node, tiers in zip(own, firsts, strict=True)]
+    return [
+        node_keeps(counted_once(node, len(sizes)), tiers, held, sizes, capacities)
+        for node, tiers in zip(own, firsts, strict=True)
+    ]
 
 
 def seen_by_node(
@@ -107,7 +110,8 @@ def seen_by_node(
     """
     firsts = first_holders(epochs, nodes, sizes, capacities)
     keeps = [from_file_system(tiers) for tiers in firsts]
-    keeps[node] = node_keeps(own, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
+    reads = counted_in(own, len(sizes))
+    keeps[node] = node_keeps(reads, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
     return keeps
 
 
@@ -120,11 +124,11 @@ def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
 
 
 def node_keeps(
-    own: Iterable[Integers], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]
+    reads: tuple[Ids, Ids, Ids], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]
 ) -> Keeps:
-    """What a node keeps that reads `own`, epoch by epoch: what it holds, `tiers`, and copies of what others hold."""
+    """What a node keeps: what it holds, `tiers`, and copies of what others hold. `reads`: its sequence, `counted`."""
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
-    ids, counts, first = counted_in(own, len(sizes))
+    ids, counts, first = reads
     mine = np.zeros(len(sizes), bool)
     mine[np.concatenate(tiers)] = True
     wanted = np.flatnonzero(~mine[ids] & held[ids] & (counts > 1))
