@@ -17,7 +17,7 @@ from dlio_bench.units import format_seconds
 
 # For the warning alone: seconds that a policy took an access of a simulated node on a 2-core virtual machine, and that
 # the walk over all accesses of a sampled job took.
-SECONDS_AN_ACCESS, SECONDS_A_SAMPLED_ACCESS = 4e-6, 0.1e-6
+SECONDS_AN_ACCESS, SECONDS_A_SAMPLED_ACCESS = 4e-6, 0.04e-6
 LONG = 600.0  # seconds: a grid that is expected to take longer says so first
 
 At = dict[str, int]  # a cell: the value of every axis
