@@ -161,5 +161,5 @@ def test_want_of_memory_is_no_defect(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setitem(cli.COMMANDS, "list", greedy)
     assert cli.main(["list"]) == 4
     told = capsys.readouterr().err
-    assert "no memory (for 8 TiB)" in told
+    assert "Memory ran out here: for 8 TiB. Less is needed with" in told
     assert "defect" not in told
