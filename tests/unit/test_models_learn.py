@@ -125,7 +125,12 @@ def test_a_model_learns(lesson: Lesson, taught: Callable[[Lesson], Decoded]) -> 
     assert {name: score[name] for name, least in lesson.learned.items() if score[name] <= least} == {}, score
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.model)
+# of each kind of task, classes, maps and numbers, the network that is trained soonest
+@pytest.mark.parametrize(
+    "lesson",
+    [lesson for lesson in LESSONS if lesson.model in ("hepcnn", "tiramisu", "cosmoflow")],
+    ids=lambda lesson: lesson.model,
+)
 def test_a_model_learns_nothing_from_labels_of_other_samples(
     lesson: Lesson, taught: Callable[[Lesson], Decoded]
 ) -> None:
