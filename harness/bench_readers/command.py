@@ -74,7 +74,7 @@ def ratios(workload: str, container: str, ranks: int, *, tiny: bool) -> list[Rat
     if container == "hdf5":
         found.insert(0, Ratio(names.PREFETCH, "h5py", tuple(names.H5PYS), 1.5))
     else:
-        found.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 2.0))
+        found.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 3.0))
     least = 0.85 if workload == "imagenet" else 0.90
     return [Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), least), *found]
 
