@@ -3,7 +3,7 @@
 A step on one rank, with `model` and `sample = model.sample(dataset)`:
 
     network = build(model, sample.shape)
-    tensors = lend(batch)                                      # of dlio_bench.benchmarks.lending: no copy
+    tensors = lend(batch)                                      # of dlio_bench.benchmarks.tensor_batches: no copy
     loss, outputs = objective(model, sample, network, tensors, keys(batch.ids, step), training=True)
     optimizer.learning_rate = model.rate(step, course)
     optimizer.apply(averaged gradients, network.trainable_variables)
@@ -171,7 +171,7 @@ def objective(
     model: Model, sample: Sample, network: Any, lent: Sequence[Tensor], key: Tensor, *, training: bool
 ) -> tuple[Tensor, Tensor]:
     """(loss, outputs [n, ...]) of a lent batch; the loss has the model's penalty where it is trained."""
-    from dlio_bench.benchmarks.lending import unpacked
+    from dlio_bench.benchmarks.tensor_batches import unpacked
     from dlio_bench.benchmarks.tensors import tensorflow
 
     fields = sample.fields(unpacked(lent, sample.parts))
@@ -188,7 +188,7 @@ def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., An
 
     A batch of another size is compiled for anew.
     """
-    from dlio_bench.benchmarks.lending import unpacked
+    from dlio_bench.benchmarks.tensor_batches import unpacked
     from dlio_bench.benchmarks.tensors import tensorflow
 
     tf = tensorflow()

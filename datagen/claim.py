@@ -15,11 +15,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dlio_bench.atomic_files import part_of, write_whole
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Written
 from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.whole_files import part_of, write_whole
 
 LOCK = ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}  # file systems without locks: go on without

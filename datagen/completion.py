@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
+from dlio_bench.atomic_files import sync, write_whole
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.layout import Layout, Written
 from dlio_bench.datagen.manifest import (
@@ -23,7 +24,6 @@ from dlio_bench.datagen.manifest import (
     sha256,
     to_json,
 )
-from dlio_bench.whole_files import sync, write_whole
 
 
 def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, seed: int, spec: str) -> Manifest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dlio_bench.atomic_files import part_of, publish
 from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
@@ -28,7 +29,6 @@ from dlio_bench.datagen.writers import (
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
-from dlio_bench.whole_files import part_of, publish
 
 Report = Callable[[int, int], None]
 _MARGIN = 1.02  # of the space asked for: mean sizes are means

@@ -15,12 +15,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from dlio_bench.atomic_files import part_of, publish
 from dlio_bench.datagen.claim import Progress
 from dlio_bench.datagen.layout import FileSpec, Layout
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.whole_files import part_of, publish
 
 MOST_WORKERS = 8
 ALONE = 64_000_000  # bytes that one process writes sooner than others start

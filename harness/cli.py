@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from dlio_bench import interruption
+from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
-from dlio_bench.harness.ceiling import arguments as ceiling
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
+from dlio_bench.harness.storage_bench import arguments as ceiling
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
 
@@ -84,7 +84,7 @@ def _doctor(asked: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dlio_bench.harness.doctor import examine, render, worst
-    from dlio_bench.harness.run.data import cache_folder
+    from dlio_bench.harness.run.asked.data import cache_folder
 
     findings = examine(asked.data or cache_folder(None))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if asked.json else render(findings))
@@ -124,7 +124,7 @@ OTHERS = "fewer other programs on this machine"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print what prevents it as one paragraph, and return the documented status."""
-    interruption.listen()
+    signals.listen()
     stacks.on_signal()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
@@ -132,10 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _command(argv)
         except Exception:  # goes on as it is, unless it stands for an interruption
-            interruption.check()  # extension modules that load turn it into an error of theirs
+            signals.check()  # extension modules that load turn it into an error of theirs
             raise
     except KeyboardInterrupt:
-        interruption.met()
+        signals.met()
         message = "Interrupted: the ranks were ended, and nothing unfinished was kept as a result."
         return _complain(message, EnvironmentFailure.status)
     except BrokenPipeError:  # whoever read our output has left: nothing more can be said

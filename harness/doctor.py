@@ -18,16 +18,16 @@ from dlio_bench.harness.cluster import launchers, mpi_library
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
-from dlio_bench.harness.storage import cache, mounts
-from dlio_bench.harness.storage.memory import memory
+from dlio_bench.harness.machine import mounts
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs import emulation
+from dlio_bench.harness.training.libraries import DISTRIBUTIONS, TENSORFLOW
 from dlio_bench.units import format_bytes
 
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
 _TRIAL_BYTES = 4 << 20
 _SCRATCH_BYTES = 64 << 20  # less free space than this is as good as none
-
-_TENSORFLOW = (("tensorflow", "tensorflow-cpu"), (2, 16), (2, 19))  # Horovod 0.28.1 compiles against these alone
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def _packages() -> list[Finding]:
 
 def _training() -> list[Finding]:
     """TensorFlow and Horovod: extras, never required."""
-    names, least, below = _TENSORFLOW
-    name, version = next(((name, found) for name in names if (found := installed(name))), ("TensorFlow", None))
+    least, below = TENSORFLOW
+    name, version = next(((name, found) for name in DISTRIBUTIONS if (found := installed(name))), ("TensorFlow", None))
     ask = "pip install 'dlio-bench[tensorflow]'"
     if version is None:
         tensorflow = Finding(
@@ -108,12 +108,17 @@ def _training() -> list[Finding]:
     elif least <= _release(version) < below:
         tensorflow = Finding("TensorFlow", True, f"{name} {version}")
     else:
-        tensorflow = Finding("TensorFlow", None, f"{name} {version}, but >=2.16,<2.19 is what Horovod builds with", ask)
+        wanted = f">={_dotted(least)},<{_dotted(below)}"
+        tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", ask)
     horovod = installed("horovod")
     if horovod is None:
         build = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
         return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", build)]
     return [tensorflow, Finding("Horovod", True, horovod)]
+
+
+def _dotted(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
 
 
 def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from dlio_bench import whole_files
+from dlio_bench import atomic_files
 from dlio_bench.errors import EnvironmentFailure
 
 
@@ -14,10 +14,10 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole_files.write_whole(path, content)
+        atomic_files.write_whole(path, content)
     except OSError as error:
         with suppress(OSError):  # the folder is gone or read-only: the error being raised says so already
-            whole_files.part_of(path).unlink(missing_ok=True)
+            atomic_files.part_of(path).unlink(missing_ok=True)
         raise EnvironmentFailure(
             f"'{path}' ({len(content)} bytes) could not be written: {error.strerror or error}. Nothing was left in "
             "its place; free some space, or name a folder that can be written."

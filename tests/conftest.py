@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dlio_bench.harness.storage.mounts import memory_backed
+from dlio_bench.harness.machine.mounts import memory_backed
 
 if memory_backed(Path(tempfile.gettempdir())):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # pytest's own variable for the root of tmp_path

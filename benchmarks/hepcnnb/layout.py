@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from dlio_bench.atomic_files import write_at
 from dlio_bench.benchmarks.hepcnnb import events
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
-from dlio_bench.whole_files import write_at
 
 Scalars = dict[str, npt.NDArray[Any]]  # [events] each
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.layout import Extents, Field
 from dlio_bench.errors import DataError
-from dlio_bench.whole_files import write_at
 
 _MEMORY = Path("/dev/shm")  # files in memory, shm_overview(7)
 # What h5py makes of damaged files: it has no error of its own, and turns HDF5's by their kinds.

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
@@ -21,12 +22,11 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
-from dlio_bench.harness.generation.job import find_layout
+from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.readers.threads import MOST_THREADS
-from dlio_bench.harness.run.data import SEED, cache_folder
-from dlio_bench.harness.run.jobs import STAGING_BYTES
-from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.run.sizing import cut
+from dlio_bench.harness.run.asked.data import SEED, cache_folder
+from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
+from dlio_bench.harness.run.asked.sizing import cut
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
 

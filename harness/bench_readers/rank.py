@@ -31,12 +31,12 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
-from dlio_bench.harness.run import loop
-from dlio_bench.harness.run.rank import SWITCH_SECONDS
+from dlio_bench.harness.run.measured import loop
+from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
@@ -61,7 +61,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
     sys.setswitchinterval(SWITCH_SECONDS)
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
     dataset = open_dataset(Path(job.dataset))
-    form = Form(dataset, registry.find(job.workload).view)
+    form = SampleView(dataset, registry.find(job.workload).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     paths = [dataset.path(file) for file in range(len(dataset.training_files))]
     share = paths[comm.rank :: comm.size]
@@ -97,7 +97,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
     comm.barrier()
 
 
-def _plan(form: Form, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
+def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
     """What a rank of `ranks` reads in an epoch."""
     shape = Shape(form.dataset.training_samples, ranks, job.batch)
     return planned(form, [(0, list(ORDERS[order](shape, rank, 0, job.seed)))])
@@ -114,7 +114,7 @@ def _job_wide(ranks: list[Timed]) -> dict[str, float]:
 
 
 def _prepare(
-    name: str, job: Job, form: Form, plans: dict[str, list[Planned]], comm: Comm, stack: ExitStack
+    name: str, job: Job, form: SampleView, plans: dict[str, list[Planned]], comm: Comm, stack: ExitStack
 ) -> Callable[[], Timed]:
     """A call that reads this rank's epoch once. NotMeasured."""
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
@@ -124,7 +124,7 @@ def _prepare(
     resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC, tiers=tiers)
     if name in OURS:
         policy = find(OURS[name])
-        reader = open_reader(policy, form, resources, Seat(comm))
+        reader = open_reader(policy, form, resources, RankContext(comm))
         plan = plans[policy.order]
         return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, largest, touched
 
 Work = Callable[[], None]
@@ -29,7 +29,7 @@ class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it 
 
 
 @contextmanager
-def raw(form: Form, plan: Sequence[Planned], threads: int) -> Iterator[Work]:
+def raw(form: SampleView, plan: Sequence[Planned], threads: int) -> Iterator[Work]:
     """preadv of the plan's extents by threads that share nothing: each reads batches of its own into one slot, which
     stays in the processor's cache as far as it fits.
 
@@ -72,7 +72,7 @@ def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     return reads
 
 
-def plain(form: Form, plan: Sequence[Planned]) -> Iterator[Batch]:
+def plain(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
     """The plain loop of one thread, for the run's own trainer: HDF5 through h5py, else open, seek and read."""
     if form.dataset.manifest.container == "hdf5":
         yield from _plain_h5py(form, plan)
@@ -87,7 +87,7 @@ def plain(form: Form, plan: Sequence[Planned]) -> Iterator[Batch]:
         yield Batch(batch.ids, (Block(_one(parts), batch.starts),))
 
 
-def _plain_h5py(form: Form, plan: Sequence[Planned]) -> Iterator[Batch]:
+def _plain_h5py(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
     with Opened(form) as opened:
         for batch in plan:
             parts = opened.batch(batch.ids.tolist(), form.dataset.locate(batch.ids, form.fields)[0].tolist())
@@ -100,7 +100,7 @@ def _one(parts: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
 
 
 @contextmanager
-def h5py(form: Form, plan: Sequence[Planned], how: H5py) -> Iterator[Work]:
+def h5py(form: SampleView, plan: Sequence[Planned], how: H5py) -> Iterator[Work]:
     """h5py, whole batches of `ds[i]`, or `read_direct` into arrays of a batch made before.
 
     The threads share out the batches. Files of many samples stay open, one handle a thread.
@@ -115,13 +115,13 @@ def h5py(form: Form, plan: Sequence[Planned], how: H5py) -> Iterator[Work]:
     yield lambda: _together(shares)
 
 
-def _arrays(form: Form, samples: int) -> Arrays:
+def _arrays(form: SampleView, samples: int) -> Arrays:
     """An array for a batch of each field, [samples, ...], its pages touched."""
     fields = [field for field in form.dataset.manifest.fields if field.name in form.fields]
     return {field.name: np.full((samples, *field.shape), 0, dtype=field.dtype) for field in fields}
 
 
-def _through_h5py(form: Form, batches: Sequence[Sequence[tuple[int, int]]], arrays: Arrays | None) -> None:
+def _through_h5py(form: SampleView, batches: Sequence[Sequence[tuple[int, int]]], arrays: Arrays | None) -> None:
     with Opened(form) as opened:
         for batch in batches:  # each is whole before the next begins, as a trainer needs it
             opened.batch([sample for sample, _ in batch], [file for _, file in batch], arrays)
@@ -130,7 +130,7 @@ def _through_h5py(form: Form, batches: Sequence[Sequence[tuple[int, int]]], arra
 class Opened(ExitStack):
     """HDF5 files of one thread. Those of many samples stay open, those of one are opened for each."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: SampleView) -> None:
         super().__init__()
         self._form = form
         self._names = [(name, *name.removesuffix("]").partition("[")[::2]) for name in form.fields]
@@ -171,7 +171,7 @@ def _datasets(file: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def tfdata(form: Form, files: Sequence[int], name: str, batch: int) -> Iterator[Work]:
+def tfdata(form: SampleView, files: Sequence[int], name: str, batch: int) -> Iterator[Work]:
     """tf.data tuned, one of TFDATAS: the files one after the other, record by record or in batches; or interleaved by
     AUTOTUNE.
 
@@ -234,7 +234,7 @@ def _together(works: Sequence[Work]) -> None:
         raise errors[0]
 
 
-def share_of_files(form: Form, rank: int, ranks: int) -> list[int]:
+def share_of_files(form: SampleView, rank: int, ranks: int) -> list[int]:
     """Every `ranks`-th file. UsageError where there are fewer files than ranks."""
     files = list(range(len(form.dataset.training_files)))[rank::ranks]
     if not files:

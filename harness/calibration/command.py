@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
+from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.calibration import description, tiers
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
 from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
 from dlio_bench.harness.calibration.rank import measure
-from dlio_bench.harness.ceiling.folder import WORK, claimed, free_bytes, write_files
-from dlio_bench.harness.ceiling.sizing import Shape
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name
@@ -25,13 +24,14 @@ from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
-from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.storage.memory import memory_bytes
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage_bench.folder import WORK, claimed, free_bytes, write_files
+from dlio_bench.harness.storage_bench.sizing import Shape
 from dlio_bench.units import format_bytes
-from dlio_bench.whole_files import write_whole
 
 BYTES = 512_000_000  # of the test files, where nobody says how many
 SHARE_OF_FREE = 0.10  # of a file system that belongs to others too

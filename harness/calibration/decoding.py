@@ -10,7 +10,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples
@@ -36,7 +36,7 @@ def decode_rate(name: str) -> float:
         layout = variant(True, PHYSICAL)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-calibrate-") as folder:
         dataset = generate(layout, 1, Path(folder) / "data", 1, workers=1)
-        form = Form(dataset, workload.view, decode(dataset))
+        form = SampleView(dataset, workload.view, decode(dataset))
         cost, stored, sample = Cost(), 0, 0
         reader = ExtentReader(dataset, form.fields, form.decode)
         out = memoryview(np.empty(int(form.sizes(np.zeros(1, np.int64))[0]), np.uint8))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.harness.ceiling import reading
-from dlio_bench.harness.ceiling.plan import Reads
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs.board import Board
+from dlio_bench.harness.storage_bench import reading
+from dlio_bench.harness.storage_bench.plan import Reads
 
 SECONDS = 0.5  # of a trial, as far as the test files have bytes for it
 TRIALS = 3

@@ -16,7 +16,6 @@ from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
 from dlio_bench.harness.calibration.probes import Place, rate
-from dlio_bench.harness.ceiling import metadata
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
@@ -24,6 +23,7 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
 
 Tell = Callable[[dict[str, Any]], None]

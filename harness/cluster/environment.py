@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.cluster.cgroup import cpu_quota
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
-from dlio_bench.harness.storage.memory import memory
-from dlio_bench.harness.storage.mounts import existing, mount_of
+from dlio_bench.harness.machine.cgroup import cpu_quota
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.machine.mounts import existing, mount_of
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 

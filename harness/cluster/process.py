@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from dlio_bench import interruption
+from dlio_bench import signals
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
@@ -81,7 +81,7 @@ def launch(
         ) from error
     assert process.stdout is not None
     try:
-        interruption.check()
+        signals.check()
         with stacks.passed_on(process, folder):
             stalled = _listen(process, on_event, said, reports, watching)
             status = 0 if stalled else process.wait()

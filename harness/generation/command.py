@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen import dedup
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import Made, local, make
@@ -20,9 +21,9 @@ from dlio_bench.datagen.writers import ALONE, MOST_WORKERS, Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
-from dlio_bench.harness.generation.job import Job, find_layout
+from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
-from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.command import splits
-from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.harness.generation.sorting import sort
-from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # refused files in the text; the JSON has all

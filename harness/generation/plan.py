@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.amount import Amount, counts, sizes
-from dlio_bench.harness.generation.job import find_layout
 from dlio_bench.units import format_bytes, format_seconds
 
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory

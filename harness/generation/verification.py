@@ -11,13 +11,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.generation.job import layout_of
-from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # bad files in the text; the JSON has all

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
 from dlio_bench.harness.readers.threads import Readers, Spent, queued_seconds, readers
 from dlio_bench.units import format_bytes
@@ -35,7 +35,7 @@ class Ahead:
 
     def __init__(
         self,
-        form: Form,
+        form: SampleView,
         open_extents: OpenSource,
         *,
         threads: int,

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 import numpy as np
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenSource, Planned, Tally, touched
 
 
 class OnDemand:
     """One buffer of one batch, filled in the caller's thread."""
 
-    def __init__(self, form: Form, open_extents: OpenSource, *, batch_bytes: int) -> None:
+    def __init__(self, form: SampleView, open_extents: OpenSource, *, batch_bytes: int) -> None:
         self.form = form
         self._open_extents = open_extents
         self._buffer = touched(batch_bytes)

@@ -14,10 +14,10 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
@@ -47,7 +47,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankContext:
     """Where a rank sits: ranks fill node after node. `tier`: the node's folder on node-local storage, if it has one."""
 
     comm: Comm
@@ -65,27 +65,31 @@ class Seat:
         return self.comm.rank // self.ranks_per_node
 
 
-ALONE = Seat(Solo())
+ALONE = RankContext(Solo())
 
-Open = Callable[[Form, Policy, Resources, Seat, Pipeline | None], Reader]
+Open = Callable[[SampleView, Policy, Resources, RankContext, Pipeline | None], Reader]
 
 
-def _extents(form: Form, resources: Resources) -> OpenExtents:
+def _extents(form: SampleView, resources: Resources) -> OpenExtents:
     return lambda: ExtentReader(
         form.dataset, form.fields, form.decode, check=resources.check_crc, staged=resources.staged
     )
 
 
-def _source(form: Form, resources: Resources) -> OpenSource:
+def _source(form: SampleView, resources: Resources) -> OpenSource:
     return resources.source or _extents(form, resources)
 
 
-def _on_demand(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+def _on_demand(
+    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+) -> Reader:
     del policy, seat, pipeline
     return OnDemand(form, _source(form, resources), batch_bytes=resources.batch_bytes)
 
 
-def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+def _ahead(
+    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+) -> Reader:
     del policy, pipeline
     return Ahead(
         form,
@@ -98,7 +102,9 @@ def _ahead(form: Form, policy: Policy, resources: Resources, seat: Seat, pipelin
     )
 
 
-def _upstream(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+def _upstream(
+    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+) -> Reader:
     del resources, seat
     if pipeline is None:
         raise UsageError(
@@ -108,7 +114,9 @@ def _upstream(form: Form, policy: Policy, resources: Resources, seat: Seat, pipe
     return Published(form, pipeline)
 
 
-def _tfdata(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+def _tfdata(
+    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+) -> Reader:
     del seat, pipeline
     return TfData(
         form,
@@ -120,7 +128,9 @@ def _tfdata(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeli
     )
 
 
-def _placed(form: Form, policy: Policy, resources: Resources, seat: Seat, pipeline: Pipeline | None) -> Reader:
+def _placed(
+    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+) -> Reader:
     def delivery(source: OpenSource) -> Reader:
         return READERS[policy.delivery](form, policy, replace(resources, source=source), seat, pipeline)
 
@@ -135,7 +145,7 @@ READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "tf.data":
 
 
 def open_reader(
-    policy: Policy, form: Form, resources: Resources, seat: Seat = ALONE, pipeline: Pipeline | None = None
+    policy: Policy, form: SampleView, resources: Resources, seat: RankContext = ALONE, pipeline: Pipeline | None = None
 ) -> Reader:
     """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import ALIGNMENT, Batch, Cost, Ids
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
@@ -73,7 +73,7 @@ class Reader(Protocol):
     """
 
     @property
-    def form(self) -> Form:
+    def form(self) -> SampleView:
         """What it delivers of a sample."""
         ...
 
@@ -112,7 +112,7 @@ class Plan(list[Planned]):
 
 
 def planned(
-    form: Form, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
+    form: SampleView, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
 ) -> list[Planned]:
     """The batches of (epoch, [ids of each batch]) with their place in memory.
 

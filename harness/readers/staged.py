@@ -12,14 +12,14 @@ import numpy as np
 from dlio_bench.batches import Batch, Cost, Ids
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
 from dlio_bench.harness.readers.shares import SHARES, Share
 from dlio_bench.harness.storage import tier
 from dlio_bench.units import format_bytes
 
 if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import Seat  # which imports this file
+    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 
 class Staged:
@@ -32,7 +32,7 @@ class Staged:
     """
 
     def __init__(
-        self, delivery: Reader, copies: dict[int, Path], placement: str, seat: "Seat", *, threads: int
+        self, delivery: Reader, copies: dict[int, Path], placement: str, seat: "RankContext", *, threads: int
     ) -> None:
         """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
         if seat.tier is None:
@@ -50,7 +50,7 @@ class Staged:
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property
-    def form(self) -> Form:
+    def form(self) -> SampleView:
         """See Reader.form."""
         return self._delivery.form
 

@@ -25,7 +25,7 @@ from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.failures import named, read_failure
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.errors import BenchError, DataError
-from dlio_bench.harness.readers.form import Form, stored_by_epoch
+from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -48,7 +48,7 @@ class TfData:
     processes: tuple[int, ...] = ()
 
     def __init__(
-        self, form: Form, open_extents: OpenExtents, *, threads: int, staging_bytes: int, buffer: int, check: bool
+        self, form: SampleView, open_extents: OpenExtents, *, threads: int, staging_bytes: int, buffer: int, check: bool
     ) -> None:
         """Load TensorFlow. EnvironmentFailure where it is not installed."""
         self.form = form

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally
 
 
@@ -15,8 +15,8 @@ class Published:
     The pipeline is ended by who started it; sessions come and go.
     """
 
-    def __init__(self, form: Form, pipeline: Pipeline) -> None:
-        self.form = Form(form.dataset, form.view, pipeline.decode(form.dataset))
+    def __init__(self, form: SampleView, pipeline: Pipeline) -> None:
+        self.form = SampleView(form.dataset, form.view, pipeline.decode(form.dataset))
         self._pipeline = pipeline
 
     @property

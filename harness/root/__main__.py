@@ -2,17 +2,17 @@
 
 import sys
 
-from dlio_bench import interruption
+from dlio_bench import signals
 
 
 def main() -> int:
     """The command line, and an answer to those who interrupt it while it loads or ends."""
     try:
-        interruption.listen()
+        signals.listen()
         try:
             from dlio_bench.harness import cli
         finally:
-            interruption.check()  # extension modules turn it into an ImportError of theirs
+            signals.check()  # extension modules turn it into an ImportError of theirs
         return cli.main()
     except KeyboardInterrupt:  # the command line catches those that come while it works
         print("dlio-bench: Interrupted.", file=sys.stderr)

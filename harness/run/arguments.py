@@ -312,7 +312,7 @@ def _counts(value: str) -> tuple[int, ...]:
 def run(asked: argparse.Namespace) -> int:
     """Run it with the options that were asked for."""
     from dlio_bench.harness.run import command
-    from dlio_bench.harness.run.options import Options
+    from dlio_bench.harness.run.asked.options import Options
 
     values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
     return command.run(Options(readers=asked.reader, **values))

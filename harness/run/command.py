@@ -8,22 +8,23 @@ from typing import Any
 
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch
-from dlio_bench.harness.run import data
-from dlio_bench.harness.run.draft import Setting
-from dlio_bench.harness.run.dry import describe
-from dlio_bench.harness.run.folders import local_tiers, output_folder
-from dlio_bench.harness.run.forecast import forecast, require_possible
-from dlio_bench.harness.run.inference import require_labelled
-from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.jobs import held_bytes, jobs, node_memory, require_machine
+from dlio_bench.harness.ground.folders import output_folder
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.run.asked import data
+from dlio_bench.harness.run.asked.inference import require_labelled
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, node_memory, require_machine
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import Request, look_up
+from dlio_bench.harness.run.asked.sizing import Cut
+from dlio_bench.harness.run.asked.training import require_trainable
 from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
-from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.node_folders import local_tiers
 from dlio_bench.harness.run.placing import placed
-from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.run.request import Request, look_up
-from dlio_bench.harness.run.sizing import Cut
-from dlio_bench.harness.run.training import require_trainable
+from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
+from dlio_bench.harness.run.told.draft import Setting
+from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.reports import html, judge, result, storage, text
 
 INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
@@ -62,7 +63,12 @@ def run(options: Options) -> int:
             for template in planned:
                 with placed(template, options, dataset, tiers) as job:
                     setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
-                    progress.begin(job, _epoch_seconds(job, cut))
+                    progress.begin(
+                        job.heading,
+                        trials=job.all_trials,
+                        epochs=job.all_epochs,
+                        epoch_seconds=_epoch_seconds(job, cut),
+                    )
                     for drafted, steps in measure(job, setting, folder, options.launcher, progress):
                         if predicted is not None:
                             drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.run.draft import Setting
-from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.run.asked.sizing import LONGER, Cut, Minimum
 from dlio_bench.harness.run.measurement import measure
 from dlio_bench.harness.run.placing import placed
-from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.run.request import Request
-from dlio_bench.harness.run.sizing import LONGER, Cut, Minimum
+from dlio_bench.harness.run.told.draft import Setting
 
 EpochSeconds = tuple[float, float]  # the first, and a later one
 
@@ -23,7 +23,7 @@ def first_look(
     """Seconds of the first and of a later epoch of each reader of a job."""
     short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=0)
     with placed(short, request.options, dataset, tiers) as job:
-        progress.begin(job, 0.0, "first look")
+        progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
         drafts = list(measure(job, Setting(request, dataset, (), 0), folder, request.options.launcher, progress))
     epochs = [drafted["trials"][0]["epochs"] for drafted, _ in drafts]
     return [(first["seconds"], later["seconds"]) for first, later in epochs]

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench import interruption
+from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster import launchers, stacks
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.run import rank
-from dlio_bench.harness.run.draft import Setting, draft
-from dlio_bench.harness.run.folders import WORK
-from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.progress import Progress
+from dlio_bench.harness.ground.folders import WORK
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.measured import rank
+from dlio_bench.harness.run.told.draft import Setting, draft
 
 
 def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure where it cannot be."""
-    command = python_command("dlio_bench.harness.run.rank", str(work))
+    command = python_command("dlio_bench.harness.run.measured.rank", str(work))
     return plan(launchers.Job(job.nodes, job.ranks_per_node, command, job.virtual), asked)
 
 
@@ -47,13 +47,13 @@ def measure(
         if event["event"] == "ready":
             ready = time.monotonic() - launched
         progress.event(event)
-        interruption.check()
+        signals.check()
 
     failure: BaseException | None = None
     finished = job.readers
     try:
         if start.launcher == "local":
-            interruption.check()
+            signals.check()
             with rank.started(job) as pipeline:
                 rank.measure(job, work, Solo(), heard, pipeline)
         else:
@@ -62,7 +62,7 @@ def measure(
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
         if not finished:
             raise
-        interruption.met()
+        signals.met()
         failure = error
     measured = _brought_back(work / rank.MEASURED)
     measured |= {"launcher": {"name": start.launcher, "argv": list(start.argv)}, "startup_seconds": ready}

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.options import Options
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.storage.pfs.emulation import mounted
 
 

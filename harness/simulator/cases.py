@@ -9,7 +9,7 @@ import numpy.typing as npt
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.keeps import Sizes
+from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import MB, Costs, costs
 

@@ -15,10 +15,10 @@ from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import SHIPPED, System, named
-from dlio_bench.harness.plan.placement.keeps import Sizes
+from dlio_bench.harness.ground.folders import output_folder
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
-from dlio_bench.harness.run.folders import output_folder
-from dlio_bench.harness.run.progress import Progress
 from dlio_bench.harness.simulator import axes, grid
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, from_file_system
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, from_file_system
 from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.simulator.fills import NEVER, Floats
 from dlio_bench.harness.simulator.kernel import Link
@@ -50,7 +50,7 @@ class Stands:
 class Node:
     """One node. `ready`: for each access that threads have come to and the trainer has not, when it is staged."""
 
-    def __init__(self, number: int, ids: Integers, keeps: Keeps, samples: int, costs: Costs, link: Link) -> None:
+    def __init__(self, number: int, ids: Integers, keeps: NodeContents, samples: int, costs: Costs, link: Link) -> None:
         self.number, self.link = number, link
         self.ids = memoryview(np.ascontiguousarray(ids, np.int32))
         self.kept = keeps.ids
@@ -83,7 +83,7 @@ class Job:
     def __init__(
         self,
         sequences: Sequence[Integers],
-        keeps: Sequence[Keeps],
+        keeps: Sequence[NodeContents],
         sizes: Floats,
         behaviour: Behaviour,
         costs: Costs,
@@ -315,7 +315,7 @@ class Job:
 
 def simulate(
     sequences: Sequence[Integers],
-    keeps: Sequence[Keeps],
+    keeps: Sequence[NodeContents],
     sizes: Floats,
     batch: int,
     behaviour: Behaviour,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents
 from dlio_bench.harness.simulator.model import Costs
 
 Floats = npt.NDArray[np.float64]
@@ -18,7 +18,7 @@ NEVER = np.inf
 class Fill:
     """One node's tiers being filled. starts[j], done[j]: seconds for each id of keeps.tiers[j]; `end` of the last."""
 
-    keeps: Keeps
+    keeps: NodeContents
     starts: tuple[Floats, ...]
     done: tuple[Floats, ...]
     read_pfs: float  # MB taken from the PFS
@@ -47,7 +47,7 @@ def round_robin(seconds: Floats, threads: int, clocks: Floats | None = None) -> 
     return ends - seconds, ends
 
 
-def fill(keeps: Keeps, sizes: Floats, costs: Costs) -> Fill:
+def fill(keeps: NodeContents, sizes: Floats, costs: Costs) -> Fill:
     """Fill a node's tiers from time 0, each by its own threads, all nodes reading the PFS (gamma = N).
 
     `sizes` [samples] MB. A copy is read from the tier of the same kind on another node. The fetch order puts copies

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps
+from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
 from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
 from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case
@@ -124,7 +124,7 @@ def filled_by(fills: Sequence[Fill]) -> Filled:
 
 
 def _run_conserved(case: Case, one: Row) -> tuple[Outcome, Filled, float]:
-    keeps: list[Keeps] = []
+    keeps: list[NodeContents] = []
     if one.placement is not None:
         keeps = one.placement(case.sequences, case.sizes, useful(case, one), case.per_epoch)
     sequences = _sequences(case, one, keeps)
@@ -139,7 +139,7 @@ def useful(case: Case, one: Row) -> tuple[int, ...]:
     return tuple(capacity if cost < case.costs.worst_pfs else 0 for capacity, cost in tiers)
 
 
-def _sequences(case: Case, one: Row, keeps: Sequence[Keeps]) -> list[npt.NDArray[np.int32]]:
+def _sequences(case: Case, one: Row, keeps: Sequence[NodeContents]) -> list[npt.NDArray[np.int32]]:
     """What every node reads, int32 [accesses]."""
     if one.redraw is None:
         return case.sequences
@@ -147,7 +147,7 @@ def _sequences(case: Case, one: Row, keeps: Sequence[Keeps]) -> list[npt.NDArray
     return [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
 
 
-def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[Keeps], list[published.Block]]:
+def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[NodeContents], list[published.Block]]:
     assert one.placement is not None
     if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
         return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)

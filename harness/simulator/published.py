@@ -28,8 +28,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes, cut, from_file_system
 from dlio_bench.harness.plan.placement.frequency import counted
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes, cut, from_file_system
 from dlio_bench.harness.simulator.fills import Fill
 from dlio_bench.harness.simulator.traces import Trace
 
@@ -66,7 +66,7 @@ class LoggedClients:
 
 def clairvoyant(
     own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], staging: int
-) -> tuple[list[Keeps], list[Block]]:
+) -> tuple[list[NodeContents], list[Block]]:
     """The clairvoyant placement in the published order of fetching, and each node's first block: how many of each tier.
 
     A tier holds what its own capacity takes. The first `staging` bytes of the samples read most often stand before all

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.plan.placement.contents import NodeContents
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_keeps
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
-from dlio_bench.harness.plan.placement.keeps import Keeps
 from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, COOPERATIVE, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
 from dlio_bench.harness.simulator import conserved, steps
 from dlio_bench.harness.simulator.cases import Case
@@ -87,7 +87,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
 
 
 def _conserved(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
-    keeps: list[Keeps] = []
+    keeps: list[NodeContents] = []
     stands: list[conserved.Stands] = []
     capacities = useful(case, ROWS[name])
     if name == CLAIRVOYANT:
@@ -102,7 +102,7 @@ def _conserved(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) ->
     return outcome, filled
 
 
-def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[Keeps]:
+def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[NodeContents]:
     starts = (streamed.nodes * len(case.sizes) // case.nodes).tolist()
     return [
         clairvoyant_node(sequence, case.sizes, capacities, start)
@@ -112,7 +112,7 @@ def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> l
 
 def _cooperative(
     case: Case, streamed: Streamed, capacities: Sequence[int]
-) -> tuple[list[Keeps], list[conserved.Stands]]:
+) -> tuple[list[NodeContents], list[conserved.Stands]]:
     """The holders are known of all nodes. A node that is not simulated has its n-th sample when its stand-in has."""
     coming = (list(case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1)) for number in range(case.epochs))
     firsts = first_holders(coming, case.nodes, case.sizes, capacities)
@@ -136,7 +136,7 @@ def _cooperative(
     return keeps, stands
 
 
-def _by_position(case: Case, streamed: Streamed, keeps: Sequence[Keeps]) -> list[conserved.Stands]:
+def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) -> list[conserved.Stands]:
     """A node that is not simulated is taken to keep, at each early position of its sequence, what its stand-in does."""
     early = min(max(HOLDING_EPOCHS, HOLDING_ACCESSES // len(case.sizes)), case.epochs)
     reads = np.empty((case.nodes, early, case.steps, case.batch), np.int32)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlio_bench.harness.plan.placement.keeps import Sizes
+from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.simulator.model import MB
 
 _THESIS = "R. Boehringer, Master's thesis, ETH Zurich, 2020, section 5.2.1"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlio_bench.harness.plan.placement.keeps import Integers
+from dlio_bench.harness.plan.placement.contents import Integers
 from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 
 

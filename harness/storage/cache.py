@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
-from dlio_bench.harness.storage import mounts
+from dlio_bench.harness.machine import mounts
+
+MOST_RESIDENT = 0.01  # of a dataset, for a trial to count as cold
+LEAST_WARM = 0.95  # resident, for a trial to count as warm: kernels take idle pages back within a minute
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 _CHUNK = 1 << 30  # bytes mapped at a time: a vector of 256 KiB with 4 KiB pages

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
-from dlio_bench.whole_files import write_at
 
 SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes of a machine
 FLAGS = "flags"

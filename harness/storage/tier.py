@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench.atomic_files import part_of, write_at
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
-from dlio_bench.whole_files import part_of, write_at
 
 PREFIX = "dlio-bench-tier-"
 CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message

@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.atomic_files import PART, part_of, publish, sync
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.whole_files import PART, part_of, publish, sync
 
 Arrays = list[npt.NDArray[Any]]
 

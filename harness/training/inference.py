@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
-from dlio_bench.benchmarks.lending import lend
 from dlio_bench.benchmarks.model import Counts, Model, Sample, parameters
+from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import Diverged
 from dlio_bench.harness.cluster.comm import Comm

@@ -11,8 +11,8 @@ import numpy as np
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
-from dlio_bench.benchmarks.lending import WORD, lend
 from dlio_bench.benchmarks.model import Course, Model, Sample, keys, parameters, require_finite
+from dlio_bench.benchmarks.tensor_batches import WORD, lend
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm

@@ -13,7 +13,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import Policy
-from dlio_bench.harness.run.choice import policy
+from dlio_bench.harness.run.asked.choice import policy
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 

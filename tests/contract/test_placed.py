@@ -14,13 +14,13 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import Policy, resolve
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import Seat
+from dlio_bench.harness.readers.registry import RankContext
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import shelf
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, WORLD, ReaderContract, harmed
@@ -56,8 +56,8 @@ class PlacedContract(ReaderContract):
     def bytes(self, dataset: Dataset) -> int:
         return int(Tiers().sizes_of(self.form(dataset)).sum())
 
-    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
-        return Seat(world, tier=folder or self.place)
+    def seat(self, world: Comm, folder: Path | None = None) -> RankContext:
+        return RankContext(world, tier=folder or self.place)
 
     def accounted(self, cost: Cost) -> int:
         """What came from elsewhere is spared, what was brought into tiers was asked for besides."""
@@ -83,8 +83,10 @@ class OneModelContract(PlacedContract):
 
     ranks_per_node = 1
 
-    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
-        return Seat(world, self.ranks_per_node if world.size % self.ranks_per_node == 0 else 1, folder or self.place)
+    def seat(self, world: Comm, folder: Path | None = None) -> RankContext:
+        return RankContext(
+            world, self.ranks_per_node if world.size % self.ranks_per_node == 0 else 1, folder or self.place
+        )
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         return super().epochs(dataset, 1, 0, epochs)
@@ -213,6 +215,6 @@ class TestCooperativeDecoded(PlacedContract):
     policy = "cooperative"
     compared = 5
 
-    def form(self, dataset: Dataset) -> Form:
+    def form(self, dataset: Dataset) -> SampleView:
         workload = find_workload(dataset.manifest.workload)
-        return Form(dataset, workload.view, None if workload.decode is None else workload.decode(dataset))
+        return SampleView(dataset, workload.view, None if workload.decode is None else workload.decode(dataset))

@@ -27,11 +27,11 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 
 WORKLOADS = ("hepcnnb", "cdb", "cosmoflow", "imagenet")
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))
@@ -118,11 +118,11 @@ class ReaderContract:
     def row(self) -> Policy:
         return find(self.policy)
 
-    def form(self, dataset: Dataset) -> Form:
-        return Form(dataset, view(dataset))
+    def form(self, dataset: Dataset) -> SampleView:
+        return SampleView(dataset, view(dataset))
 
-    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
-        return Seat(world)
+    def seat(self, world: Comm, folder: Path | None = None) -> RankContext:
+        return RankContext(world)
 
     def tiers(self, dataset: Dataset) -> Tiers:
         return Tiers()

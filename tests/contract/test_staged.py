@@ -11,7 +11,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import Policy, find
-from dlio_bench.harness.readers.registry import ALONE, Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import ALONE, RankContext, Resources, open_reader
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import tier
 from tests.contract import test_readers
@@ -38,8 +38,8 @@ class StagedContract(ReaderContract):
     def row(self) -> Policy:
         return replace(find(self.policy), placement=self.placement)
 
-    def seat(self, world: Comm, folder: Path | None = None) -> Seat:
-        return Seat(world, tier=self.place if folder is None else folder)
+    def seat(self, world: Comm, folder: Path | None = None) -> RankContext:
+        return RankContext(world, tier=self.place if folder is None else folder)
 
     def kept(self, dataset: Dataset, files: np.ndarray) -> int:
         """Bytes of the files that are copied for a plan which reads `files`."""

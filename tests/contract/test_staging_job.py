@@ -18,10 +18,10 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import tier
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
@@ -45,10 +45,10 @@ def dataset(request: pytest.FixtureRequest, comm: Comm, tmp_path_factory: pytest
 
 
 @pytest.fixture(params=[ranks for ranks in (1, 2) if WORLD % ranks == 0])
-def seat(request: pytest.FixtureRequest, comm: Comm, tmp_path: Path) -> Iterator[Seat]:
+def seat(request: pytest.FixtureRequest, comm: Comm, tmp_path: Path) -> Iterator[RankContext]:
     """A node for every rank, or for every two; each with a tier that must be empty when all have left."""
     base = Path(comm.allgather(str(tmp_path))[0])
-    own = Seat(comm, request.param)
+    own = RankContext(comm, request.param)
     place = base / f"node{own.node}"
     place.mkdir(exist_ok=True)
     yield replace(own, tier=place)
@@ -56,8 +56,8 @@ def seat(request: pytest.FixtureRequest, comm: Comm, tmp_path: Path) -> Iterator
     assert list(place.iterdir()) == []
 
 
-def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: str, seat: Seat) -> Reader:
-    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: str, seat: RankContext) -> Reader:
+    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
     policy = replace(find("shuffled"), placement=placement, delivery=delivery)
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
     return open_reader(policy, form, resources, seat)
@@ -65,7 +65,7 @@ def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: st
 
 def plan_of(dataset: Dataset, rank: int, seed: int, *, stride: int = 1, node: int = 0) -> list[Planned]:
     """Two epochs of batches of samples of random files, of each `stride`-th from the node-th on."""
-    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
     draw = np.random.default_rng([rank, seed])
     files = dataset.locate(np.arange(dataset.samples), form.fields)[0]
     mine = draw.choice(np.arange(node, FILES, stride), size=min(5, len(range(node, FILES, stride))), replace=False)
@@ -93,20 +93,20 @@ def run(reader: Reader, plan: Sequence[Planned], comm: Comm) -> dict[str, Any]:
     return dict(zip(("read", "handed", "read later", "handed later"), np.sum(comm.allgather(costs[0]), 0), strict=True))
 
 
-def nodes_want(seat: Seat, dataset: Dataset, plan: Sequence[Planned]) -> list[set[int]]:
+def nodes_want(seat: RankContext, dataset: Dataset, plan: Sequence[Planned]) -> list[set[int]]:
     wants, per_node = seat.comm.allgather(files_of(dataset, plan)), seat.ranks_per_node
     return [set().union(*wants[node * per_node : (node + 1) * per_node]) for node in range(seat.nodes)]
 
 
 @pytest.mark.parametrize("delivery", ["on demand", "ahead"])
-def test_partition_reads_a_nodes_files_once(dataset: Dataset, seat: Seat, delivery: str) -> None:
+def test_partition_reads_a_nodes_files_once(dataset: Dataset, seat: RankContext, delivery: str) -> None:
     plan = plan_of(dataset, seat.comm.rank, 1, stride=seat.nodes, node=seat.node)
     found = run(make(dataset, plan, "stage-partition", delivery, seat), plan, seat.comm)
     job = set().union(*nodes_want(seat, dataset, plan))  # the nodes' files are disjoint
     assert found == {"read": bytes_of(dataset, job), "handed": 0, "read later": 0, "handed later": 0}
 
 
-def test_replicate_reads_every_file_on_every_node(dataset: Dataset, seat: Seat) -> None:
+def test_replicate_reads_every_file_on_every_node(dataset: Dataset, seat: RankContext) -> None:
     plan = plan_of(dataset, seat.comm.rank, 2)
     found = run(make(dataset, plan, "stage-replicate", "ahead", seat), plan, seat.comm)
     assert found["read"] == seat.nodes * bytes_of(dataset, set(range(FILES)))
@@ -116,7 +116,7 @@ def test_replicate_reads_every_file_on_every_node(dataset: Dataset, seat: Seat) 
 @pytest.mark.parametrize("piece", [997, tier.CHUNK_BYTES])
 @pytest.mark.parametrize("delivery", ["on demand", "ahead"])
 def test_subset_reads_a_file_once_in_the_job_and_hands_it_on(
-    dataset: Dataset, seat: Seat, delivery: str, piece: int, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, seat: RankContext, delivery: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tier, "CHUNK_BYTES", piece)
     plan = plan_of(dataset, seat.comm.rank, 3)
@@ -137,12 +137,12 @@ def test_subset_reads_a_file_once_in_the_job_and_hands_it_on(
 
 
 @pytest.mark.parametrize("name", ["staged", "staged-replicated", "staged-subset"])
-def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: Seat, name: str) -> None:
+def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: RankContext, name: str) -> None:
     row = find(name)
     bounds = np.cumsum([0, *(entry.samples for entry in dataset.manifest.files)])
     shape = Shape(dataset.samples, WORLD, 2, bounds=bounds, ranks_per_node=seat.ranks_per_node)
     order = find_order(row.order)
-    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
     shape = order.fit(shape)
     plan = planned(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
@@ -158,7 +158,7 @@ def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: 
         assert sum(map(len, wanted)) == len(set().union(*wanted))
 
 
-def test_a_node_keeps_what_its_ranks_want_and_nothing_else(dataset: Dataset, seat: Seat) -> None:
+def test_a_node_keeps_what_its_ranks_want_and_nothing_else(dataset: Dataset, seat: RankContext) -> None:
     plan = plan_of(dataset, seat.comm.rank, 4)
     want = nodes_want(seat, dataset, plan)[seat.node]
     assert seat.tier is not None
@@ -172,14 +172,14 @@ def test_a_node_keeps_what_its_ranks_want_and_nothing_else(dataset: Dataset, sea
 
 
 @pytest.mark.parametrize("placement", ["stage-partition", "stage-replicate", "stage-subset"])
-def test_a_rank_without_batches_helps_the_others(dataset: Dataset, seat: Seat, placement: str) -> None:
+def test_a_rank_without_batches_helps_the_others(dataset: Dataset, seat: RankContext, placement: str) -> None:
     plan = plan_of(dataset, seat.comm.rank, 5)
     reader = make(dataset, plan, placement, "ahead", seat)
     own = [] if seat.comm.rank == seat.comm.size - 1 else plan
     run(reader, own, seat.comm)
 
 
-def test_ranks_may_leave_at_different_times(dataset: Dataset, seat: Seat) -> None:
+def test_ranks_may_leave_at_different_times(dataset: Dataset, seat: RankContext) -> None:
     """Who is done first takes nothing away from the others."""
     plan = plan_of(dataset, seat.comm.rank, 6)
     with make(dataset, plan, "stage-partition", "on demand", seat).session(plan, Tally()) as batches:
@@ -192,7 +192,9 @@ def test_ranks_may_leave_at_different_times(dataset: Dataset, seat: Seat) -> Non
 
 
 @pytest.mark.parametrize("placement", ["stage-partition", "stage-replicate", "stage-subset"])
-def test_a_file_that_is_gone_ends_the_session_of_every_rank(dataset: Dataset, seat: Seat, placement: str) -> None:
+def test_a_file_that_is_gone_ends_the_session_of_every_rank(
+    dataset: Dataset, seat: RankContext, placement: str
+) -> None:
     plan = plan_of(dataset, seat.comm.rank, 7)
     victim = dataset.path(min(set().union(*nodes_want(seat, dataset, plan))))
     aside = victim.with_suffix(".aside")
@@ -212,7 +214,7 @@ def test_a_file_that_is_gone_ends_the_session_of_every_rank(dataset: Dataset, se
 
 
 def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: Seat, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise EnvironmentFailure("this tier is full")
@@ -234,7 +236,7 @@ def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
 
 
 def test_a_sender_that_cannot_read_its_copy_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: Seat, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise EnvironmentFailure("this copy is gone")
@@ -251,7 +253,7 @@ def test_a_sender_that_cannot_read_its_copy_ends_the_session_of_every_rank(
 
 
 def test_nodes_that_share_a_disk_need_room_for_all_of_them(
-    dataset: Dataset, seat: Seat, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, room = plan_of(dataset, seat.comm.rank, 9), tier.room
     needed = seat.nodes * sum(-(-entry.bytes // 4096) * 4096 for entry in dataset.manifest.files)

@@ -16,10 +16,10 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 from tests.variants import VARIANTS
 
 
@@ -31,18 +31,18 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(params=[False, True], ids=["stored", "decoded"])
-def form(request: pytest.FixtureRequest, dataset: Dataset) -> Form:
+def form(request: pytest.FixtureRequest, dataset: Dataset) -> SampleView:
     workload = find_workload(dataset.manifest.workload)
     assert workload.decode is not None
-    return Form(dataset, workload.view, workload.decode(dataset) if request.param else None)
+    return SampleView(dataset, workload.view, workload.decode(dataset) if request.param else None)
 
 
-def make(form: Form, policy: str = "tfdata", *, check: bool = False) -> Reader:
+def make(form: SampleView, policy: str = "tfdata", *, check: bool = False) -> Reader:
     resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=1 << 20, check_crc=check)
     return open_reader(find(policy), form, resources)
 
 
-def epochs(form: Form, ranks: int, rank: int, epochs: int = 2, batch: int = 3) -> list[Planned]:
+def epochs(form: SampleView, ranks: int, rank: int, epochs: int = 2, batch: int = 3) -> list[Planned]:
     dataset = form.dataset
     bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
     shape = Shape(dataset.samples, ranks, batch, bounds=bounds)
@@ -68,7 +68,7 @@ def deliver(reader: Reader, plan: list[Planned], tally: Tally | None = None) -> 
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_an_epoch_is_its_plan_with_the_generated_bytes(form: Form, batch: int) -> None:
+def test_an_epoch_is_its_plan_with_the_generated_bytes(form: SampleView, batch: int) -> None:
     for rank in range(2):
         plan = epochs(form, 2, rank, batch=batch)
         reader, tally = make(form), Tally()
@@ -76,7 +76,7 @@ def test_an_epoch_is_its_plan_with_the_generated_bytes(form: Form, batch: int) -
         assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
 
 
-def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: Form) -> None:
+def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: SampleView) -> None:
     reader = make(form)
     share = every_sample_once(min(form.dataset.samples, 40), 1, 0, 7)
     plan = planned(form, [(0, share)])
@@ -84,18 +84,18 @@ def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: For
         check_epochs(plan, deliver(reader, plan))
 
 
-def test_any_plan_at_all(form: Form) -> None:
+def test_any_plan_at_all(form: SampleView) -> None:
     draw = np.random.default_rng(2)
     steps = [(e, [draw.integers(0, form.dataset.samples, n) for n in (4, 2, 0, 4, 0)]) for e in range(2)]
     plan = planned(form, steps)
     check_epochs(plan, deliver(make(form), plan))
 
 
-def test_an_empty_plan_gives_nothing(form: Form) -> None:
+def test_an_empty_plan_gives_nothing(form: SampleView) -> None:
     assert deliver(make(form), []) == []
 
 
-def test_nothing_is_read_before_the_first_batch_is_asked_for(form: Form) -> None:
+def test_nothing_is_read_before_the_first_batch_is_asked_for(form: SampleView) -> None:
     tally = Tally()
     with make(form).session(epochs(form, 1, 0), tally):
         time.sleep(0.05)
@@ -112,7 +112,7 @@ def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
     return len(list(Path("/proc/self/task").iterdir())), [one for one in links if str(dataset.folder) in one]
 
 
-def test_leaving_early_ends_threads_and_closes_files(form: Form) -> None:
+def test_leaving_early_ends_threads_and_closes_files(form: SampleView) -> None:
     plan = epochs(form, 1, 0)
     deliver(make(form), plan)
     threads, files = left_behind(form.dataset)
@@ -127,7 +127,7 @@ def test_leaving_early_ends_threads_and_closes_files(form: Form) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "short", "flipped"])
-def test_a_bad_file_is_named(form: Form, harm: str) -> None:
+def test_a_bad_file_is_named(form: SampleView, harm: str) -> None:
     plan = epochs(form, 1, 0, epochs=1)
     file = int(form.dataset.locate(plan[1].ids[:1], ())[0][0])
     victim = form.dataset.path(file)
@@ -153,7 +153,7 @@ def test_what_cannot_be_decoded_is_named_without_checking_too(tmp_path: Path) ->
     dataset = generate(layout, 4, tmp_path / "data", seed=3, workers=1)
     decode = find_workload("imagenet").decode
     assert decode is not None
-    form = Form(dataset, ("record",), decode(dataset))
+    form = SampleView(dataset, ("record",), decode(dataset))
     dataset.path(2).write_bytes(bytes(dataset.manifest.files[2].bytes))
     with pytest.raises(DataError, match=f"{dataset.path(2).name}: The image is no JPEG"):
         deliver_unchecked(make(form), planned(form, [(0, [np.arange(4)])]))
@@ -166,7 +166,7 @@ def deliver_unchecked(reader: Reader, plan: list[Planned]) -> None:
 
 
 def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -> None:
-    form = Form(dataset, find_workload(dataset.manifest.workload).view)
+    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
     reader = make(form, "tfdata+order=buffered-shuffle(100)")
     several = dataset.samples > len(dataset.manifest.files) and dataset.manifest.container == "tfrecord"
     assert reader.options["shuffle_buffer"] == (100 if several else 0)
@@ -177,7 +177,7 @@ def test_a_missing_tensorflow_is_told_with_what_installs_it(dataset: Dataset, mo
 
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(EnvironmentFailure, match=r"pip install 'dlio-bench\[tensorflow\]'"):
-        make(Form(dataset, ()))
+        make(SampleView(dataset, ()))
 
 
 class TestUpstream:
@@ -189,7 +189,7 @@ class TestUpstream:
         pipeline = workload.upstream.start()
         try:
             resources = Resources(threads=2, staging_bytes=1, batch_bytes=1)
-            reader = open_reader(find("upstream"), Form(dataset, workload.view), resources, pipeline=pipeline)
+            reader = open_reader(find("upstream"), SampleView(dataset, workload.view), resources, pipeline=pipeline)
             assert reader.form.decode is not None
             assert reader.processes == pipeline.processes
             plan = planned(reader.form, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])

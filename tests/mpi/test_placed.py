@@ -83,7 +83,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
             assert time.monotonic() < deadline, "the ranks did not start"
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
-            ranks = pids_of(f"dlio_bench.harness.run.rank {(tmp_path / 'out' / 'work').resolve()}")
+            ranks = pids_of(f"dlio_bench.harness.run.measured.rank {(tmp_path / 'out' / 'work').resolve()}")
         while not serving(ranks[0]):
             assert time.monotonic() < deadline, "no rank serves another"
             time.sleep(0.05)

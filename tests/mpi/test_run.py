@@ -214,7 +214,7 @@ def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Pat
     if by == "interruption":
         process.send_signal(signal.SIGINT)
     else:
-        os.kill(pids_of(f"dlio_bench.harness.run.rank {work.resolve()}")[1], signal.SIGKILL)
+        os.kill(pids_of(f"dlio_bench.harness.run.measured.rank {work.resolve()}")[1], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
     assert ("Interrupted" if by == "interruption" else "was ended by SIGKILL") in err
@@ -360,7 +360,7 @@ class running:  # noqa: N801 - reads as the context it is
             assert time.monotonic() < deadline, "the ranks did not start"
             assert self.process.poll() is None, self.process.communicate()
             time.sleep(0.05)
-            ranks = pids_of(f"dlio_bench.harness.run.rank {work.resolve()}")
+            ranks = pids_of(f"dlio_bench.harness.run.measured.rank {work.resolve()}")
         while len(list(work.glob("stacks-rank-*.txt"))) < 2:  # they have met
             assert time.monotonic() < deadline, "the ranks did not meet"
             assert self.process.poll() is None, self.process.communicate()

@@ -29,8 +29,8 @@ import numpy as np
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.cluster.entry import run_rank
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.registry import Resources, RankContext, open_reader
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.storage import tier
 
@@ -41,8 +41,8 @@ if harm == "quota":  # what is free is not always what one gets
 
 
 def body(comm):
-    seat = Seat(comm, 2, Path(tiers) / f"node{comm.rank // 2}")
-    form = Form(open_dataset(Path(data)), ("record",))
+    seat = RankContext(comm, 2, Path(tiers) / f"node{comm.rank // 2}")
+    form = SampleView(open_dataset(Path(data)), ("record",))
     plan = planned(form, [(0, [np.arange(comm.rank, form.dataset.samples)])])
     policy = replace(find("double-buffer"), placement=placement)
     resources = Resources(threads=2, staging_bytes=2 * largest(plan), batch_bytes=largest(plan))

@@ -25,7 +25,7 @@ def test_a_loss_that_is_no_number_ends_the_run(cache: Path, tmp_path: Path) -> N
 
 
 def test_a_rank_that_stops_in_training_ends_the_run_in_time(cache: Path, tmp_path: Path) -> None:
-    # one long epoch, and a reader that asks no other rank: in the midst of it ranks wait for each other's gradients alone
+    # one long epoch, and a reader that asks no other rank: ranks wait for each other's gradients alone
     dlio(cache, tmp_path, "generate", "cosmoflow", "--tiny", "--files", "600", "--out", "data")
     process = start(
         cache, tmp_path, "run", "cosmoflow", "--tiny", "--data", "data", "--batch", "1", "--reader", "naive",

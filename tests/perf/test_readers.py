@@ -18,10 +18,10 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
-from dlio_bench.harness.run.consumer import marks
+from dlio_bench.harness.run.measured.consumer import marks
 
 CHANNELS = [0, 1, 2, 10]
 
@@ -34,7 +34,7 @@ def cdb(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def through(dataset: Dataset, policy: str) -> Callable[[], int]:
     view = find_workload(dataset.manifest.workload).view
-    form = Form(dataset, view)
+    form = SampleView(dataset, view)
     plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
     resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=largest(plan))
     reader = open_reader(find(policy), form, resources)

@@ -25,20 +25,20 @@ import numpy as np
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb import decode
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
-from dlio_bench.benchmarks.lending import lend, shared
 from dlio_bench.benchmarks.model import Course, Part, Sample, build, keys, objective
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.benchmarks.tensor_batches import lend, shared
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader, Tally, largest, planned, touched
-from dlio_bench.harness.run import loop
+from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.timeline import PHASES, StepLog
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
@@ -62,14 +62,14 @@ def content(side: int) -> tuple[np.ndarray, Sample]:
     return words.view(np.uint8), Sample((Part("data", "float32", shape), *scalars), shape, fields)
 
 
-def in_memory(dataset: Dataset, held: np.ndarray, batch: int) -> tuple[Reader, Form]:
+def in_memory(dataset: Dataset, held: np.ndarray, batch: int) -> tuple[Reader, SampleView]:
     """The reader `double-buffer`: its threads read a scalar of a sample from a file, and copy the rest from memory."""
 
     def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
         del parts
         out[:] = memoryview(held[sample])
 
-    form = Form(dataset, (), Decode(("label",), held.shape[1], apply, decode.WHAT))
+    form = SampleView(dataset, (), Decode(("label",), held.shape[1], apply, decode.WHAT))
     most = largest(planned(form, [(0, [np.arange(batch)])]))
     return open_reader(
         find("double-buffer"), form, Resources(threads=1, staging_bytes=8 * most, batch_bytes=most)

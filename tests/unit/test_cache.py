@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.storage import cache, counters, mounts
+from dlio_bench.harness.machine import mounts
+from dlio_bench.harness.storage import cache, counters
 
 PAGE = os.sysconf("SC_PAGESIZE")
 SHM = Path("/dev/shm")

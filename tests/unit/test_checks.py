@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.checks import Count, checks
-from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.told.checks import Count, checks
 
 JOB = Job(
     workload="cdb",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.cluster import cgroup, environment
-from dlio_bench.harness.storage import memory, mounts
+from dlio_bench.harness.cluster import environment
+from dlio_bench.harness.machine import cgroup, memory, mounts
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard

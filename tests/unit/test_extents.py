@@ -10,9 +10,9 @@ from dlio_bench.batches import Batch, Block, Cost
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
@@ -20,7 +20,7 @@ from dlio_bench.harness.storage.extents import ExtentReader
 def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workload = find({"sc18": "cosmoflow", "cori": "cdb"}[variant])
     dataset = generate(workload.variants[variant](True, RANDOM), 3, tmp_path / "data", 1, workers=1)
-    form = Form(dataset, workload.view)
+    form = SampleView(dataset, workload.view)
     batch = planned(form, [(0, [np.array([2, 0, 1])])])[0]
     real, made = os.preadv, []
     monkeypatch.setattr(os, "preadv", lambda *call: made.append(call) or real(*call))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
@@ -14,7 +15,6 @@ from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
 from dlio_bench.errors import DataError
 from dlio_bench.harness.generation.indexing import Options, index_data
-from dlio_bench.harness.generation.job import layout_of
 from tests.variants import VARIANTS
 
 Raw = dict[str, Any]

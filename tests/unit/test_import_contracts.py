@@ -16,6 +16,31 @@ MAY_IMPORT = {
     "datagen": {"datagen"},
     "reports": {"reports"},
 }
+# The rooms of the harness, each of which imports only those above it; single files of harness/ are rooms of their own.
+STOREYS = (
+    "machine",
+    "cluster",
+    "plan",
+    "storage",
+    "timeline",
+    "ground",
+    "readers",
+    "training",
+    "simulator",
+    "generation",
+    "storage_bench",
+    "calibration",
+    "run/asked",
+    "run/measured",
+    "run/predicted",
+    "run/told",
+    "run",
+    "bench_readers",
+    "listing",
+    "doctor",
+    "parser",
+    "cli",
+)
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
 # Slow to import: 0.1 to 3 s each.
@@ -78,6 +103,27 @@ def test_a_room_imports_only_the_rooms_below_it() -> None:
             assert target in MAY_IMPORT[room], f"{path}: {room} must not import {name}"
 
 
+def storey_of(path: Path) -> str:
+    """The room of the harness that a file or folder lies in."""
+    parts = path.relative_to(ROOT / "harness").parts
+    in_run = parts[0] == "run" and (ROOT / "harness" / Path(*parts[:2])).is_dir()
+    return "/".join(parts[:2]) if in_run else parts[0].removesuffix(".py")
+
+
+def test_the_rooms_of_the_harness_import_only_those_above_them() -> None:
+    files = [path for path in FILES if room_of(path) == "harness" and path.name != "__init__.py"]
+    files += (ROOT / "harness" / "run").glob("*/__init__.py")
+    assert {storey_of(path) for path in files} == set(STOREYS)
+    for path in files:
+        allowed = STOREYS[: STOREYS.index(storey_of(path)) + 1]
+        for name, _ in names(path):
+            parts = name.split(".")
+            if parts[:2] == ["dlio_bench", "harness"] and len(parts) > 2:
+                place = ROOT.joinpath(*parts[1:])
+                target = storey_of(place if place.is_dir() or place.with_suffix(".py").is_file() else place.parent)
+                assert target in allowed, f"{path}: {storey_of(path)} must not import {name}"
+
+
 def test_the_root_package_imports_no_room() -> None:
     # __main__ alone starts the command line
     bases = [path for path in FILES if not room_of(path) and path.name != "__main__.py"]
@@ -118,7 +164,13 @@ def test_help_imports_nothing_slow(words: list[str]) -> None:
 
 def test_a_rank_carries_no_report_and_no_tensorflow() -> None:
     # each would cost every rank memory and start-up time
-    assert not loaded("import dlio_bench.harness.run.rank") & {"pandas", "jinja2", "plotly", "tensorflow", "horovod"}
+    assert not loaded("import dlio_bench.harness.run.measured.rank") & {
+        "pandas",
+        "jinja2",
+        "plotly",
+        "tensorflow",
+        "horovod",
+    }
 
 
 def test_the_walk_sees_early_and_late_imports(tmp_path: Path) -> None:

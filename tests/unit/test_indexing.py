@@ -20,10 +20,10 @@ from dlio_bench.harness.generation.amount import Amount, counts
 from dlio_bench.harness.generation.indexing import Options, index_data
 from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 
 h5py = pytest.importorskip("h5py")
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
@@ -118,7 +118,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
     assert np.array_equal(np.sort(found.checksums(np.arange(6), view), axis=0), np.sort(right, axis=0))
     assert verify_files(found) == []
     for policy in ("naive", "double-buffer", "tfdata"):
-        form = Form(found, view)
+        form = SampleView(found, view)
         plan = planned(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
         tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), check_crc=True)
         reader = open_reader(find(policy), form, resources)
@@ -141,7 +141,7 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
         file.create_dataset("data", data=values, chunks=(16, *values.shape[1:]), compression="gzip")
     bare(made)
     assert index_data(Options(made.folder, "hepcnnb", None, True, True)) == 0
-    form = Form(open_dataset(made.folder), WORKLOADS["hepcnnb"].view)
+    form = SampleView(open_dataset(made.folder), WORKLOADS["hepcnnb"].view)
     plan = planned(form, [(0, [np.array([7, 63, 0])])])
     with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
         [batch] = batches

@@ -9,16 +9,16 @@ import pytest
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
-from dlio_bench.benchmarks.lending import lend
 from dlio_bench.benchmarks.model import Part, Sample
+from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.run import loop
-from dlio_bench.harness.run.jobs import jobs
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
-from dlio_bench.harness.run.sizing import cut
+from dlio_bench.harness.run.asked.jobs import jobs
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.checkpoint import Found, State, captured, save
 from dlio_bench.harness.training.inference import Inference

@@ -7,9 +7,9 @@ from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
-from dlio_bench.harness.simulator import runtime
-from dlio_bench.harness.simulator.devices import FileSystem, Memory
-from dlio_bench.harness.simulator.keeping import Costs, Keeping, Shelf
+from dlio_bench.harness.run.predicted import runtime
+from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
+from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, Shelf
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine
 

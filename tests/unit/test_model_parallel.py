@@ -8,9 +8,9 @@ import pytest
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.policies import POLICIES, find
-from dlio_bench.harness.run.jobs import jobs
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.run.asked.jobs import jobs
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
 
 READABLE = {
     "naive", "shuffled", "double-buffer", "staged-replicated", "clairvoyant", "cooperative", "lbann-preload",

@@ -15,7 +15,6 @@ from dlio_bench.benchmarks.cosmoflow import model as cosmoflow
 from dlio_bench.benchmarks.flops import forward_flops
 from dlio_bench.benchmarks.hepcnnb.operations import forward_macs
 from dlio_bench.benchmarks.larc import larc_adam
-from dlio_bench.benchmarks.lending import lend, shared, unpacked
 from dlio_bench.benchmarks.model import (
     HIGHER,
     LOWER,
@@ -32,6 +31,7 @@ from dlio_bench.benchmarks.model import (
 )
 from dlio_bench.benchmarks.networks import Layers
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.benchmarks.tensor_batches import lend, shared, unpacked
 from dlio_bench.benchmarks.tensors import array, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from dlio_bench.batches import ALIGNMENT
-from dlio_bench.benchmarks.lending import lend, shared, unpacked
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.benchmarks.tensor_batches import lend, shared, unpacked
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned, touched
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
@@ -38,7 +38,7 @@ def delivered(dataset: Dataset, reader: str) -> tuple[list[bool], list[tuple[Any
     assert workload.upstream is not None
     pipeline = workload.upstream.start() if reader == "upstream" else None
     decode = workload.decode(dataset) if pipeline is None else pipeline.decode(dataset)
-    form = Form(dataset, (), decode)
+    form = SampleView(dataset, (), decode)
     plan = planned(form, [(0, [np.array([0, 1]), np.array([2, 3])])])
     resources = Resources(threads=2, staging_bytes=4 * largest(plan), batch_bytes=largest(plan))
     without, found = [], []

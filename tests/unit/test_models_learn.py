@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.benchmarks.lending import lend
 from dlio_bench.benchmarks.model import LOWER, build, choose, keys, require_finite, traced
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION

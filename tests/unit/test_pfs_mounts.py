@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.storage.held import JUST_MADE, held_folder
-from dlio_bench.harness.storage.mounts import parse_mountinfo
+from dlio_bench.harness.machine.mounts import parse_mountinfo
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
 from dlio_bench.harness.storage.pfs.emulation import FOLDER, Emulation, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.temp_folders import JUST_MADE, temp_folder
 
 MIB = 1 << 20
 FREE = PfsSpec(None)
@@ -348,11 +348,11 @@ def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: 
 
 HOLDER = """
 import json, pathlib, sys, time
-from dlio_bench.harness.storage.held import held_folder
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-with held_folder("left-", pathlib.Path(sys.argv[2])) as work:
+with temp_folder("left-", pathlib.Path(sys.argv[2])) as work:
     with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, work) as emulation:
         with Board.open(emulation.board) as board:
             print(json.dumps([str(work), *(board.row(node)[READY] for node in range(2))]), flush=True)
@@ -366,7 +366,7 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
     assert parent.stdout is not None
     work, *daemons = json.loads(parent.stdout.readline())
     os.utime(work, (time.time() - 2 * JUST_MADE,) * 2)
-    with held_folder("left-", tmp_path):
+    with temp_folder("left-", tmp_path):
         assert len(mounts_below(Path(work))) == 2  # held
     helpers = [int(place.name) for place in Path("/proc").glob("[0-9]*") if serves(place, work)]
     for pid in [*helpers, *daemons, parent.pid]:  # who would unmount first
@@ -376,7 +376,7 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
     left = mounts_below(Path(work))
     try:
         assert len(left) == 2
-        with held_folder("left-", tmp_path):
+        with temp_folder("left-", tmp_path):
             assert not mounts_below(tmp_path)
             assert not Path(work).exists()
         assert list(source.iterdir())
@@ -399,7 +399,7 @@ def test_a_calibration_that_has_run_for_long_keeps_its_mounts(tmp_path: Path) ->
         until(lambda: len(mounts_below(tmp_path)) == 1)
         [point] = mounts_below(tmp_path)
         os.utime(Path(point).parent, (time.time() - 2 * JUST_MADE,) * 2)
-        with held_folder(FOLDER, tmp_path):
+        with temp_folder(FOLDER, tmp_path):
             assert mounts_below(tmp_path) == [point]
     finally:
         calibration.terminate()

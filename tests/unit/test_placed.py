@@ -21,14 +21,14 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import REDRAWN, find
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import Resources, Seat, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
-from dlio_bench.harness.run.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents, shelf
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -96,8 +96,8 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert list(memory.iterdir()) == []
 
 
-def form_of(dataset: Dataset) -> Form:
-    return Form(dataset, find_workload(dataset.manifest.workload).view)
+def form_of(dataset: Dataset) -> SampleView:
+    return SampleView(dataset, find_workload(dataset.manifest.workload).view)
 
 
 SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}  # the file system: the tests' own would be bypassed
@@ -138,7 +138,7 @@ def deliver(
     def rank(comm: Comm) -> list[Cost]:
         plan, tally = plan_of(dataset, comm, epochs, known=known), Tally()
         resources = Resources(2, 4 * largest(plan), largest(plan), tiers=tiers)
-        reader = open_reader(find(policy), form_of(dataset), resources, Seat(comm, ranks_per_node, place))
+        reader = open_reader(find(policy), form_of(dataset), resources, RankContext(comm, ranks_per_node, place))
         with reader.session(plan, tally) as batches:
             for step, (expected, batch) in enumerate(zip(plan, batches, strict=True)):
                 if at is not None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError
+from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
+from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents, Sizes, cut, holders
 from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
 from dlio_bench.harness.plan.placement.frequency import (
     clairvoyant,
@@ -18,7 +19,6 @@ from dlio_bench.harness.plan.placement.frequency import (
     expected_above,
     lbann_dynamic,
 )
-from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps, Sizes, cut, holders
 
 ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
 
@@ -31,7 +31,7 @@ def sequences(samples: int, nodes: int, batch: int, epochs: int, seed: int = 1) 
     ]
 
 
-def place(name: str, own: list[np.ndarray], sizes: Sizes, capacities: list[int], per_epoch: int) -> list[Keeps]:
+def place(name: str, own: list[np.ndarray], sizes: Sizes, capacities: list[int], per_epoch: int) -> list[NodeContents]:
     if name == "cooperative":
         return cooperative(own, sizes, capacities, per_epoch)
     function = {

@@ -12,11 +12,11 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
-from dlio_bench.harness.run import prediction
-from dlio_bench.harness.run.job import Job
-from dlio_bench.harness.run.jobs import jobs
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.jobs import jobs
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 
 MEMORY = 8_000_000_000

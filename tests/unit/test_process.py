@@ -105,12 +105,12 @@ def alive(pid: int) -> bool:
 SWALLOWED = """
 import os, signal, sys, time, weakref
 from pathlib import Path
-from dlio_bench import interruption
+from dlio_bench import signals
 from dlio_bench.harness.cluster.process import launch
 
 class Thing: pass
 
-interruption.listen()
+signals.listen()
 thing = Thing()
 reference = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0.01)))
 del thing

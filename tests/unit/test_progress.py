@@ -2,11 +2,8 @@
 
 import io
 import re
-from dataclasses import replace
-from pathlib import Path
 
-from dlio_bench.harness.run.progress import QUIET_SECONDS, Progress
-from tests.unit.test_rank import job
+from dlio_bench.harness.ground.progress import QUIET_SECONDS, Progress
 
 
 class Time:
@@ -33,17 +30,15 @@ def test_a_rate_is_told_as_soon_as_it_can_be_and_not_before() -> None:
     assert "eta" not in stream.getvalue().splitlines()[-1].partition("verifying")[2]
 
 
-def test_trials_have_an_eta(tmp_path: Path) -> None:
-    asked = replace(job(tmp_path), readers=("naive", "prefetch"), trials=2, warmup_trials=0, epochs=2)
-
+def test_trials_have_an_eta() -> None:
     def told(epoch_seconds: float) -> list[str | None]:
         stream, clock = io.StringIO(), Time()
         stream.isatty = lambda: True  # type: ignore[method-assign]
         progress = Progress(stream, clock)
-        progress.begin(asked, epoch_seconds)
+        progress.begin("cdb  1 rank", trials=2, epochs=8, epoch_seconds=epoch_seconds)
         found = []
         for trial in range(2):
-            for reader in asked.readers:
+            for reader in ("naive", "prefetch"):
                 progress.event({"event": "trial", "reader": reader, "trial": trial})
                 for epoch in range(2):
                     progress.event({"event": "epoch", "epoch": epoch})

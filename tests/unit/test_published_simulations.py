@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cluster.system import Rates, shipped
-from dlio_bench.harness.plan.placement.keeps import from_file_system
+from dlio_bench.harness.plan.placement.contents import from_file_system
 from dlio_bench.harness.plan.placement.rows import OURS, ROWS, Behaviour
 from dlio_bench.harness.simulator import events, published
 from dlio_bench.harness.simulator.cases import Case

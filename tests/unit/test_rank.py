@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.run.job import Job
+from dlio_bench.harness.run.asked.job import Job
 
 
 def job(folder: Path, **changes: Any) -> Job:
@@ -48,7 +48,7 @@ def job(folder: Path, **changes: Any) -> Job:
 def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
     """Exit status of one rank, and what it said of its failure."""
     asked.save(folder)
-    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.rank", str(folder)]
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
     return done.returncode, [json.loads(path.read_text()) for path in folder.glob("error-*.json")]
@@ -68,7 +68,7 @@ def test_what_was_asked_for_is_measured(tmp_path: Path) -> None:
 def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
     asked = job(tmp_path, readers=("naive", "shuffled", "double-buffer"), trials=3, warmup_trials=1)
     asked.save(tmp_path)
-    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.rank", str(tmp_path)]
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     events = [json.loads(line.removeprefix("@dlio-bench ")) for line in said.splitlines()]
     turns = [event["reader"] for event in events if event["event"] == "trial"]

@@ -10,8 +10,8 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
 
 
 @pytest.fixture

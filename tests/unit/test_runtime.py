@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
-from dlio_bench.harness.simulator import runtime
-from dlio_bench.harness.simulator.devices import FileSystem, Memory
+from dlio_bench.harness.run.predicted import runtime
+from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
 from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
 
 LATENCY, OPEN = 0.001, 0.002

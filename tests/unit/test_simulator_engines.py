@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster.system import Rates, shipped
-from dlio_bench.harness.plan.placement.keeps import from_file_system
+from dlio_bench.harness.plan.placement.contents import from_file_system
 from dlio_bench.harness.plan.placement.rows import ROWS, Behaviour
 from dlio_bench.harness.simulator import events, steps
 from dlio_bench.harness.simulator.cases import Case

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
-from dlio_bench.harness.run.sizing import (
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.asked.sizing import (
     MOST_BYTES,
     STEPS,
     TIMED_STEPS,

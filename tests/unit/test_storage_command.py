@@ -12,8 +12,8 @@ import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.ceiling.attestation import attestation
-from dlio_bench.harness.ceiling.folder import NAME, WORK, claimed
+from dlio_bench.harness.storage_bench.attestation import attestation
+from dlio_bench.harness.storage_bench.folder import NAME, WORK, claimed
 from dlio_bench.reports import storage
 
 DLIO = [sys.executable, "-m", "dlio_bench"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.ceiling import plan, reading, sizing
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage_bench import plan, reading, sizing
 
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True)
 

@@ -16,13 +16,14 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run import loop, training
-from dlio_bench.harness.run.jobs import jobs
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
-from dlio_bench.harness.run.sizing import Cut, shortened
-from dlio_bench.harness.run.validation import Pass
+from dlio_bench.harness.run.asked.jobs import jobs
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.asked.sizing import Cut, shortened
+from dlio_bench.harness.run.measured import loop, training
+from dlio_bench.harness.run.measured.validation import Pass
 from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training import libraries
 from dlio_bench.harness.training.checkpoint import Found, State, newest, save
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
@@ -223,13 +224,13 @@ def test_a_training_validates_as_published_unless_told_otherwise() -> None:
 def test_libraries_that_are_missing_or_others_are_named(
     missing: str, version: str, exchange: str | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(training, "version", lambda _name: version)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(libraries, "version", lambda _name: version)
     if not says:
-        training.require_libraries(exchange)
+        libraries.require_libraries(exchange)
         return
     with pytest.raises(EnvironmentFailure, match=says):
-        training.require_libraries(exchange)
+        libraries.require_libraries(exchange)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +240,8 @@ def test_libraries_that_are_missing_or_others_are_named(
 def test_without_its_libraries_the_command_ends_with_status_4(
     missing: str, version: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(training, "version", lambda _name: version)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(libraries, "version", lambda _name: version)
     assert main(["run", "cdb", "--tiny", "--compute", "train", "--exchange", "horovod", "--dry-run"]) == 4
     assert says in capsys.readouterr().err
 

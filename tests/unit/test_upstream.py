@@ -22,11 +22,11 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.readers.form import Form
-from dlio_bench.harness.run.choice import executed, policy
-from dlio_bench.harness.run.consumer import damaged
-from dlio_bench.harness.run.options import Options
-from dlio_bench.harness.run.request import look_up
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.run.asked.choice import executed, policy
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.variants import VARIANTS
 
@@ -55,7 +55,7 @@ def make(folder: Path, workload: str, variant: str, files: int) -> Dataset:
 def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list[int]], list[str], dict[int, Cost]]:
     """Ids of every batch, what is wrong with their content, and the cost of every epoch."""
     costs: dict[int, Cost] = {}
-    form = Form(dataset, (), pipeline.decode(dataset))
+    form = SampleView(dataset, (), pipeline.decode(dataset))
     ids, wrong = [], []
     with pipeline.batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
         for batch in batches:
@@ -129,7 +129,7 @@ def test_what_is_compared_with_does_not_depend_on_its_neighbours(
 
 def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: dict[str, Pipeline]) -> None:
     pipeline, plan = pipeline_of(dataset, started), tail(dataset, epochs=1)[:1]
-    form = Form(dataset, (), pipeline.decode(dataset))
+    form = SampleView(dataset, (), pipeline.decode(dataset))
     with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
         batch = next(batches)
         last = batch.blocks[-1].data.copy()

@@ -21,7 +21,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.plan.orders import Order, Shape, find_order
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
-from dlio_bench.harness.run.choice import executed, policy, validation_order
+from dlio_bench.harness.run.asked.choice import executed, policy, validation_order
 
 ORDERS = ("sequential", "buffered-shuffle(1)", "file-shuffle", "global-file-shuffle")
 RANKS, EPOCHS = 2, 5

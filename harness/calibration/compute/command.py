@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
+from dlio_bench.atomic_files import write_whole
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import MEASURED, Profile, Row
 from dlio_bench.benchmarks.profile_files import load, parse, to_tables
@@ -19,12 +21,10 @@ from dlio_bench.harness.calibration import description
 from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
 from dlio_bench.harness.cluster.environment import cpu_model, host_name, usable_cores
 from dlio_bench.harness.cluster.process import launch, python_command
-from dlio_bench.harness.generation.job import find_layout
-from dlio_bench.harness.run.progress import Progress
-from dlio_bench.harness.run.training import require_libraries
-from dlio_bench.harness.storage.held import held_folder
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.units import format_seconds
-from dlio_bench.whole_files import write_whole
 
 WORK = "dlio-bench-compute-"
 LEAST_STEPS = 5
@@ -48,7 +48,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     job = make_job(options)
     require_place(out)
     progress = Progress()
-    with held_folder(WORK) as work:
+    with temp_folder(WORK) as work:
         found = _measured(job, work, progress)
     progress.done()
     profile = make_profile(job, found)

@@ -6,8 +6,8 @@ from itertools import chain
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.contents import Integers, Mask, NodeContents, Sizes, cut, from_file_system
 from dlio_bench.harness.plan.placement.frequency import counted_in, counted_once
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Mask, Sizes, cut, from_file_system
 
 
 def first_holders(
@@ -78,7 +78,7 @@ def _firsts(ids: Ids) -> Ids:
     return found
 
 
-def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[Keeps]:
+def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], per_epoch: int) -> list[NodeContents]:
     """Who reads a sample first keeps it while there is room anywhere; copies fill what is left (this project).
 
     The clairvoyant placement lets every node choose for itself, so popular samples lie on many nodes, others on none.
@@ -103,7 +103,7 @@ def seen_by_node(
     own: Iterable[Integers],
     sizes: Sizes,
     capacities: Sequence[int],
-) -> list[Keeps]:
+) -> list[NodeContents]:
     """What `node` must know of `cooperative`: all that it keeps itself, and of the others all but their copies.
 
     `own`: what it reads, epoch by epoch, in all of them. Of other nodes it takes a few epochs (see first_holders).
@@ -125,7 +125,7 @@ def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
 
 def node_keeps(
     reads: tuple[Ids, Ids, Ids], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]
-) -> Keeps:
+) -> NodeContents:
     """What a node keeps: what it holds, `tiers`, and copies of what others hold. `reads`: its sequence, `counted`."""
     left = [capacity - int(sizes[ids].sum()) for ids, capacity in zip(tiers, capacities, strict=True)]
     ids, counts, first = reads
@@ -138,4 +138,4 @@ def node_keeps(
         behind = ids[copies[np.argsort(first[copies], kind="stable")]]
         kept.append(np.concatenate([tier, behind]))
         copied.append(np.arange(len(tier) + len(behind)) >= len(tier))
-    return Keeps(tuple(kept), tuple(copied))
+    return NodeContents(tuple(kept), tuple(copied))

@@ -6,7 +6,14 @@ from math import exp, floor, lgamma, log
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes, cut, from_file_system, must_fit_in_ram
+from dlio_bench.harness.plan.placement.contents import (
+    Integers,
+    NodeContents,
+    Sizes,
+    cut,
+    from_file_system,
+    must_fit_in_ram,
+)
 
 
 def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
@@ -37,7 +44,7 @@ def counted_once(own: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
     return counted_in((own[at : at + samples] for at in range(0, len(own), samples)), samples)
 
 
-def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> Keeps:
+def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> NodeContents:
     """What one node keeps by `clairvoyant`; it depends on this node's sequence alone.
 
     Among samples read equally often it takes them from `first_id` upwards, around the end of the dataset.
@@ -48,7 +55,7 @@ def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], fir
     return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])
 
 
-def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node keeps what it reads most often over all epochs, fastest tier first (Dryden et al., SC'21, section 5.1).
 
     Inside a tier samples are fetched in the order of their first access (rule 1 of Cao et al., SIGMETRICS'95). The
@@ -59,7 +66,7 @@ def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
     return [clairvoyant_node(sequence, sizes, capacities, node * samples // nodes) for node, sequence in enumerate(own)]
 
 
-def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node keeps in RAM the first samples / nodes that it reads, as it reads them (Jacobs et al., CLUSTER'19).
 
     A sample that another node reads before is that node's (an epoch may leave out samples that do not fill a step).

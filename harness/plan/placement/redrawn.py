@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.keeps import DoesNotApplyError, Keeps
+from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
 
 _OPPORTUNISTIC, _STAGED, _SHARE = 1 << 60, 2 << 60, 3 << 60  # streams of their own, beside the epochs of other orders
 
@@ -20,7 +20,7 @@ def _below(words: npt.NDArray[np.uint64], bound: int) -> Ids:
     return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
-def _kept(keeps: Sequence[Keeps], node: int) -> Ids:
+def _kept(keeps: Sequence[NodeContents], node: int) -> Ids:
     mine = keeps[node].ids
     if not len(mine):
         raise DoesNotApplyError(
@@ -29,7 +29,7 @@ def _kept(keeps: Sequence[Keeps], node: int) -> Ids:
     return mine
 
 
-def opportunistic(keeps: Sequence[Keeps], node: int, count: int, seed: int) -> Ids:
+def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, seed: int) -> Ids:
     """DeepIO's opportunistic order: `count` ids that are in memory, with replacement.
 
     A draw is local with probability 1 / (nodes - 1), else from the next node's RAM, as the published model of DeepIO
@@ -45,13 +45,13 @@ def opportunistic(keeps: Sequence[Keeps], node: int, count: int, seed: int) -> I
     return np.where(local, mine[_below(drawn, len(mine))], next_one[_below(drawn, len(next_one))])
 
 
-def staged_draws(keeps: Sequence[Keeps], node: int, count: int, seed: int) -> Ids:
+def staged_draws(keeps: Sequence[NodeContents], node: int, count: int, seed: int) -> Ids:
     """Parallel staging's order: `count` draws, with replacement, from what it keeps. DoesNotApplyError for nothing."""
     mine = _kept(keeps, node)
     return mine[_below(_words(seed, _STAGED, node, count), len(mine))]
 
 
-def share_shuffle(keeps: Sequence[Keeps], node: int, count: int, per_epoch: int, seed: int) -> Ids:
+def share_shuffle(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """A new permutation of what the node keeps, every epoch, `per_epoch` ids of it; `count` ids in all."""
     mine = np.sort(keeps[node].ids)
     epochs = -(-count // per_epoch)

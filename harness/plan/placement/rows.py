@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement import cooperative, frequency, redrawn, shares
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
 
 # (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
-Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[Keeps]]
+Placement = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[NodeContents]]
 # (epochs, in each what every node reads; nodes, a node, what it reads in each epoch, sizes, capacities) -> what each
 # node keeps, the copies of other nodes left out
-SeenByNode = Callable[[Iterable[Sequence[Integers]], int, int, Iterable[Integers], Sizes, Sequence[int]], list[Keeps]]
+SeenByNode = Callable[
+    [Iterable[Sequence[Integers]], int, int, Iterable[Integers], Sizes, Sequence[int]], list[NodeContents]
+]
 # (what each node keeps, node, accesses, accesses an epoch, seed) -> the ids that the node reads instead
-Redraw = Callable[[Sequence[Keeps], int, int, int, int], Ids]
+Redraw = Callable[[Sequence[NodeContents], int, int, int, int], Ids]
 
 LOWER_BOUND, NAIVE, STAGING_POOL = "lower-bound", "naive", "staging-pool"
 CLAIRVOYANT, COOPERATIVE = "clairvoyant", "cooperative"
@@ -58,15 +60,15 @@ class Row:
     seen: SeenByNode | None = None
 
 
-def _plain(place: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[Keeps]]) -> Placement:
+def _plain(place: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[NodeContents]]) -> Placement:
     return lambda own, sizes, capacities, _: place(own, sizes, capacities)
 
 
-def _opportunistic(keeps: Sequence[Keeps], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+def _opportunistic(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
     return redrawn.opportunistic(keeps, node, count, seed)
 
 
-def _staged_draws(keeps: Sequence[Keeps], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+def _staged_draws(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
     return redrawn.staged_draws(keeps, node, count, seed)
 
 

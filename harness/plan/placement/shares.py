@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.keeps import (
+from dlio_bench.harness.plan.placement.contents import (
     DoesNotApplyError,
     Integers,
-    Keeps,
+    NodeContents,
     Sizes,
     cut,
     from_file_system,
@@ -22,7 +22,7 @@ def share(samples: int, nodes: int, node: int) -> Ids:
     return np.arange(node * samples // nodes, (node + 1) * samples // nodes, dtype=np.int64)
 
 
-def lbann_preload(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def lbann_preload(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node loads its share of the ids into RAM before the first step (Jacobs et al., CLUSTER'19).
 
     `own` [nodes] ids a node reads, `sizes` [samples] bytes, `capacities` bytes of RAM and the tiers behind it: all
@@ -35,7 +35,7 @@ def lbann_preload(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[in
     return [from_file_system([ids, *_nothing(capacities)[1:]]) for ids in shares]
 
 
-def deepio(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def deepio(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node fills its RAM with consecutive ids before the first step (Zhu et al., MASCOTS'18).
 
     Where the RAM of all nodes is smaller than the dataset this is DeepIO's hybrid mode: every node's RAM is full, and
@@ -46,14 +46,14 @@ def deepio(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> 
     return [from_file_system([cut(ids, sizes, capacities[:1])[0], *_nothing(capacities)[1:]]) for ids in shares]
 
 
-def locality_aware(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def locality_aware(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node fills its node-local storage with its share of the ids, as far as it goes (Yang and Cong, HiPC'19)."""
     nodes = len(own)
     shares = [share(len(sizes), nodes, node) for node in range(nodes)]
     return [from_file_system([*_nothing(capacities)[:-1], cut(ids, sizes, capacities[-1:])[0]]) for ids in shares]
 
 
-def parallel_staging(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def parallel_staging(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node fills its node-local storage: its share from the PFS, then copies of the ids that follow, from others.
 
     Parallel data staging of Kurth et al., SC'18, as Dryden et al., SC'21, model it. Copies stand behind all that comes
@@ -67,11 +67,11 @@ def parallel_staging(own: Sequence[Integers], sizes: Sizes, capacities: Sequence
         kept = cut(others, sizes, capacities[-1:])[0]
         copies = np.arange(len(kept)) >= len(first[node])
         empty = _nothing(capacities)[:-1]
-        keeps.append(Keeps((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
+        keeps.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
     return keeps
 
 
-def stage_partition(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[Keeps]:
+def stage_partition(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node stages its share of the ids, in RAM and then behind it, and reads nothing else (Kurth et al., SC'18).
 
     DoesNotApplyError unless every node's tiers hold its share.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.plan.placement.keeps import Integers, Keeps, Sizes
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
 from dlio_bench.harness.plan.placement.rows import Row
 
 Ranks = npt.NDArray[np.int32]
@@ -165,7 +165,7 @@ def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: 
 
 def _keeps(
     row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
-) -> Sequence[Keeps]:
+) -> Sequence[NodeContents]:
     assert row.placement is not None
     if row.first:
         return row.placement([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
@@ -176,7 +176,7 @@ def _keeps(
     return row.placement(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
 
 
-def _bringers(row: Row, read: Sequences, keeps: Sequence[Keeps]) -> list[Ranks]:
+def _bringers(row: Row, read: Sequences, keeps: Sequence[NodeContents]) -> list[Ranks]:
     """For all that a node keeps, int32 [kept], the rank that brings it: its first reader; in turn, where that is done
     before the run. Reads as many epochs as it takes to find them.
     """

@@ -14,7 +14,6 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rows import Row
-from dlio_bench.harness.readers.form import Form, stored_by_epoch
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
 from dlio_bench.harness.readers.placed.keeper import Keeper
@@ -24,12 +23,13 @@ from dlio_bench.harness.readers.placed.sources import Places, Sources
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
+from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
 from dlio_bench.harness.storage import cache, shelf, tier
 from dlio_bench.harness.storage.extents import ExtentReader
 
 if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import Seat  # which imports this file
+    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 Delivery = Callable[[Callable[[], Source]], Reader]
 Open = Callable[[bool], ExtentReader]
@@ -47,7 +47,15 @@ class Placed:
     """
 
     def __init__(
-        self, row: Row, form: Form, delivery: Delivery, extents: Open, seat: "Seat", tiers: Tiers, *, threads: int
+        self,
+        row: Row,
+        form: SampleView,
+        delivery: Delivery,
+        extents: Open,
+        seat: "RankContext",
+        tiers: Tiers,
+        *,
+        threads: int,
     ) -> None:
         """`delivery(open)` makes the reader of a source; `extents(decoded)` opens the files.
 
@@ -73,7 +81,7 @@ class Placed:
         row.placement(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
 
     @property
-    def form(self) -> Form:
+    def form(self) -> SampleView:
         """See Reader.form."""
         return self._delivery.form
 

@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from dlio_bench.batches import Cost, Ids
-from dlio_bench.harness.readers.form import Form
 from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
@@ -48,7 +48,7 @@ class Work:
 class Source:
     """Samples of one session, delivered from its supply. `close` it when nobody fetches any more."""
 
-    def __init__(self, form: Form, supply: Supply, straight: ExtentReader, raw: ExtentReader, sizes: Ids) -> None:
+    def __init__(self, form: SampleView, supply: Supply, straight: ExtentReader, raw: ExtentReader, sizes: Ids) -> None:
         """`straight` reads samples as they are delivered, `raw` as they are kept (the same where nothing is decoded).
 
         `sizes` [samples]: bytes of a sample as it is kept.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.readers.form import Form
+from dlio_bench.harness.readers.sample_view import SampleView
 
 RAM, DISK = "ram", "disk"
 
@@ -33,7 +33,7 @@ class Tiers:
         """Their sizes. A policy that fills node-local storage takes the last tier, whichever there is."""
         return tuple(size for size in (self.ram, self.disk) if size)
 
-    def sizes_of(self, form: Form, samples: int | None = None) -> Ids:
+    def sizes_of(self, form: SampleView, samples: int | None = None) -> Ids:
         """Bytes of each sample as it is kept: the fields that are read, out of their container, not yet decoded.
 
         int64 [samples]: of the first `samples` ids, the training samples by default.
@@ -41,11 +41,11 @@ class Tiers:
         sizes: Ids = form.dataset.locate(_ids(form, samples), form.fields)[3].sum(axis=1)
         return sizes
 
-    def stored_of(self, form: Form, samples: int | None = None) -> Ids:
+    def stored_of(self, form: SampleView, samples: int | None = None) -> Ids:
         """Bytes of each sample as it lies in its file; as `sizes_of`."""
         stored: Ids = form.dataset.locate(_ids(form, samples), form.fields)[2].sum(axis=1)
         return stored
 
 
-def _ids(form: Form, samples: int | None) -> Ids:
+def _ids(form: SampleView, samples: int | None) -> Ids:
     return np.arange(form.dataset.training_samples if samples is None else samples, dtype=np.int64)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
-from dlio_bench.harness.storage import mounts
-from dlio_bench.harness.storage.held import held_folder
+from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, to_dict
+from dlio_bench.harness.storage.temp_folders import temp_folder
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
@@ -60,7 +60,7 @@ def available() -> str | None:
 @contextmanager
 def mounted(spec: PfsSpec, source: Path, nodes: int) -> Iterator[Emulation]:
     """`emulated` in a folder below the temporary one, held against commands that sweep up what dead ones left."""
-    with held_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
+    with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
         yield emulation
 
 

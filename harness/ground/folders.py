@@ -1,0 +1,53 @@
+"""Where the results of a command go."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import stacks
+
+DEFAULT = Path("dlio-results")
+WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
+
+
+@contextmanager
+def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
+    """A folder for this run alone. What it has made is taken away when nothing was measured. UsageError.
+
+    The ranks' work folder stays after a failure whose message refers to it.
+    """
+    folder, made = _claim(asked, workload)
+    try:
+        yield folder
+    except BaseException as error:
+        if str(folder / WORK) not in str(error):
+            stacks.keep(folder / WORK, folder)
+            shutil.rmtree(folder / WORK, ignore_errors=True)
+        for place in made:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
+        raise
+
+
+def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
+    """The folder, empty, and the folders made for it, innermost first."""
+    if asked is None:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        names = (f"{stamp}-{workload}{f'-{again}' if again else ''}" for again in count())
+        made = [DEFAULT] if not DEFAULT.exists() else []
+        DEFAULT.mkdir(exist_ok=True)
+        for name in names:
+            with suppress(FileExistsError):  # another run of the same second
+                (DEFAULT / name).mkdir()
+                return DEFAULT / name, [DEFAULT / name, *made]
+    assert asked is not None
+    if asked.exists():
+        if not asked.is_dir() or any(asked.iterdir()):
+            raise UsageError(f"--out {asked} exists and is not empty. Results are never mixed: choose a new folder.")
+        return asked, []
+    asked.mkdir(parents=True)
+    return asked, [asked]

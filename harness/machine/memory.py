@@ -1,0 +1,38 @@
+"""How much memory this process may use."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.harness.machine.cgroup import memory_limit
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: of the machine, free for new use now, and the control group's limit (None: no limit below the machine)."""
+
+    total: int
+    available: int
+    limit: int | None
+
+    @property
+    def usable(self) -> int:
+        """What a job on this machine can hold at most, page cache included: the least of total and limit."""
+        return self.total if self.limit is None else min(self.total, self.limit)
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """/proc/meminfo (proc_meminfo(5)) in bytes."""
+    return {name: int(kib) * 1024 for name, kib in re.findall(r"^([^:\n]+):\s+(\d+) kB$", text, re.MULTILINE)}
+
+
+def memory() -> Memory:
+    """This machine's memory, now."""
+    found = parse_meminfo(Path("/proc/meminfo").read_text())
+    total, limit = found["MemTotal"], memory_limit()
+    return Memory(total, found.get("MemAvailable", found["MemFree"]), limit if limit and limit < total else None)
+
+
+def memory_bytes() -> int:
+    """Bytes that a job on this machine can hold at most: `Memory.usable`."""
+    return memory().usable

@@ -1,0 +1,47 @@
+"""What a reader delivers of a sample: the stored fields of the view, or what the application makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_bench.batches import Ids
+from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.datagen.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """The fields `view` of a dataset's samples, one behind the other; with `decode`, what it makes of its fields."""
+
+    dataset: Dataset
+    view: tuple[str, ...]
+    decode: Decode | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that are read."""
+        return self.view if self.decode is None else self.decode.fields
+
+    def sizes(self, ids: Ids) -> Ids:
+        """Bytes delivered of each sample, int64 [n]."""
+        if self.decode is not None:
+            return np.full(len(ids), self.decode.sample_bytes, dtype=np.int64)
+        sizes: Ids = self.dataset.locate(ids, self.view)[3].sum(axis=1)
+        return sizes
+
+    def stored(self, ids: Ids) -> int:
+        """Bytes that the samples' fields occupy in their files."""
+        return int(self.dataset.locate(ids, self.fields)[2].sum())
+
+    def useful(self, ids: Ids) -> int:
+        """Bytes of the view, whatever is made of them."""
+        return int(self.dataset.locate(ids, self.view)[3].sum())
+
+
+def stored_by_epoch(form: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
+    """Epoch -> stored bytes of the plan's samples: what reading each of them once asks of the file system."""
+    found: dict[int, int] = {}
+    for epoch, ids in plan:
+        found[epoch] = found.get(epoch, 0) + form.stored(ids)
+    return found

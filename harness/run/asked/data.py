@@ -1,0 +1,136 @@
+"""The dataset of a run: the one that was given, or a small one of the true layout, made once and kept."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlio_bench.datagen.claim import await_maker
+from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.holding import require_layout
+from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
+from dlio_bench.datagen.manifest import spec_digest
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.storage.pfs.cache import PAGE
+from dlio_bench.units import format_bytes
+
+SEED = 1  # of the bytes; the order has a seed of its own
+NAMED = 3  # bad files in a message
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run's data are or will be; samples and bytes are those of the training split, or all for an inference.
+
+    validation_samples: of the validation split, 0 where there is none. files: of each split, to be made if they are not
+    there; None: the data were given.
+    """
+
+    folder: Path
+    samples: int
+    stored_bytes: int
+    files: Mapping[str, int] | None
+    validation_samples: int = 0
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a dataset already."""
+        return (self.folder / "manifest.json").exists()
+
+
+def cache_folder(asked: Path | None = None) -> Path:
+    """Where datasets are kept: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
+    if asked is not None:
+        return asked
+    if named := os.environ.get("DLIO_BENCH_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
+
+
+def source(request: Request, held: Sequence[int] = ()) -> Source:
+    """Which data a run will read; no byte is written. `held`: as of Request.files. DataError, UsageError."""
+    options, layout = request.options, request.layout
+    if options.data is not None:
+        dataset = _given(options.data, layout)
+        whole = request.inference is not None  # goes over all splits
+        read = dataset.manifest.files if whole else dataset.training_files
+        stored = sum(file.bytes for file in read)
+        part = dataset.part(VALIDATION)
+        held_out = 0 if part is None else len(part.samples)
+        _require_room(options, stored, len(read))
+        return Source(dataset.folder.resolve(), sum(file.samples for file in read), stored, None, held_out)
+    files = request.files(held)
+    _require_room(options, files[TRAIN] * layout.file_bytes, files[TRAIN])
+    digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
+    tiny = "-tiny" if layout.tiny else ""
+    folder = (
+        cache_folder(options.cache_dir).resolve() / "datasets" / f"{layout.workload}-{layout.variant}{tiny}-{digest}"
+    )
+    samples = {
+        name: sum(spec.samples for spec in layout.split(name).spec_files(count)) for name, count in files.items()
+    }
+    return Source(folder, samples[TRAIN], files[TRAIN] * layout.file_bytes, files, samples.get(VALIDATION, 0))
+
+
+def await_given(options: Options, progress: Progress) -> None:
+    """Wait while another process is still making the dataset that --data names."""
+    if options.data is not None and not options.dry_run and not (options.data / "manifest.json").exists():
+        await_maker(options.data, _waiting(options.data, progress))
+
+
+def ready(source: Source, layout: Layout, progress: Progress) -> Dataset:
+    """The dataset, made when it is not there and mended when files are missing; waited for while others make it."""
+    if source.files is None:
+        return open_dataset(source.folder)
+    return generate(
+        layout,
+        source.files,
+        source.folder,
+        SEED,
+        progress=progress.bytes_written,
+        replace_damaged=True,  # made by this tool, it can be made again
+        waiting=_waiting(source.folder, progress),
+    )
+
+
+def _waiting(folder: Path, progress: Progress) -> Callable[[int], None]:
+    def say(finished: int) -> None:
+        progress.show(f"waiting for the dataset that another process is making in {folder}  {finished} files finished")
+
+    return say
+
+
+def _require_room(options: Options, stored: int, files: int) -> None:
+    """An emulated client cache holds whole pages; what does not fit into it is never warm."""
+    pfs, needed = options.emulate_pfs, stored + PAGE * files
+    if pfs is not None and options.cache == "warm" and pfs.cache_bytes < needed:
+        raise UsageError(
+            f"--cache warm fills the emulated client cache, but its {format_bytes(pfs.cache_bytes)} do not hold the "
+            f"{format_bytes(stored)} of the dataset. Give --emulate-pfs cache={math.ceil(needed / 1e6)}MB or more, "
+            f"{'' if options.data else 'make less data (--max-data), '}or use --cache cold."
+        )
+
+
+def _given(folder: Path, layout: Layout) -> Dataset:
+    """Open --data DIR and see that it is whole and belongs to the workload."""
+    dataset = open_dataset(folder)
+    manifest = dataset.manifest
+    if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
+        found = f"{manifest.workload} ({manifest.variant}{', tiny' if manifest.tiny else ''})"
+        asked = f"{layout.workload} ({layout.variant}{', tiny' if layout.tiny else ''})"
+        raise UsageError(
+            f"--data {folder} holds {found}, but the run is of {asked}. Give the folder of a dataset that fits."
+        )
+    require_layout(dataset, replace(layout, fill=manifest.fill))
+    if bad := missing_or_resized(dataset):
+        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        raise DataError(
+            f"The dataset in {folder} is not whole: {'; '.join(bad[:NAMED])}{more}. Restore the files, or generate the "
+            "dataset anew."
+        )
+    return dataset

@@ -1,0 +1,88 @@
+"""`--compute infer`: what is asked for, and whether it can be.
+
+An inference goes once over the whole dataset, dealt to the ranks; no gradients are exchanged ("Inference: dataset is
+distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.shape import JOB, KEEP
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.training import INFER
+from dlio_bench.harness.training.checkpoint import required
+from dlio_bench.harness.training.libraries import require_libraries
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The network of a run that predicts, and the folder of the checkpoint that its weights come from, with its step.
+
+    Without one the weights are those that a training begins with.
+    """
+
+    model: str
+    resume: str | None = None
+    step: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, for a job."""
+        return asdict(self)
+
+
+def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:
+    """What `--compute infer` or `--compute infer:MODEL` asks for of readers `rows`; None for another --compute.
+
+    UsageError for what does not fit together; EnvironmentFailure where TensorFlow is missing or another.
+    """
+    mode, _, name = options.compute.partition(":")
+    if mode != INFER:
+        return None
+    model = choose(workload.models, layout.variant, name or None)
+    _require_whole(options, rows)
+    if options.predict:
+        raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
+    require_libraries(None, f"--compute {INFER}")
+    if options.resume is None:
+        return Inference(model.name)
+    state = required(options.resume, {"model": model.name}).state
+    return Inference(model.name, str(options.resume.resolve()), state.step)
+
+
+def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
+    """UsageError for what would leave samples out, or bring some twice."""
+    refused = {
+        f"--last {options.last}": options.last not in (None, KEEP),
+        f"--steps {options.steps}": options.steps is not None,
+        f"--shard {options.shard}": options.shard == JOB,
+        f"--validation {options.validation}": options.validation not in (None, "none"),
+    }
+    for flag, there in refused.items():
+        if there:
+            raise UsageError(
+                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out; "
+                "give less data with --max-data or --data."
+            )
+    for row in rows:
+        if row.delivery == OWN or not row.exactly_once:
+            why = "is the application's published pipeline for training" if row.delivery == OWN else "reads some twice"
+            raise UsageError(
+                f"An inference predicts every sample of the dataset once, and reader '{row.name}' {why}. Use another "
+                "reader, such as prefetch."
+            )
+
+
+def require_labelled(asked: Inference | None, dataset: Dataset) -> None:
+    """UsageError for an inference on data that mean nothing: their labels are no classes, their numbers not finite."""
+    if asked is not None and dataset.manifest.fill == RANDOM:
+        raise UsageError(
+            f"--compute infer compares predictions with labels, and the dataset in {dataset.folder} was filled with "
+            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
+        )

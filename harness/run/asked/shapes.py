@@ -1,0 +1,58 @@
+"""What a job goes over: files, samples, and how they are cut into steps of ranks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.datagen.manifest import FileEntry
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.run.asked.job import Job
+
+
+def files_of(job: Job, dataset: Dataset) -> Sequence[FileEntry]:
+    """The files that an epoch goes over, the first of the dataset: those of training; for an inference all."""
+    return dataset.training_files if job.infer is None else dataset.manifest.files
+
+
+def samples_of(job: Job, dataset: Dataset) -> int:
+    """The samples that an epoch goes over, whose ids are those below it."""
+    return dataset.training_samples if job.infer is None else dataset.samples
+
+
+def shape_of(job: Job, dataset: Dataset) -> Shape:
+    """How the job cuts an epoch over the training split; an inference goes over all splits."""
+    bounds = np.cumsum([0, *(file.samples for file in files_of(job, dataset))])
+    return Shape(
+        samples_of(job, dataset),
+        job.ranks,
+        job.batch,
+        bounds=bounds,
+        ranks_per_node=job.ranks_per_node,
+        shard=job.shard,
+        last=job.last,
+    )
+
+
+def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
+    """How the job deals the validation split; None where it makes no pass over it. UsageError where there is none."""
+    if not job.validation:
+        return None
+    part = dataset.part(VALIDATION)
+    if part is None:
+        raise UsageError(
+            f"--validation: the dataset in {dataset.folder} has no validation split. Generate one that has, or use "
+            "--validation none."
+        )
+    bounds = np.cumsum([0, *(dataset.manifest.files[number].samples for number in part.files)])
+    return Shape(
+        len(part.samples),
+        job.ranks,
+        job.batch,
+        bounds=bounds,
+        ranks_per_node=job.ranks_per_node,
+        shard=job.shard,
+        first=part.samples.start,
+    )

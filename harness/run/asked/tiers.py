@@ -1,0 +1,108 @@
+"""How large the tiers are that keep a node's samples, and what is known beforehand of their rates."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from tempfile import gettempdir
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.storage.shelf import SHARED_MEMORY
+from dlio_bench.units import format_bytes
+
+MB = 1e6
+OF_MEMORY = 0.4  # of a node's memory, at most, for a RAM tier that nobody gave a size
+OF_FREE = 0.5  # of what is free where a tier lies, at most, for the same
+
+
+def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> Job:
+    """The job with its tiers, where a reader keeps samples in them. `memory`: a node's, in bytes.
+
+    UsageError for tiers that are not known, or do not fit here.
+    """
+    system = None if options.system is None else named(options.system)
+    asked = dict(options.tiers or {})
+    if unknown := [name for name in asked if name not in (RAM, DISK)]:
+        more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
+        raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
+    keeping = [row.name for row in rows if row.placement in KEPT_ON_FILES]
+    if not keeping:
+        if asked:
+            raise UsageError(
+                f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
+                "Leave it out, or use another --reader, such as prefetch."
+            )
+        return job
+    own = job.nodes if job.virtual else 1  # nodes on this machine
+    described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
+    spare = memory - job.staging_bytes * job.ranks_per_node
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, _default_ram(memory, own)))))
+    disk = asked.get(DISK, described.get(DISK, _default_disk(options, own)))
+    if ram == disk == 0:
+        free = format_bytes(_free(SHARED_MEMORY))
+        raise UsageError(
+            f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
+            "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
+        )
+    _require_room(options, job, ram, disk, memory, own)
+    return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job))
+
+
+def _default_ram(memory: int, nodes: int) -> int:
+    return int(min(OF_MEMORY * memory, OF_FREE * _free(SHARED_MEMORY) / nodes))
+
+
+def _default_disk(options: Options, nodes: int) -> int:
+    """A node-local tier only where somebody said where it is: the temporary folder may be memory, or small."""
+    return 0 if options.local_tier is None else int(OF_FREE * _free(options.local_tier) / nodes)
+
+
+def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, nodes: int) -> None:
+    staging = job.staging_bytes * job.ranks_per_node
+    if staging + ram > memory:
+        raise UsageError(
+            f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
+            f"node's memory of {format_bytes(memory)}. Ask for a smaller one with --tiers ram=SIZE."
+        )
+    free = _free(SHARED_MEMORY)
+    if nodes * ram > free:
+        raise UsageError(
+            f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} in "
+            f"{SHARED_MEMORY}, where {format_bytes(free)} are free. Ask for smaller ones with --tiers ram=SIZE."
+        )
+    place = options.local_tier or Path(gettempdir())
+    if not place.is_dir():
+        raise UsageError(f"--local-tier {place} is not a folder. Give one on node-local storage.")
+    if disk and nodes * disk > (free := _free(place)):
+        raise UsageError(
+            f"Disk tiers of {format_bytes(disk)} on {nodes} nodes need {format_bytes(nodes * disk)} in {place}, where "
+            f"{format_bytes(free)} are free. Ask for smaller ones with --tiers disk=SIZE, or give another --local-tier."
+        )
+
+
+def _free(folder: Path) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def _rates(system: System, job: Job) -> dict[str, float]:
+    """Bytes a second that a thread gets from each source when all threads of all nodes read the PFS.
+
+    SC'21, section 4, compares a node's share of the PFS with a thread's share of a tier; here the readers of a node
+    share both. What nobody has measured (a network of rate 0) is left out.
+    """
+    tiers = {tier.name: tier.read.at(tier.threads) / tier.threads for tier in system.tiers[1:]}
+    threads = job.threads * job.ranks_per_node
+    rates = {PFS: min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / threads, **tiers}
+    if system.network:
+        rates[REMOTE] = min(system.network, max(tiers.values()))
+    return {name: rate * MB for name, rate in rates.items()}

@@ -1,0 +1,119 @@
+"""The trainer's check of what it is given: the ids are the plan's, and 64 bytes of every sample were really there.
+
+A sample's mark is a weighted sum of 64 of its bytes (of each block it comes in) at positions drawn from its id. Marks
+are taken inside the timed loop, and compared afterwards with the marks of content that has passed its CRC32C.
+"""
+
+from collections.abc import Sequence
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Batch, Block, Cost
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import DataError
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import planned
+from dlio_bench.harness.storage.extents import ExtentReader
+
+PROBES = 64
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd: multiplication by it permutes 64-bit words
+_PROBE = np.arange(1, PROBES + 1, dtype=np.uint64) * _ODD
+_WEIGHT = _PROBE | np.uint64(1)
+_ALL_WEIGHTS = _WEIGHT.sum(dtype=np.uint64)  # so that bytes of 0 leave their mark
+_UPPER, _ONE = np.uint64(32), np.uint64(1)
+
+
+def marks(batch: Batch) -> npt.NDArray[np.uint64]:
+    """One mark a sample, uint64 [batch], never 0: it depends on the id and on 64 bytes of the sample.
+
+    It is taken between two steps, so that it makes few passes over few words: [batch, 64] of 8 bytes.
+    """
+    seeds = (batch.ids.view(np.uint64) + _ONE) * _ODD
+    seeds ^= seeds >> _UPPER
+    draws = seeds[:, None] * _WEIGHT
+    draws >>= _UPPER
+    total = np.zeros(len(batch.ids), dtype=np.uint64)
+    for block in batch.blocks:
+        # 32 bits scaled to the sample's length (integer only; samples are far below 4 GiB)
+        starts = block.starts.view(np.uint64)
+        positions = draws * (starts[1:] - starts[:-1])[:, None]
+        positions >>= _UPPER
+        positions += starts[:-1, None]
+        # "clip" saves a pass: all are inside
+        found = block.data.take(positions.view(np.int64), mode="clip")
+        total += found.astype(np.uint64) @ _WEIGHT
+    total += _ALL_WEIGHTS
+    result: npt.NDArray[np.uint64] = total * (seeds | _ONE) | _ONE
+    return result
+
+
+def damaged(batch: Batch, form: SampleView) -> list[str]:
+    """Compare every field of every sample with its CRC32C of generation; a line for each that differs.
+
+    What was decoded is compared, byte for byte, with a decoding of fields that are read here and pass their CRC32C.
+    """
+    return _damaged_fields(batch, form.dataset, form.fields) if form.decode is None else _damaged_decoded(batch, form)
+
+
+def _damaged_decoded(batch: Batch, form: SampleView) -> list[str]:
+    assert form.decode is not None
+    raw = planned(SampleView(form.dataset, form.fields), [(0, [batch.ids])])[0]
+    buffer = np.empty(raw.bytes, dtype=np.uint8)
+    extents = ExtentReader(form.dataset, form.fields)
+    try:
+        extents.read(batch.ids, memoryview(buffer), Cost())
+    finally:
+        extents.close()
+    lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), form.dataset, form.fields)
+    files, _, _, sizes = form.dataset.locate(batch.ids, form.fields)
+    ends = raw.starts[:-1, None] + np.cumsum(sizes, axis=1)
+    parts = [
+        [memoryview(buffer[end - size : end]) for end, size in zip(*row, strict=True)]
+        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    ids = batch.ids.tolist()
+    for i, expected in enumerate(form.decode.each(ids, parts)):
+        if not np.array_equal(batch.sample(i), expected):
+            lines.append(f"{form.dataset.path(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
+    return lines
+
+
+def _damaged_fields(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
+    files, _, _, delivered = dataset.locate(batch.ids, view)
+    expected = dataset.checksums(batch.ids, view)
+    lines = []
+    for i, sample in enumerate(batch.ids.tolist()):
+        content, at = batch.sample(i), 0
+        if content.nbytes != delivered[i].sum():
+            lines.append(f"{dataset.path(int(files[i]))}: sample {sample}: {content.nbytes} bytes were delivered")
+            continue
+        for j, name in enumerate(view):
+            end = at + int(delivered[i, j])
+            found = crc32c.crc32c(content[at:end])
+            if found != expected[i, j]:
+                path = dataset.path(int(files[i]))
+                lines.append(
+                    f"{path}: sample {sample}, field {name}: CRC32C {found:08x}, generated {expected[i, j]:08x}"
+                )
+            at = end
+    return lines
+
+
+def require_planned(batch: Batch, ids: npt.NDArray[np.int64], *, ordered: bool) -> None:
+    """DataError when a reader hands out something else than its plan, or a batch of another size (not `ordered`)."""
+    if not np.array_equal(batch.ids, ids) if ordered else len(batch.ids) != len(ids):
+        raise DataError(
+            f"The reader delivered samples {batch.ids[:4]}... where the plan says {ids[:4]}...: a defect of it."
+        )
+
+
+def require_same_set(delivered: npt.NDArray[np.int64], plan: npt.NDArray[np.int64]) -> None:
+    """DataError when an epoch's deliveries are not the plan's as a multiset."""
+    if not np.array_equal(np.sort(delivered, axis=None), np.sort(plan, axis=None)):
+        missing = np.setdiff1d(plan, delivered)[:4]
+        raise DataError(
+            f"The reader delivered other samples in an epoch than its plan has (missing: {missing}...): a defect of it."
+        )

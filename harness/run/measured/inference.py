@@ -1,0 +1,56 @@
+"""What a rank opens for a job that predicts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import steps_of
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.readers.session import Reader
+from dlio_bench.harness.run.asked.inference import Inference
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.measured.training import sample_widths
+from dlio_bench.harness.run.measured.trial import Trial
+from dlio_bench.harness.training import inference
+from dlio_bench.harness.training.checkpoint import resumed
+from dlio_bench.harness.training.trainer import Trainer
+
+
+@contextmanager
+def opened(
+    job: Job,
+    comm: Comm,
+    dataset: Dataset,
+    device: str,
+    readers: Mapping[str, Reader],
+    rows: Mapping[str, Policy],
+    trials: Mapping[str, Sequence[Trial]],
+    folder: Path,
+) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+    """What predicts in a job, compiled for the batches that its readers will deliver; and what it is, for a result."""
+    del folder
+    assert job.infer is not None
+    own = Inference(**job.infer)
+    model = choose(find(job.workload).models, dataset.manifest.variant, own.model)
+    weights = None if own.resume is None else resumed(comm, Path(own.resume), {"model": own.model})
+    network = inference.Inference(
+        comm,
+        model,
+        model.sample(dataset),
+        device=device,
+        seed=job.seed % 2**31,
+        training=dataset.training_samples,
+        weights=weights,
+    )
+    batches = []
+    for name, reader in readers.items():
+        widths = sample_widths(reader, rows[name], trials[name][0], comm.rank)
+        sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
+        batches += [(size, widths) for size in sorted(sizes) if size]
+    network.compile(batches)
+    yield network, network.described | own.to_dict()

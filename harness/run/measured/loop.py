@@ -1,0 +1,87 @@
+"""The timed loop: get -> check -> compute -> exchange -> checkpoint, step by step. It fits one screen."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Batch
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.life import life
+from dlio_bench.harness.run.measured.consumer import marks, require_planned
+from dlio_bench.harness.run.measured.validation import Pass, run_pass
+from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.trainer import Trainer
+
+NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """Seconds of this rank's loop, and of its own interval around both barriers, which encloses everybody's work.
+
+    met: whether ranks met in a barrier behind each step.
+    """
+
+    loop: float
+    enclosing: float
+    started: float
+    met: bool
+
+
+def run(
+    comm: Comm,
+    batches: Iterator[Batch],
+    steps: Sequence[npt.NDArray[np.int64]],
+    epoch_starts: Sequence[bool],
+    log: StepLog,
+    *,
+    trainer: Trainer,
+    sync: str,
+    ordered: bool,
+    at_epoch: Callable[[], None],
+    passes: Mapping[int, Pass] = NO_PASSES,
+) -> Elapsed:
+    """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
+
+    `passes`: step -> the validation pass behind it. Where the `trainer`'s exchange makes ranks meet, no barrier does.
+
+    t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
+    (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
+    """
+    clock, rows, samples, delivered = time.perf_counter, log.clock, log.samples, log.ids
+    meet = sync == "step" and not trainer.meets
+    t0 = clock()
+    comm.barrier()
+    started = clock()
+    for step, ids in enumerate(steps):
+        if epoch_starts[step]:
+            at_epoch()
+            if sync == "epoch":
+                comm.barrier()
+        row = rows[step]
+        life.moves += 1
+        row[0] = clock()
+        batch = next(batches)
+        row[1] = clock()
+        require_planned(batch, ids, ordered=ordered)
+        size = len(ids)  # what kept a last batch small stays -1
+        delivered[step, :size] = batch.ids
+        samples[step, :size] = marks(batch)
+        row[2] = clock()
+        spent = trainer.step(batch)
+        row[3] = row[2] + spent.convert
+        row[4] = clock() - spent.exchange
+        if meet:
+            comm.barrier()
+        row[5] = clock()
+        trainer.save()
+        row[6] = clock()
+        if step in passes:
+            run_pass(comm, batches, passes[step], trainer, ordered=ordered)
+    ended = clock()
+    comm.barrier()
+    return Elapsed(ended - started, clock() - t0, started, meet)

@@ -1,0 +1,272 @@
+"""What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
+
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.atomic_files import write_whole
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.mpi import mpi_version
+from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
+from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.shape import KEEP
+from dlio_bench.harness.plan.validation import Passes, epochs_of, share
+from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.run.asked.choice import executed, policy, validation_order
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
+from dlio_bench.harness.run.measured import inference, training
+from dlio_bench.harness.run.measured.site import Site
+from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
+from dlio_bench.harness.run.measured.verification import verify, whole_dataset
+from dlio_bench.harness.timeline import beyond_last
+from dlio_bench.harness.training.compute import fine_timers
+
+MEASURED = "measured.json"
+# A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
+SWITCH_SECONDS = 1e-4
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None = None) -> None:
+    """Run the whole job on this rank; rank 0 leaves `measured.json` and a json and npz for each reader in `folder`.
+
+    `pipeline` is the workload's own, started, where a reader needs it. `tell` is called on rank 0 with what is being
+    done, for a progress line.
+    """
+    if comm.rank != 0:
+        tell = _silent
+    fine_timers()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    dataset = _same_everywhere(job, comm)
+    idle = resident_bytes()
+    comm.barrier()
+    tell({"event": "ready"})
+    device = training.begin(job, comm)
+    hosts = comm.allgather(host_name())
+    described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
+    memory = comm.gather(idle)
+    if comm.rank == 0:
+        names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
+        summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
+        (folder / MEASURED).write_text(json.dumps(summary))
+
+    site = Site.of(job, comm, dataset)
+    shape = shape_of(job, dataset)
+    workload = find(job.workload).of(dataset.manifest.variant)
+    rows = {name: policy(name, workload) for name in job.readers}
+    passes = _passes(job, rows, validation_shape(job, dataset))
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
+    forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
+    draws = {
+        name: drawn(ROWS[row.placement], tiers.sizes_of(forms[name]), tiers.capacities, shape, job.epochs)
+        for name, row in rows.items()
+        if row.order == REDRAWN
+    }
+    trials = {
+        name: [
+            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
+            for number in range(job.warmup_trials + job.trials)
+        ]
+        for name, row in rows.items()
+    }
+    _cut(job, [trial for own in trials.values() for trial in own])
+    # every buffer is made, and found too small, before anything is timed
+    readers = {
+        name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
+        for name, own in trials.items()
+    }
+
+    def at_epoch(epoch: int) -> None:
+        tell({"event": "epoch", "epoch": epoch})
+
+    finished: dict[str, dict[str, Any]] = {}
+    times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
+    if job.train is not None or job.infer is not None:
+        tell({"event": "compile"})
+    opened = training.opened if job.infer is None else inference.opened
+    with opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
+        trainer,
+        trained,
+    ):
+        for number in range(job.warmup_trials + job.trials):
+            # readers take turns within a trial, so that a drift of the machine meets all of them alike
+            for name in turns(job.readers, number):
+                reader, own = readers[name], trials[name]
+                tell({"event": "trial", "reader": name, "trial": number})
+                times[name].append(own[number].run(name, reader, comm, trainer, at_epoch))
+                if len(times[name]) == len(own):  # what has had all its trials is kept, whatever comes
+                    about = {
+                        "options": reader.options,
+                        "decode": None if reader.form.decode is None else reader.form.decode.what,
+                        "order": own[0].order,
+                        "steps_per_epoch": own[0].steps,
+                        "different_samples": own[0].different,
+                        "validation": _described(passes.get(name)),
+                        "trained": trained,
+                        "verified": None,
+                    }
+                    finished[name] = _kept(name, about, times[name], folder, comm)
+    for name, reader in readers.items() if job.verify else ():
+        tell({"event": "verify", "reader": name})
+        ordered, different = rows[name].order_known, trials[name][0].different
+        verified = verify(reader, job, times[name], comm, ordered=ordered, different=different)
+        if comm.rank == 0:
+            write_whole(folder / f"{name}.json", json.dumps(finished[name] | {"verified": verified.to_json()}).encode())
+    comm.barrier()
+
+
+def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
+    """The order in which readers take their turns in a trial, begun by another one each time."""
+    first = trial % len(readers)
+    return (*readers[first:], *readers[:first])
+
+
+def _kept(name: str, about: dict[str, Any], times: Sequence[TrialTimes], folder: Path, comm: Comm) -> dict[str, Any]:
+    """Have rank 0 write a reader's npz and json, the json last; what the json holds, with {} on other ranks."""
+    gathered, facts = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.facts() for trial in times])
+    if gathered is None:
+        return {}
+    arrays = _stack(gathered)
+    came, left = arrays.pop("came"), arrays.pop("left")
+    if comm.host_size == comm.size:  # hosts have no clock in common
+        arrays["barrier"] = beyond_last(came, left)
+    write_whole(folder / f"{name}.npz", _packed(arrays))
+    document = about | {"ranks": facts}
+    write_whole(folder / f"{name}.json", json.dumps(document).encode())
+    return document
+
+
+def _cut(job: Job, trials: Sequence[Trial]) -> None:
+    """Orders that keep files together fill fewer steps: all readers take the least, so that they can be compared.
+
+    Where every sample is to come nothing is cut.
+    """
+    per_pass = min(trial.steps for trial in trials)
+    steps = min(per_pass, job.steps or per_pass)
+    for trial in trials:
+        if job.last != KEEP:
+            trial.steps = steps
+        if job.parted:
+            trial.parts = per_pass // steps
+        trial.first_epoch = training.first_epoch(job, steps)
+
+
+def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[str, Passes]:
+    """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
+    if shape is None:
+        return {}
+    workload = find(job.workload)
+    orders = {
+        name: find_order(validation_order(executed(row, workload, shape), workload)) for name, row in rows.items()
+    }
+    samples = min(share(order, shape) for order in orders.values())
+    epochs = epochs_of(job.epochs, job.validation)
+    return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
+
+
+def _described(passes: Passes | None) -> dict[str, Any] | None:
+    if passes is None:
+        return None
+    samples = passes.samples * passes.shape.ranks // passes.shape.copies
+    return {"order": passes.order.name, "samples": samples, "dropped_samples": passes.shape.samples - samples}
+
+
+def _resources(job: Job, form: SampleView, comm: Comm, trials: Sequence[Trial]) -> Resources:
+    """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
+    most = largest(planned(form, whole_dataset(form.dataset, job, comm.size, comm.rank)))
+    for trial in trials:
+        most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
+        for epoch, ids in enumerate(trial.ids(comm.rank)):
+            most = max(most, largest(planned(form, [(epoch, steps_of(ids))])))
+    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
+    # how long a network takes nobody knows beforehand
+    computing = job.step_seconds if job.train is None and job.infer is None else math.inf
+    return Resources(
+        job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers, most_threads=job.most_threads
+    )
+
+
+def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> SampleView:
+    """What a row delivers: published pipelines decode as they did, others when asked to."""
+    if row.delivery == OWN:
+        assert pipeline is not None
+        return SampleView(dataset, job.view, pipeline.decode(dataset))
+    decode = find(job.workload).decode
+    return SampleView(dataset, job.view, decode(dataset) if job.decode and decode is not None else None)
+
+
+@contextmanager
+def started(job: Job) -> Iterator[Pipeline | None]:
+    """The workload's published pipeline, if a reader of the job is it; processes start before MPI does."""
+    workload = find(job.workload)
+    if workload.upstream is None or all(policy(name, workload).delivery != OWN for name in job.readers):
+        yield None
+        return
+    pipeline = workload.upstream.start()
+    try:
+        yield pipeline
+    finally:
+        pipeline.close()
+
+
+def _same_everywhere(job: Job, comm: Comm) -> Dataset:
+    """Open the dataset; refuse to go on when a rank runs other code or sees other data than was asked for."""
+    dataset = open_dataset(Path(job.dataset))
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
+    return dataset
+
+
+def _packed(arrays: dict[str, Any]) -> bytes:
+    content = io.BytesIO()  # on a full disk NumPy's archive would fail once more while it is cleaned up
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, Any]:
+    """[rank][trial]{name: array} -> {name: array of [trial, rank, ...]}."""
+    return {name: np.stack([[trial[name] for trial in trials] for trials in ranks], axis=1) for name in ranks[0][0]}
+
+
+def _silent(event: dict[str, Any]) -> None:
+    """Ranks other than 0 say nothing."""
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.run.measured.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    with ExitStack() as stack:
+
+        def start() -> tuple[int, Callable[[Comm], None]]:
+            job = Job.load(folder)
+            pipeline = stack.enter_context(started(job))
+            return job.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
+
+        return run_rank(folder, start)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,136 @@
+"""Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and who counts the bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.readers.registry import RankContext
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.shapes import files_of
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.pfs.board import Board
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, from_dict
+
+KEPT_WARM = 0.5  # of the machine's memory: a dataset below it is kept in memory under an emulated file system
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: nobody tells."""
+
+    device: int | None
+    client_cache: int | None
+
+    def __sub__(self, before: "Delivered") -> "Delivered":
+        """What came since `before`."""
+        return Delivered(_minus(self.device, before.device), _minus(self.client_cache, before.client_cache))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A rank's place. `dataset` is read where this node sees it; `origin` is its folder below an emulation."""
+
+    seat: RankContext
+    dataset: Dataset
+    origin: Dataset
+    pfs: PfsSpec | None
+    board: Board | None
+    files: tuple[int, ...] = ()  # that the job reads: those of training, and of validation where it validates
+
+    @classmethod
+    def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
+        """The site of this rank of a job. Its tables are read past the emulation, which cannot be memory-mapped."""
+        node = comm.rank // job.ranks_per_node
+        tier = Path(job.tier_folders[node]) if job.tier_folders else None
+        seat = RankContext(comm, job.ranks_per_node, tier)
+        part = dataset.part(VALIDATION) if job.validation else None
+        files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
+        if job.pfs is None:
+            return cls(seat, dataset, dataset, None, None, files)
+        seen = replace(dataset, folder=Path(job.mounts[node]))
+        return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)), files)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the dataset is read through an emulated file system."""
+        return self.board is not None
+
+    def delivered(self, processes: Sequence[int]) -> Delivered:
+        """What storage has delivered to this rank and its child processes; under emulation, on a node's first rank,
+        to its whole node.
+        """
+        if self.board is not None:
+            if self.seat.comm.rank % self.seat.ranks_per_node:
+                return Delivered(0, 0)
+            counters = self.board.counters(self.seat.node)
+            return Delivered(counters.pfs_bytes, counters.cache_bytes)
+        # network file systems count nothing as read from a device, and a zero would look like a cache
+        return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
+
+    def prepare_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        """Bring the caches into the state that `mode` asks for, with no reader at work, and say what was found.
+
+        Each rank of a host (of a node, under emulation) does its share of the files.
+        """
+        comm.barrier()
+        found = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
+        comm.barrier()
+        return found
+
+    def _page_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
+        if mode.startswith("cold"):
+            cache.drop(share)
+        elif mode == "warm":
+            cache.fill(share)
+        comm.barrier()
+        return _as_json(cache.residency(share))
+
+    def _client_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+        """The emulated client cache of this node. The files below are kept in memory, so that the emulation, and not
+        this machine's disk, sets the pace.
+        """
+        assert self.board is not None
+        assert self.pfs is not None
+        share = self._paths(self.origin)[comm.host_rank :: comm.host_size]
+        stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
+        if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
+            cache.fill(share)
+        ranks, local = self.seat.ranks_per_node, comm.rank % self.seat.ranks_per_node
+        if mode.startswith("cold") and local == 0:
+            self.board.drop_cache(self.seat.node)
+        if mode == "warm":
+            cache.fill(self._paths(self.dataset)[local::ranks])
+        own = sum(path.stat().st_size for path in share)
+        resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
+        return {
+            "bytes": own,
+            "resident_bytes": int(own * resident),
+            "attestable": mode != "as-is",
+            "memory_backed": False,
+            "note": "the client cache is emulated; " + ("left as it was" if mode == "as-is" else f"made {mode[:4]}"),
+        }
+
+    def _paths(self, dataset: Dataset) -> list[Path]:
+        return [dataset.path(number) for number in self.files]
+
+
+def _as_json(found: cache.Residency) -> dict[str, Any]:
+    return {
+        "bytes": found.bytes,
+        "resident_bytes": found.resident_bytes,
+        "attestable": found.attestable,
+        "memory_backed": found.memory_backed,
+        "note": found.note,
+    }
+
+
+def _minus(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before

@@ -1,0 +1,130 @@
+"""The untimed pass: every sample that the job reads through the same reader, its whole content against its CRC32C.
+
+It also turns the marks taken in the timed loops into evidence: they must be the marks of content that passed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Ids, validation_after
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.layout import VALIDATION
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.plan.orders import every_sample_once
+from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.shapes import samples_of
+from dlio_bench.harness.run.measured.consumer import damaged, marks, require_planned, require_same_set
+from dlio_bench.harness.run.measured.trial import TrialTimes
+
+SHOWN = 5  # damaged fields named in a result; the count is exact
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
+
+    `passes_once` of `passes`: the same of the validation passes. `epochs_alike`: those that were the same sequence on
+    every rank.
+    """
+
+    fields: int
+    damaged_fields: int
+    damaged: list[str]
+    deliveries: int
+    altered_deliveries: int
+    epochs: int
+    epochs_once: int
+    passes: int
+    passes_once: int
+    epochs_alike: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def verify(
+    reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool, different: int
+) -> Verified:
+    """Verify content on all ranks together, then every delivery of every timed step and pass against it.
+
+    `different`: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
+    """
+    dataset = reader.form.dataset
+    table = np.zeros(dataset.samples, dtype=np.uint64)
+    lines: list[str] = []
+    parts = whole_dataset(dataset, job, comm.size, comm.rank)
+    share = [ids for _, batches in parts for ids in batches]
+    delivered = []
+
+    def of(rank: int, epoch: int) -> Ids:
+        found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    with reader.session(planned(reader.form, parts, of), Tally()) as batches:
+        for ids, batch in zip(share, batches, strict=True):
+            require_planned(batch, ids, ordered=ordered)
+            lines += damaged(batch, reader.form)
+            table[batch.ids] = marks(batch)
+            delivered.append(batch.ids.copy())
+    if share:
+        require_same_set(np.concatenate(delivered), np.concatenate(share))
+    table = comm.total(table)
+
+    deliveries = altered = once = alike = passes_once = 0
+    for times in trials:
+        ids = times.log.ids.reshape(len(times.plan), -1)
+        there = times.log.ids >= 0
+        for epoch in ids:
+            seen = _seen(epoch[epoch >= 0], dataset.samples, comm)
+            came = seen[seen > 0]
+            # under padding some of them come twice
+            once += len(came) == different and bool((came == job.copies).all() or job.last == "pad")
+            alike += len(set(comm.allgather(sha256(epoch.tobytes()).digest()))) == 1
+        deliveries += int(there.sum())
+        altered += int((table[times.log.ids[there]] != times.log.samples[there]).sum())
+        for one in times.passes:
+            seen = _seen(one.delivered, dataset.samples, comm)
+            passes_once += bool((seen[seen > 0] == job.copies).all())  # all ranks took as many as were planned
+            deliveries += one.delivered.size
+            altered += int((table[one.delivered] != one.marks).sum())
+    totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
+    shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
+    return Verified(
+        fields=int((table > 0).sum()) * len(reader.form.fields),
+        damaged_fields=totals[0],
+        damaged=shown,
+        deliveries=totals[1],
+        altered_deliveries=totals[2],
+        epochs=sum(len(times.plan) for times in trials),
+        epochs_once=once,
+        passes=sum(len(times.passes) for times in trials),
+        passes_once=passes_once,
+        epochs_alike=alike,
+    )
+
+
+def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tuple[int, list[Ids]]]:
+    """A rank's share of the plan of the untimed pass: every training sample, and every validation sample if it is read.
+
+    As (epoch, ids of each batch).
+    """
+    part = dataset.part(VALIDATION) if job.validation else None
+    found = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
+    if part is not None:
+        batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
+        found.append((validation_after(0), [ids + part.samples.start for ids in batches]))
+    return found
+
+
+def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
+    """How often each sample came to any rank, uint64 [samples]."""
+    seen = np.zeros(samples, dtype=np.uint64)
+    np.add.at(seen, ids, np.uint64(1))
+    return comm.total(seen)

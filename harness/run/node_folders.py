@@ -1,0 +1,39 @@
+"""The folders of a run's nodes, which live only as long as it does."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.storage.temp_folders import temp_folder
+
+TIERS = "dlio-bench-tiers-"  # how temporary folders begin
+
+
+@contextmanager
+def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, ...]]:
+    """A local-tier folder for each node of this machine, in `below` or the temporary folder, gone when the run ends.
+
+    UsageError when `below` is no folder.
+    """
+    if below is not None and not below.is_dir():
+        raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
+    with temp_folder(TIERS, below) as base:
+        folders = [base / f"node{number:03d}" for number in range(nodes)]
+        for folder in folders:
+            folder.mkdir()
+        yield tuple(map(str, folders))
+
+
+@contextmanager
+def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
+    """The local-tier folder of every node of a run. Real nodes have one only where --local-tier names it."""
+    nodes = max(options.nodes)
+    if allocation_nodes(os.environ) is None:
+        with tier_folders(nodes, options.local_tier) as folders:
+            yield folders
+    else:
+        yield (str(options.local_tier),) * nodes if options.local_tier else ()

@@ -1,0 +1,71 @@
+"""The reads of a rank's plan as its reader will make them, for the simulator."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.harness.cluster.system import MB
+from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.run.predicted.runtime import Chunk
+from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_VISITS, ExtentReader, Work
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What decides the reads of a sample: its form, whether it is checked. preprocess: MB/s of a decoding thread."""
+
+    form: SampleView
+    check_crc: bool
+    preprocess: float
+
+
+def is_readable(dataset: Dataset) -> bool:
+    """Whether samples are read straight from their extents."""
+    return CONTAINERS[dataset.manifest.container].library is None
+
+
+def handles_kept(dataset: Dataset) -> int:
+    """Files that a rank's reader keeps open."""
+    return OPEN_VISITS if dataset.samples == len(dataset.manifest.files) else OPEN_FILES
+
+
+def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:
+    """All chunks of a plan ([epoch] int64 [steps, batch]) in its order; cached: epoch -> share of them in a cache."""
+    extents = ExtentReader(cut.form.dataset, cut.form.fields, cut.form.decode, check=cut.check_crc)
+    try:
+        work = extents.prepare([step for epoch in epochs for step in epoch])
+    finally:
+        extents.close()
+    steps = len(epochs[0])
+    batches = work.batches.tolist()
+    found = []
+    for number, (step, (reads, decoded)) in enumerate(zip(batches, _reads(work, cut), strict=True)):
+        share = cached[step // steps]
+        hit = int((number + 1) * share) > int(number * share)  # spread evenly
+        found.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
+    return found
+
+
+def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]]:
+    """For each chunk its reads (key of the file, bytes), and the bytes that are decoded."""
+    if work.reads is not None:
+        calls = work.reads.calls[:, [0, 3]].tolist()
+        firsts = work.reads.chunks[:, 0].tolist()
+        return [(tuple(map(tuple, calls[first:last])), 0) for first, last in pairwise(firsts)]
+    found = []
+    keys, stored = work.samples.keys.tolist(), work.samples.stored.tolist()
+    most = CHECKED_BYTES if cut.check_crc else 1 << 62
+    rows = work.rows.tolist()
+    for first, last in pairwise(rows):
+        pieces = [
+            (keys[row], min(most, length - at))
+            for row in range(first, last)
+            for length in stored[row]
+            for at in range(0, length, most)
+        ]
+        decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.form.decode is not None else 0
+        found.append((tuple(pieces), decoded))
+    return found

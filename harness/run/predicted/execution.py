@@ -1,0 +1,251 @@
+"""A reader of a run on the virtual clock: what its ranks read, where from, and when their steps begin and end."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
+from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.readers.shares import SHARES, Share
+from dlio_bench.harness.readers.threads import Spent, readers
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.predicted import runtime
+from dlio_bench.harness.run.predicted.chunks import Cut, chunks, handles_kept
+from dlio_bench.harness.run.predicted.devices import FileSystem, Memory, moved
+from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
+from dlio_bench.harness.storage import tier
+from dlio_bench.harness.storage.pfs.spec import from_dict
+
+DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linux, admin-guide/sysctl/vm.rst)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What every rank reads: [rank][epoch] int64 [steps, batch]; `steps`, `epochs`: those of the run, all of them."""
+
+    ids: list[list[Ids]]
+    steps: int
+    epochs: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the run is simulated."""
+        return (self.simulated_steps, len(self.ids[0])) == (self.steps, self.epochs)
+
+    @property
+    def simulated_steps(self) -> int:
+        """Steps of an epoch that are simulated."""
+        return len(self.ids[0][0])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One reader of a job, on a machine. node_memory: bytes."""
+
+    job: Job
+    dataset: Dataset
+    system: System
+    row: Policy
+    plans: Plans
+    node_memory: int
+
+    @property
+    def form(self) -> SampleView:
+        """What is delivered of a sample."""
+        decode = find(self.job.workload).decode
+        return SampleView(self.dataset, self.job.view, decode(self.dataset) if self.job.decode and decode else None)
+
+    @property
+    def threads(self) -> int:
+        """Reading threads of a node."""
+        return max(self.job.threads, 1) * self.job.ranks_per_node
+
+    def tier(self, name: str) -> Tier:
+        """A tier of the machine; one in memory where it has none of this name."""
+        return next((one for one in self.system.tiers if one.name == name), self.system.tiers[1])
+
+    def memory(self, clock: Clock, one: Tier, *, write: bool = False) -> Memory:
+        """A tier on the clock."""
+        return Memory(clock, one.write if write else one.read, self.threads, self.job.nodes, shared=self.job.virtual)
+
+    def pace(self) -> runtime.Pace:
+        """What trainers do between two batches."""
+        steps = self.plans.simulated_steps
+        starts = frozenset(range(0, steps * len(self.plans.ids[0]), steps))
+        return runtime.Pace(self.job.step_seconds, self.job.sync, starts)
+
+    def rank(self, number: int, of: Sequence[runtime.Chunk]) -> runtime.Rank:
+        """A rank that is to bring these chunks."""
+        epochs = len(self.plans.ids[number])
+        return runtime.Rank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
+
+    def readers(self, reads: Sequence[int], opens: int, decode_seconds: float = 0.0) -> int:
+        """Threads of a rank that read ahead, where a chunk takes these reads (bytes) and opens of the file system.
+
+        The same function decides when a reader runs. Bytes that come from memory are read at the rate of the node,
+        whatever the threads.
+        """
+        job, memory = self.job, self.tier(STAGING).read.at(1) * MB
+        stream = self.system.pfs_stream
+        latency = opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
+        computed = sum(reads) / memory + decode_seconds
+        spent = Spent(max(latency, sum(reads) / memory) + decode_seconds, computed)
+        if spent.from_memory:
+            return job.threads
+        most = job.most_threads or job.threads
+        return readers(spent, spent.seconds, job.step_seconds, most=most, spare_cores=1).threads
+
+    def slots(self) -> int:
+        """Slots of the staging buffer."""
+        form, plans = self.form, self.plans.ids
+        most = max(largest(planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
+        return max(FEWEST_SLOTS, min(MOST_SLOTS, self.job.staging_bytes // max(most, 1)))
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What came of it. staged: seconds before the first batch. bytes: read from each source, by its name."""
+
+    ranks: Sequence[runtime.Rank]
+    staged: float
+    bytes: Mapping[str, int]
+
+
+def execute(setting: Setting) -> Executed:
+    """Run a reader to its end. DoesNotApplyError where its placement cannot work with the tiers there are."""
+    if setting.row.placement in KEPT_ON_FILES:
+        from dlio_bench.harness.run.predicted.execution_placed import bypassed, execute_placed
+
+        if not bypassed(setting):
+            return execute_placed(setting)
+    return _plain(setting)
+
+
+def _plain(setting: Setting) -> Executed:
+    """Readers without a placement, or with one of whole files."""
+    job, dataset, system, row, plans = setting.job, setting.dataset, setting.system, setting.row, setting.plans
+    clock, form = Clock(), setting.form
+    pfs = FileSystem(clock, system, job.nodes)
+    shares = _shares(setting, form)
+    read_from, write_to = _local(setting, shares)
+    copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
+    sources = runtime.Sources(copies if shares else pfs, _cache(setting, clock))
+    cut = Cut(form, job.check_crc, system.preprocess)
+    cached = [0.0] * job.epochs if shares else cached_shares(setting)
+    ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
+    meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
+    staged, threads = [0.0], job.threads
+    if not shares and ranks[0].chunks:
+        first = ranks[0].chunks[0]
+        sizes = [size for _, size in first.reads]
+        threads = setting.readers(sizes, len({key for key, _ in first.reads}), first.decode_seconds)
+
+    def run(number: int) -> Process:
+        rank = ranks[number]
+        if shares:
+            entries = dataset.manifest.files
+            pieces = [[length for _, length in tier.pieces(entries[file].bytes)] for file in shares[number].reads]
+            yield from runtime.staging(clock, rank.node, pieces, pfs, writing, job.threads)
+            yield from meeting.meet()
+            yield from moved(clock, system, [_handed(share, dataset) for share in shares])
+            staged[0] = clock.now
+        handles = runtime.Handles(handles_kept(dataset), sources.stored.open_seconds)
+        fetch = partial(runtime.fetch_reads, clock, rank, sources, handles)
+        if row.delivery == "on demand":
+            yield from runtime.on_demand(clock, rank, fetch, meeting, pace)
+        else:
+            yield from runtime.Ahead(clock, rank, fetch, threads, slots).trainer(meeting, pace)
+
+    for number in range(job.ranks):
+        clock.start(run(number))
+    clock.run()
+    return Executed(ranks, staged[0], {"pfs": pfs.bytes, "local": copies.bytes if shares else 0})
+
+
+def _shares(setting: Setting, form: SampleView) -> list[Share]:
+    """What each rank stages; nothing where nothing is staged."""
+    job, dataset, row = setting.job, setting.dataset, setting.row
+    if row.placement not in SHARES:
+        return []
+    files = len(dataset.training_files)
+    wants = [
+        np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), form.fields)[0])
+        for own in setting.plans.ids
+    ]
+    return [SHARES[row.placement](wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]
+
+
+def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:
+    """What copies are read from and written to: the node's disk, or memory, where there is room for them.
+
+    The kernel keeps what is written as long as it is less than the share DIRTY of memory, and then has it written.
+    """
+    disk, ram = setting.system.tiers[-1], setting.system.tiers[1]
+    entries, memory = setting.dataset.manifest.files, setting.node_memory
+    kept = [sum(entries[file].bytes for file in share.kept.tolist()) for share in shares[:: setting.job.ranks_per_node]]
+    most = max(kept, default=0)
+    return ram if most < memory / 2 else disk, ram if most < DIRTY * memory else disk
+
+
+def _handed(share: Share, dataset: Dataset) -> int:
+    """Bytes that a rank sends to and receives from others."""
+    entries = dataset.manifest.files
+    sent = sum(entries[file].bytes * len(receivers) for file, receivers in share.sends)
+    return sent + sum(entries[file].bytes for file, _ in share.receives)
+
+
+def _cache(setting: Setting, clock: Clock) -> Memory:
+    """What a cache on the way delivers: that of the emulated client, or the machine's memory."""
+    job, memory = setting.job, setting.tier(STAGING)
+    rate = None if job.pfs is None else from_dict(job.pfs).cache_bandwidth
+    if rate is None:
+        return setting.memory(clock, memory)
+    # each node has its client, whose rate is for all of its readers together
+    return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
+
+
+def cached_shares(setting: Setting) -> list[float]:
+    """For each epoch the share of the samples that a cache on the way has from before: the page cache of a machine, or
+    the emulated client cache of a node. What was read longest ago is forgotten first.
+    """
+    job, dataset, plans = setting.job, setting.dataset, setting.plans
+    if job.cache == "warm":
+        return [1.0] * job.epochs
+    if job.pfs is None:  # half of memory is taken to be left for it; virtual nodes have it together
+        capacity = setting.node_memory * (job.nodes if job.virtual else 1) // 2
+    else:
+        capacity = from_dict(job.pfs).cache_bytes
+    stored = sum(file.bytes for file in dataset.training_files)
+    room = capacity * dataset.training_samples // max(stored, 1)
+    if not room or not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays
+        return [0.0, *[float(room >= dataset.training_samples)] * (job.epochs - 1)]
+    sharers = job.ranks if job.pfs is None and job.virtual else job.ranks_per_node
+    found = np.zeros(job.epochs)
+    for first in range(0, job.ranks, sharers):
+        kept: OrderedDict[int, None] = OrderedDict()
+        for epoch in range(job.epochs):
+            # the ranks read side by side, step by step
+            ids = np.stack([plans.ids[rank][epoch] for rank in range(first, first + sharers)], axis=1).ravel()
+            found[epoch] += sum(_seen(kept, sample, room) for sample in ids.tolist()) / len(ids)
+    shares: list[float] = (found * sharers / job.ranks).tolist()
+    return shares
+
+
+def _seen(kept: OrderedDict[int, None], sample: int, room: int) -> bool:
+    """Whether a cache has a sample, which it has from now on."""
+    hit = sample in kept
+    kept[sample] = None
+    kept.move_to_end(sample)
+    if len(kept) > room:
+        kept.popitem(last=False)
+    return hit

@@ -1,0 +1,87 @@
+"""`run --predict`: the machine's description is found or measured, and the prediction written before the run starts."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.calibration import command as calibration
+from dlio_bench.harness.calibration import description
+from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.readers.shares import SHARES
+from dlio_bench.harness.run.asked.choice import policy
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.jobs import node_memory
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.predicted import prediction
+from dlio_bench.reports.files import write_whole
+
+PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
+SCRATCH_BYTES = 256_000_000  # read by a calibration that a run makes for itself
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The document of prediction.json."""
+
+    document: Mapping[str, Any]
+
+    def of(self, reader: str, job: Job) -> dict[str, Any] | None:
+        """What was predicted of a reader in a job, for its result."""
+        for row in self.document["rows"]:
+            if (row["reader"], row["nodes"]) == (reader, job.nodes):
+                return {**row, "system": self.document["system"]["name"], "notes": self.document["notes"]}
+        return None
+
+
+def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> Forecast:
+    """Predict every reader of every job, and write prediction.json into `folder`. UsageError, EnvironmentFailure."""
+    system = _calibrated(options, jobs, dataset, folder, progress) if options.system is None else named(options.system)
+    notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
+    progress.show("predicting")
+    rows = [row for job in jobs for row in prediction.predict(job, dataset, system, node_memory(options, job))]
+    found = prediction.document(system, notes, rows, datetime.now(UTC).isoformat(timespec="seconds"))
+    write_whole(folder / PREDICTION_FILE, json.dumps(found, indent=1, allow_nan=False).encode())
+    return Forecast(found)
+
+
+def require_possible(options: Options, folder: Path) -> None:
+    """UsageError, before anything is made, for a description that cannot be used or scratch data that cannot be made.
+
+    `folder`: where the dataset is or will be.
+    """
+    if options.system is not None:
+        if not options.predict:
+            return
+        named(options.system)
+    elif options.predict and folder.exists() and not os.access(folder.parent, os.W_OK):
+        raise UsageError(
+            f"--predict first measures the file system of {folder} with test files beside it, and {folder.parent} "
+            "cannot be written. Name a description that `dlio-bench calibrate` made elsewhere on it with --system."
+        )
+
+
+def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
+    """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
+    rows = [policy(name, find(options.workload)) for job in jobs for name in job.readers]
+    staged = any(row.placement in SHARES for row in rows) or any(job.disk_bytes for job in jobs)
+    asked = calibration.Options(
+        pfs=dataset.folder.parent,
+        local=(options.local_tier or Path(gettempdir())) if staged else None,
+        nodes=max(options.nodes),
+        size=SCRATCH_BYTES,
+        workload=options.workload if options.decode else None,
+        emulate_pfs=options.emulate_pfs,
+        launcher=options.launcher,
+    )
+    found, declares = calibration.measured(asked, progress), calibration.declared(asked)
+    write_whole(folder / SYSTEM_FILE, description.text(declares, found).encode())
+    return description.system_of(declares, found, str(folder / SYSTEM_FILE))

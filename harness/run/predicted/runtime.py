@@ -1,0 +1,216 @@
+"""The readers of harness/readers as processes on the virtual clock: what they read in which pieces, who waits for whom.
+
+Where the scenarios of `simulate` follow the rules of the published simulations, this follows our own readers: chunks
+taken in plan order by the threads of a rank and by its trainer, slots of the staging buffer, files opened when they
+are needed and kept open while they are, whole files staged before the first step, ranks that meet after each step.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.harness.readers.ahead import WAKE_AT
+from dlio_bench.harness.run.predicted.devices import Source
+from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a thread takes at a time: the step it belongs to, and reads as (key of the open file, bytes).
+
+    cached: whether a cache on the way has its bytes. samples: the ids it consists of, where it matters who has them.
+    """
+
+    step: int
+    reads: tuple[tuple[int, int], ...]
+    decode_seconds: float = 0.0
+    cached: bool = False
+    samples: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a rank reads: `cached` is what a cache on the way has kept."""
+
+    stored: Source
+    cached: Source
+
+
+Fetch = Callable[[Chunk], Process]  # brings one chunk in, by one thread
+
+
+@dataclass
+class Rank:
+    """One rank: its node, its chunks in plan order, and when each of its steps began and ended, float64 [steps]."""
+
+    node: int
+    chunks: Sequence[Chunk]
+    steps: int
+    begins: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    ends: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    stall: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begins, self.ends = np.zeros(self.steps), np.zeros(self.steps)
+
+
+class Handles:
+    """The files that a rank has open: the last `keep`; each is opened by the first thread that needs it."""
+
+    def __init__(self, keep: int, open_seconds: float) -> None:
+        self._keep, self._open_seconds = keep, open_seconds
+        self._open: OrderedDict[int, float] = OrderedDict()  # key -> when it is open
+
+    def ready(self, key: int, now: float) -> float:
+        """When the file can be read from."""
+        if key in self._open:
+            self._open.move_to_end(key)
+            return max(now, self._open[key])
+        self._open[key] = now + self._open_seconds
+        if len(self._open) > self._keep:
+            self._open.popitem(last=False)
+        return now + self._open_seconds
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the trainer does between two batches: seconds of compute, and whether ranks meet after each step."""
+
+    step_seconds: float
+    sync: str
+    epoch_starts: frozenset[int]
+
+
+def fetch_reads(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: Chunk) -> Process:
+    """Read one chunk by one thread."""
+    last, source = -1, sources.cached if chunk.cached else sources.stored
+    for key, size in chunk.reads:
+        if key != last:
+            opened, last = handles.ready(key, clock.now), key
+            if opened > clock.now:
+                yield opened
+        yield from source.read(rank.node, size)
+    if chunk.decode_seconds:
+        yield clock.now + chunk.decode_seconds
+
+
+def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pace) -> Process:
+    """readers/on_demand.py: the trainer reads each batch when it asks for it."""
+    at = 0
+    for step in range(rank.steps):
+        yield from _begin(clock, rank, step, meeting, pace)
+        while at < len(rank.chunks) and rank.chunks[at].step == step:
+            yield from fetch(rank.chunks[at])
+            at += 1
+        yield from _finish(clock, rank, step, meeting, pace)
+
+
+class Ahead:
+    """readers/ahead.py: threads fill slots in plan order; the trainer reads what no thread has taken yet."""
+
+    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, threads: int, slots: int) -> None:
+        self._clock, self._rank, self._fetch = clock, rank, fetch
+        self._threads, self._free, self._slots = threads, slots, slots
+        self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
+        self._next = 0
+        self._taken: set[int] = set()
+        self._room, self._ready = Signal(), Signal()
+
+    def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
+        """The trainer's side; starts the threads with its first batch. `complete(step)` gets what threads left out."""
+        clock, rank = self._clock, self._rank
+        for step in range(rank.steps):
+            yield from _begin(clock, rank, step, meeting, pace)
+            if step == 0:
+                for _ in range(self._threads):
+                    clock.start(self._thread())
+            else:  # the last batch is given back when the next one is asked for
+                self._free += step - 1 in self._taken
+                if self._free >= max(1, int(WAKE_AT * self._slots)):
+                    clock.wake(self._room)
+            while self._missing[step]:
+                if self._next < len(rank.chunks) and rank.chunks[self._next].step == step:
+                    chunk = self._pick()
+                    yield from self._fetch(chunk)
+                    self._finish(chunk)
+                else:
+                    yield self._ready
+            if complete is not None:
+                yield from complete(step)
+            yield from _finish(clock, rank, step, meeting, pace)
+
+    def _thread(self) -> Process:
+        chunks = self._rank.chunks
+        while self._next < len(chunks):
+            step, first = chunks[self._next].step, chunks[0].step
+            if step in self._taken or (self._free and (step == first or not self._missing[first])):
+                chunk = self._pick()
+                yield from self._fetch(chunk)
+                self._finish(chunk)
+            else:
+                yield self._room
+
+    def _pick(self) -> Chunk:
+        chunk = self._rank.chunks[self._next]
+        self._next += 1
+        if chunk.step not in self._taken:
+            self._taken.add(chunk.step)
+            self._free -= 1
+        return chunk
+
+    def _finish(self, chunk: Chunk) -> None:
+        self._missing[chunk.step] -= 1
+        if not self._missing[chunk.step]:
+            self._clock.wake(self._ready)
+            if chunk.step == self._rank.chunks[0].step:
+                self._clock.wake(self._room)
+
+
+def staging(
+    clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Source, target: Source, threads: int
+) -> Process:
+    """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
+    waiting = iter(pieces)
+
+    def worker() -> Process:
+        for file in waiting:
+            yield clock.now + source.open_seconds
+            for size in file:
+                yield from source.read(node, size)
+                yield from target.read(node, size)
+
+    yield from together(clock, [worker() for _ in range(threads)])
+
+
+def together(clock: Clock, work: Sequence[Process]) -> Process:
+    """Start these processes at once, and wait for all of them."""
+    left, done = [len(work)], Signal()
+
+    def one(process: Process) -> Process:
+        yield from process
+        left[0] -= 1
+        if not left[0]:
+            clock.wake(done)
+
+    for process in work:
+        clock.start(one(process))
+    if work:
+        yield done
+
+
+def _begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+    if pace.sync == "epoch" and step in pace.epoch_starts:
+        yield from meeting.meet()
+    rank.begins[step] = clock.now
+
+
+def _finish(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+    rank.stall += clock.now - rank.begins[step]
+    if pace.step_seconds:
+        yield clock.now + pace.step_seconds
+    if pace.sync == "step":
+        yield from meeting.meet()
+    rank.ends[step] = clock.now

@@ -1,0 +1,1 @@
+"""What a run tells: plans before it, results after it."""

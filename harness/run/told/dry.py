@@ -1,0 +1,158 @@
+"""`--dry-run`: the plan in words."""
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.run.asked.choice import policy
+from dlio_bench.harness.run.asked.data import Source
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.run.asked.sizing import Cut
+from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
+from dlio_bench.harness.run.told.foresight import foreseen
+from dlio_bench.harness.storage.cache import MOST_RESIDENT
+from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
+from dlio_bench.harness.storage.pfs.spec import from_dict
+from dlio_bench.reports.words import format_time, plural
+from dlio_bench.units import format_bytes, format_percent, format_seconds
+
+WIDTH = 80
+
+
+def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_node: int, argv: Sequence[str]) -> str:
+    """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
+    # orders of files may drop more, which the files tell once they are there
+    shape = Shape(
+        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+    )
+    rows_of = [policy(name, request.workload) for name in job.readers]
+    once = "each sample once an epoch" if all(row.exactly_once for row in rows_of) else "each sample as planned"
+    per_epoch = min(shape.steps, job.steps or shape.steps)
+    steps = per_epoch * job.epochs
+    rank_bytes = per_epoch * job.batch * request.view_bytes
+    dropped = shape.dropped + (shape.steps - per_epoch) * shape.step
+    left = f"parts of a pass of {shape.steps}" if job.parted else f"{plural(dropped, 'sample')} dropped an epoch"
+    node_bytes = rank_bytes * job.ranks_per_node
+    trials = job.trials + job.warmup_trials
+    seconds = format_time(steps * job.step_seconds * trials * len(job.readers))
+    compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
+    if job.train:
+        compute, seconds = f"training of {job.train['model']}", "as long as it takes"
+    if job.infer:
+        compute, seconds = f"forward through {job.infer['model']}", "as long as it takes"
+    content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
+    virtual = " (virtual: they share this machine)" if job.virtual else ""
+    rows = [
+        (
+            "dataset",
+            f"{source.samples} samples, {format_bytes(source.stored_bytes)}{'' if source.exists else ', to be made'}",
+        ),
+        ("folder", job.dataset),
+        ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
+        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}"),
+        ("step", f"{plural(job.batch, 'sample')} a rank, {compute}, ranks meet: {job.sync}"),
+        ("trial", f"{_trial(request, job, steps, per_epoch)}; {left}"),
+        (
+            "trials",
+            f"{job.trials} timed, {job.warmup_trials} warm-up, seeds from {job.seed}; compute takes {seconds} in all",
+        ),
+        ("takes", foreseen(request, source, job, steps)),
+        (
+            "rank",
+            f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
+            f"up to {plural(job.most_threads or job.threads, 'thread')}",
+        ),
+        ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
+        ("cache", job.cache),
+        *([("validation", _validation(source, job))] if job.validation else []),
+        *(
+            [("local tier", _tier(request, rows_of))]
+            if any(row.placement.startswith("stage-") for row in rows_of)
+            else []
+        ),
+        *([("tiers", _kept(job))] if job.ram_bytes or job.disk_bytes else []),
+        *([("shard", f"job: all {job.ranks} ranks read the whole dataset in one order")] if job.copies > 1 else []),
+        *([("decode", "what the application makes of its samples")] if job.decode else []),
+        *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
+        *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
+        *([("prediction", _prediction(request))] if request.options.predict else []),
+        ("launcher", shlex.join(argv) or "none: one rank, in this process"),
+        *((name, _row(policy(name, request.workload))) for name in job.readers),
+        *(("note", note) for note in cut.notes),
+        (
+            "checked",
+            f"one code and one dataset on all ranks; ids as planned, {once}; {content}64 bytes of "
+            "every timed delivery; bytes read as planned; the clock",
+        ),
+        (
+            "INVALID",
+            f"when a check fails: more than {format_percent(MOST_RESIDENT)} of the dataset in the page cache where "
+            f"cold was asked, emulated compute late by more than {format_percent(MOST_OVERRUN)} of the median trial, "
+            f"clocks apart by more than {format_percent(MOST_CLOCK_DRIFT)}, ...",
+        ),
+    ]
+    indent = " " * 13
+    lines = [f"{job.workload}  {request.workload.title}"]
+    for name, words in rows:
+        lines += textwrap.wrap(
+            words.replace(" %", "\x1f%"),
+            WIDTH,
+            initial_indent=f"  {name:<10} ",
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines).replace("\x1f", " ")
+
+
+def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
+    told = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
+    if request.looks_first:
+        told += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
+    return told
+
+
+def _validation(source: Source, job: Job) -> str:
+    epochs = "each epoch" if job.validation == 1 else f"every {job.validation} epochs"
+    seconds = format_seconds(job.validation_sample_seconds * job.batch)
+    compute = f"{seconds} of emulated compute a batch" if job.validation_sample_seconds else "no compute"
+    compute = f"forward through {job.train['model']}" if job.train else compute
+    return f"a pass over {source.validation_samples} samples behind {epochs}, {compute}; all readers alike"
+
+
+def _tier(request: Request, rows: Sequence[Policy]) -> str:
+    where = request.options.local_tier or "the temporary folder of each node"
+    copies = [f"{row.name} copies {_COPIES[row.placement]}" for row in rows if row.placement in _COPIES]
+    return f"{where}: {'; '.join(copies)}"
+
+
+def _kept(job: Job) -> str:
+    """The tiers that keep samples, and what is known of their rates."""
+    sizes = [
+        f"{format_bytes(size)} {where}"
+        for size, where in ((job.ram_bytes, "in memory"), (job.disk_bytes, "on node-local storage"))
+        if size
+    ]
+    rates = "rates of sources as measured" if job.rates is None else "rates of sources from --system"
+    return f"{' and '.join(sizes)} a node for samples; {rates}"
+
+
+_COPIES = {
+    "stage-partition": "a share of the dataset to each node",
+    "stage-replicate": "the whole dataset to each node",
+    "stage-subset": "random files for each rank to its node",
+}
+
+
+def _row(policy: Policy) -> str:
+    return f"{policy.name}: {policy.order} x {policy.placement} x {policy.delivery} ({policy.source})"
+
+
+def _prediction(request: Request) -> str:
+    """What the prediction will be made from."""
+    system = request.options.system
+    made = "after the machine is measured with test files beside the dataset" if system is None else f"from {system}"
+    return f"written before the ranks start, {made}"

@@ -1,0 +1,60 @@
+"""How long a run will take, as far as that can be told beforehand: for `--dry-run`."""
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.writers import MOST_WORKERS
+from dlio_bench.harness.run.asked.data import SEED, Source
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.run.asked.sizing import MARGIN
+from dlio_bench.units import format_seconds
+
+SAMPLES = 16  # that are made, in memory or nearly so, to see how long a dataset takes
+START_SECONDS = 2.0  # until ranks are up, and a report is written: some 2 s for 2 to 8 ranks on 2 cores
+READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
+
+
+def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
+    """About how long one job takes: data, trials, verification. Readers may be slower than what is told of trials."""
+    trials = (job.trials + job.warmup_trials) * len(job.readers)
+    making = 0.0
+    if not source.exists and source.files is not None:
+        making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
+    validated = job.validation_sample_seconds * source.validation_samples * (job.epochs // max(job.validation, 1))
+    trial = steps * job.step_seconds + (validated / job.ranks if job.validation else 0.0)
+    if request.is_unpaced:
+        trial = job.epochs * source.stored_bytes / READ
+    if request.looks_first:
+        trial = max(trial, MARGIN * request.minimum.seconds)
+    parts = {
+        "making the data": making,
+        "trials": trials * trial,
+        "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
+        "start and report": START_SECONDS,
+    }
+    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    if request.training or request.inference:
+        return f"{told}, and as long as the network needs for {trials} trials of {steps} steps"
+    look = ", after a first look of two epochs" if request.looks_first else ""
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {told}{look}"
+
+
+def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
+    """Seconds that the files of each split take this machine's cores, by a few samples that are made in `folder`."""
+    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS, sum(files.values()))
+    with tempfile.TemporaryDirectory(dir=folder, prefix="dlio-bench-foresight-") as place:
+        spec = layout.splits[0].spec_files(1)[0]
+        few = replace(spec, samples=min(spec.samples, SAMPLES))
+        seconds = []
+        for _ in range(2):  # the first one makes what all files share
+            started = time.monotonic()
+            layout.write(Path(place) / "file", few, SEED)
+            seconds.append(time.monotonic() - started)
+    samples = sum(layout.split(name).samples_per_file * count for name, count in files.items())
+    return seconds[0] + min(seconds) * samples / few.samples / workers

@@ -1,0 +1,220 @@
+"""`dlio-bench storage`: test files made or a dataset's taken, ranks launched, rates told, everything removed."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.layouts import layout_of
+from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.machine.mounts import mount_of
+from dlio_bench.harness.storage_bench import sizing
+from dlio_bench.harness.storage_bench.attestation import attestation
+from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, free_bytes, write_files
+from dlio_bench.harness.storage_bench.job import CACHE_MODES, MEASURED_FILE, Job, save
+from dlio_bench.harness.storage_bench.plan import Files, samples_in
+from dlio_bench.harness.storage_bench.rank import measure
+from dlio_bench.harness.storage_bench.reading import REQUEST
+from dlio_bench.reports import storage as report
+from dlio_bench.reports.files import write_whole
+from dlio_bench.units import format_bytes
+
+DEFAULT_WORKLOAD = "cdb"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of `dlio-bench storage`. None: chosen here."""
+
+    folder: Path | None
+    workload: str | None
+    sample_size: int | None
+    data: Path | None
+    size: int | None
+    threads: tuple[int, ...]
+    ranks: tuple[int, ...]
+    launcher: str | None
+    trials: int
+    cache: str
+    json: bool
+    out: Path | None
+
+    @property
+    def readers(self) -> tuple[int, ...]:
+        """Every number of threads of all ranks together."""
+        return tuple(sorted({ranks * threads for ranks in self.ranks for threads in self.threads}))
+
+
+def storage(options: Options) -> int:
+    """The whole command: 0 when the rates are measured. Raises BenchError."""
+    _require(options)
+    for ranks in options.ranks:  # what cannot be launched is refused before anything is made
+        _launch(ranks, Path("JOB"), options.launcher)
+    progress = Progress()
+    seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
+    with _meeting_place(options) as place:
+        files = _dataset_files(options) if options.data else _test_files(options, place, seed, progress)
+        _require_memory(options, files)
+        measured = [_measure(options, ranks, files, place, seed, progress) for ranks in options.ranks]
+    progress.done()
+    document = report.complete(_draft(options, files, seed, measured))
+    content = json.dumps(document, indent=1, allow_nan=False)
+    print(content if options.json else report.render(document), end="\n" if options.json else "")
+    if options.out is not None:
+        write_whole(options.out, (content + "\n").encode())
+    return 0
+
+
+def _require(options: Options) -> None:
+    """UsageError for what is out of range, not there or does not fit together."""
+    if options.folder is None and options.data is None:
+        raise UsageError("Name a folder on the storage to be measured, or an existing dataset with --data.")
+    if options.folder is not None and not options.folder.is_dir():
+        what = "is not a folder" if options.folder.exists() else "does not exist"
+        raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
+    asked = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
+    given = [flag for flag, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
+    if options.cache not in CACHE_MODES:
+        raise UsageError(f"--cache '{options.cache}' is not known. Use {' or '.join(CACHE_MODES)}.")
+    for flag, value in (("--trials", options.trials), ("--size", options.size)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    if options.out is not None and options.out.is_dir():
+        raise UsageError(f"--out {options.out} is a folder. Name the file that the JSON goes to.")
+
+
+@contextmanager
+def _meeting_place(options: Options) -> Iterator[Path]:
+    """Where files are made and ranks meet: in the folder, or apart where only a dataset was named."""
+    if options.folder is not None:
+        with claimed(options.folder) as place:
+            yield place
+    else:
+        with tempfile.TemporaryDirectory(prefix="dlio-bench-storage-") as apart, claimed(Path(apart)) as place:
+            yield place
+
+
+def _test_files(options: Options, place: Path, seed: int, progress: Progress) -> Files:
+    """Files of the workload's size, made now."""
+    if options.sample_size is not None:
+        sample, per_file = sizing.of_sample(options.sample_size)
+    else:
+        sample, per_file = sizing.of_workload(options.workload or DEFAULT_WORKLOAD)
+    shape = sizing.choose(sample, per_file, options.size, options.readers, free_bytes(place))
+    return write_files(place, shape, seed, lambda done, total: progress.amount("making test files", done, total))
+
+
+def _dataset_files(options: Options) -> Files:
+    """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
+    assert options.data is not None
+    dataset = open_dataset(options.data)
+    layout_of(dataset)
+    if bad := missing_or_resized(dataset):
+        raise DataError(
+            f"The dataset in {options.data} is not whole: {bad[0]}. Restore the files, or generate it anew."
+        )
+    entries, most = dataset.training_files, max(options.readers)
+    sample = sum(entry.bytes for entry in entries) // sum(entry.samples for entry in entries)
+    limit = sizing.enough(sample, most) if options.size is None else options.size
+    count, total = 0, 0
+    while count < len(entries) and (count == 0 or total + entries[count].bytes <= limit):
+        total += entries[count].bytes
+        count += 1
+    samples = samples_in(dataset, count)
+    if len(samples) < most:
+        raise UsageError(
+            f"{most} readers need at least a sample each, and the {count} files of {options.data} that are read have "
+            f"{len(samples)}. Use fewer --threads or --ranks, a larger --size or a larger dataset."
+        )
+    paths = tuple(str(dataset.path(number).absolute()) for number in range(count))
+    return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
+
+
+def _require_memory(options: Options, files: Files) -> None:
+    """UsageError where the readers' buffers would not fit: all ranks may be on this machine."""
+    size = max(REQUEST, int(files.samples[:, 2].max()))
+    needed, available = max(options.readers) * size, memory().available
+    if needed > available:
+        raise UsageError(
+            f"{max(options.readers)} readers with a buffer of {format_bytes(size)} each need {format_bytes(needed)}, "
+            f"and {format_bytes(available)} of memory are free. Use fewer --threads or --ranks, or smaller samples."
+        )
+
+
+def _launch(ranks: int, work: Path, asked: str | None) -> Launch:
+    command = python_command("dlio_bench.harness.storage_bench.rank", str(work))
+    return plan(launchers.Job(1, ranks, command), asked)
+
+
+def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
+    """What `rank.measure` finds with so many ranks."""
+    creates_in = None
+    if options.data is None:
+        (place / EMPTY).mkdir(exist_ok=True)
+        creates_in = str(place / EMPTY)
+    job = Job(ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
+
+    def heard(event: dict[str, Any]) -> None:
+        who = f"{event['ranks']} ranks x {event['threads']} threads"
+        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {who}  {event['pattern']}")
+
+    work = place / WORK
+    start = _launch(ranks, work, options.launcher)
+    if not start.argv:
+        return measure(job, files, Solo(), heard)
+    work.mkdir(exist_ok=True)
+    save(job, files, work)
+    (work / MEASURED_FILE).unlink(missing_ok=True)  # of another number of ranks
+    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
+    try:
+        found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"The ranks ended well, but {MEASURED_FILE} did not come back to {work}. The folder must be on a file "
+            "system that all nodes share: name one as DIR."
+        ) from None
+    return found
+
+
+def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was asked for and measured; `reports.storage.complete` makes the document of it."""
+    folder = (options.data or options.folder or Path()).absolute()
+    mount = mount_of(folder)
+    reads = [row for found in measured for row in found["reads"]]
+    trials = [trial for row in reads for trial in row["trials"]]
+    return {
+        "schema": report.SCHEMA,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "folder": str(folder),
+        "mount": asdict(mount) | {"options": list(mount.options)} if mount else None,
+        "hosts": sorted({host for found in measured for host in found["hosts"]}),
+        "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
+        "made": options.data is None,
+        "seed": seed,
+        "files": len(files.paths),
+        "file_bytes": round(sum(files.sizes) / len(files.sizes)),
+        "samples": len(files.samples),
+        "sample_bytes": files.sample_bytes,
+        "cache": options.cache,
+        "attestation": attestation(options.cache, trials),
+        "trials": options.trials,
+        "reads": reads,
+        "metadata": [row for found in measured for row in found["metadata"]],
+    }

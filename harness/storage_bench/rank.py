@@ -1,0 +1,133 @@
+"""What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage_bench import metadata, reading
+from dlio_bench.harness.storage_bench.job import COLD, MEASURED_FILE, Job, load
+from dlio_bench.harness.storage_bench.plan import PATTERNS, SEQUENTIAL, Files, share
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
+    """Every trial of this job: {"reads", "metadata", "hosts"}, the same on every rank. BenchError, OSError.
+
+    reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
+    `tell` hears of every trial on rank 0.
+    """
+    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    size = max(reading.REQUEST, int(files.samples[:, 2].max()))
+    buffers = reading.buffers(max(job.threads), size)
+    kinds = [(pattern, threads) for threads in job.threads for pattern in PATTERNS]
+    trials: dict[tuple[str, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    operations: dict[str, list[float]] = {metadata.OPEN: [], metadata.CREATE: []}
+    made: list[list[str]] = []
+    for number in range(job.trials):
+        # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
+        for pattern, threads in kinds:
+            if comm.rank == 0:
+                tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
+            trials[pattern, threads].append(_trial(job, files, comm, pattern, buffers[:threads], number))
+        operations[metadata.OPEN].append(metadata.opens(comm, files.paths))
+        if job.creates_in is not None:
+            rate, names = metadata.creates(comm, Path(job.creates_in), number)
+            operations[metadata.CREATE].append(rate)
+            made.append(names)
+    operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
+    return {
+        "reads": [
+            {"pattern": pattern, "ranks": job.ranks, "threads": threads, "trials": found}
+            for (pattern, threads), found in trials.items()
+        ],
+        "metadata": [
+            {"operation": name, "ranks": job.ranks, "trials": found} for name, found in operations.items() if found
+        ],
+        "hosts": sorted(set(comm.allgather(host_name()))),
+    }
+
+
+def _trial(job: Job, files: Files, comm: Comm, pattern: str, buffers: list[memoryview], number: int) -> dict[str, Any]:
+    """One trial: its bytes and seconds, bytes from the device (None: not known), and the cache before it."""
+    readers, first = job.ranks * len(buffers), comm.rank * len(buffers)
+    work = [
+        (share(files, pattern, readers, first + thread, job.seed, number), buffer)
+        for thread, buffer in enumerate(buffers)
+    ]
+    residency = _prepare_cache(job.cache, files, comm)
+    # network file systems count nothing as read from a device, and a zero would look like a cache
+    counted = cache_beyond(Path(files.paths[0])) is None
+    before = device_bytes()
+    request = reading.REQUEST if pattern == SEQUENTIAL else len(buffers[0])
+    seconds = reading.timed(comm, work, files.paths, request)
+    after = device_bytes()
+    own = after - before if counted and before is not None and after is not None else None
+    device = comm.allgather(own)
+    return {
+        "bytes": sum(comm.allgather(sum(int(reads[:, 2].sum()) for reads, _ in work))),
+        "seconds": seconds,
+        "device_bytes": None if None in device else sum(device),
+        **residency,
+    }
+
+
+def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
+    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache."""
+    mine = [Path(path) for path in files.paths[comm.host_rank :: comm.host_size]]
+    comm.barrier()
+    if mode == COLD:
+        cache.drop(mine)
+    else:
+        for path in mine:
+            _read_through(path)
+    comm.barrier()
+    found = comm.allgather(cache.residency(mine))
+    return {
+        "resident_share": sum(each.resident_bytes for each in found) / sum(each.bytes for each in found),
+        "attestable": all(each.attestable for each in found),
+        "memory_backed": any(each.memory_backed for each in found),
+        "note": next((each.note for each in found if each.note), None),
+    }
+
+
+def _read_through(path: Path) -> None:
+    """Read a file once, so that it lies in the page cache."""
+    buffer = bytearray(reading.REQUEST)
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while file.readinto(buffer):
+            pass
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.storage_bench.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    def start() -> tuple[int, Callable[[Comm], None]]:
+        job, files = load(folder)
+        return job.ranks, lambda comm: _measure_here(job, files, folder, comm)
+
+    return run_rank(folder, start)
+
+
+def _measure_here(job: Job, files: Files, folder: Path, comm: Comm) -> None:
+    """Measure, and leave what was found in `folder`."""
+    found = measure(job, files, comm, say)
+    if comm.rank == 0:
+        (folder / MEASURED_FILE).write_text(json.dumps(found))
+    comm.barrier()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

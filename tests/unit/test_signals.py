@@ -1,0 +1,50 @@
+"""Interruptions in places that hide them still end the command with its documented status."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+IN_CODE_MADE_FROM_TEXT = """
+import os, signal
+from dlio_bench import signals
+
+signals.listen()
+try:
+    exec("os.kill(os.getpid(), signal.SIGINT)")
+except KeyboardInterrupt:
+    raise SystemExit(4)
+"""
+
+IN_A_MODULE_THAT_HIDES_IT = """
+import os, signal
+from dlio_bench.harness import cli
+
+def load(asked):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        raise ImportError("an extension module failed to import") from None
+
+cli.COMMANDS["list"] = load
+raise SystemExit(cli.main(["list"]))
+"""
+
+
+def run(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """As a module, as the command itself is: what Python does at the end of a script differs."""
+    (folder / "interrupted_code.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "-m", "interrupted_code"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_one_that_was_caught_leaves_the_status_alone(tmp_path: Path) -> None:
+    done = run(IN_CODE_MADE_FROM_TEXT, tmp_path)
+    assert done.returncode == 4, done.stderr
+
+
+def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) -> None:
+    done = run(IN_A_MODULE_THAT_HIDES_IT, tmp_path)
+    assert done.returncode == 4
+    assert "Interrupted" in done.stderr
+    assert "defect" not in done.stderr
