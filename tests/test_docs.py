@@ -54,3 +54,16 @@ def test_every_page_is_reached_from_the_map() -> None:
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").split()) <= 1500
     assert (ROOT / "docs" / "report.png").stat().st_size < 200_000
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rooms = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name.rstrip("/") for cell in rooms for name in re.findall(r"`([\w/]+(?:/|\.py))`", cell)}
+    harness = {name for name in named if not (ROOT / name).is_dir()}
+    assert [name for name in harness if not (ROOT / "harness" / name).exists()] == []
+    assert {path.name for path in (ROOT / "harness").iterdir() if path.is_dir()} <= {
+        *(name.partition("/")[0] for name in harness),
+        "root",
+        "__pycache__",
+    }
