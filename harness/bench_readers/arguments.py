@@ -13,27 +13,28 @@ def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
     own = commands.add_parser(
         "bench-readers",
-        help="our readers beside plain loops, HDF5 and tf.data on warm data",
-        description="Make small datasets, read them warm with every reader in turn, and print the ratios.",
+        help="compare our readers with plain loops, HDF5 and tf.data, on files in the page cache",
+        description="Make small datasets, read them from the page cache with every reader in turn, and print the "
+        "ratios.",
     )
     own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)")
-    own.add_argument("--ranks", type=int, default=2, metavar="R", help="ranks (default 2)")
+    own.add_argument("--ranks", type=int, default=2, metavar="R", help="number of ranks (default 2)")
     own.add_argument(
-        "--trials", type=int, default=5, metavar="T", help="trials, of which the median counts (default 5)"
+        "--trials", type=int, default=5, metavar="T", help="trials of each reader; the median counts (default 5)"
     )
     own.add_argument(
-        "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="bytes of each dataset (default 1GB)"
+        "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="size of each dataset (default 1GB)"
     )
     own.add_argument(
         "--cache-dir",
         type=Path,
         metavar="DIR",
-        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
+        help="keep generated datasets in this folder (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
     )
     own.add_argument(
-        "--threads", type=int, metavar="T", help="reading threads a rank of `prefetch` at most (default: as `run`)"
+        "--threads", type=int, metavar="T", help="most reading threads of a rank of `prefetch` (default: as `run`)"
     )
-    own.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
+    own.add_argument("--tiny", action="store_true", help="shrink the samples, to see what small samples cost")
     own.add_argument("--json", action="store_true", help="print JSON")
 
 

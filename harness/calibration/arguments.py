@@ -33,9 +33,10 @@ def add_calibrate(commands: Commands) -> None:
         help="measure a machine's rates for `simulate --system` and `run --predict`, or a network's step times for "
         "`--compute emulate:@FILE`",
         description="With --pfs, measure how fast this machine reads, and write it as the [measured] part of a system "
-        "description. A [declared] part that the file has already stays as it is. The test files are removed at the "
-        "end. With --compute, measure how long a step of a real network takes here by batch size, on the GPU that "
-        "TensorFlow sees or else the processor, and write it as a compute profile.",
+        "description; a [declared] part in the file stays as it is. The test files are removed at the end. "
+        "With --compute, measure how long a training step of a real network takes for each batch size, and "
+        "write it as a compute profile. The network runs on the GPU that TensorFlow sees, or else on the "
+        "processor.",
         epilog=EXAMPLES,
     )
     own.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
@@ -45,16 +46,18 @@ def add_calibrate(commands: Commands) -> None:
         "--threads",
         type=_threads,
         metavar="N[,N...]",
-        help="threads a node (default 1,2,4); with --compute one number, the cores that a rank has (default all)",
+        help="threads on each node (default 1,2,4); with --compute one number: the cores of a rank (default all)",
     )
     own.add_argument(
         "--sample-bytes",
         type=_sizes,
         metavar="SIZE[,SIZE...]",
-        help="sizes of reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
+        help="sizes of the reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
     )
     own.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
-    own.add_argument("--workload", metavar="WORKLOAD", help="measure the decoding of this workload's samples too")
+    own.add_argument(
+        "--workload", metavar="WORKLOAD", help="also measure how fast the samples of this workload are decoded"
+    )
     own.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
     own.add_argument(
         "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
@@ -65,14 +68,19 @@ def add_calibrate(commands: Commands) -> None:
     )
     compute.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
     compute.add_argument(
-        "--batch", type=_batches, metavar="B[,B...]", help="samples a step (default 1, 2, 4, ... the published batch)"
+        "--batch",
+        type=_batches,
+        metavar="B[,B...]",
+        help="samples in a step (default 1, 2, 4, ... up to the published batch)",
     )
     compute.add_argument(
-        "--steps", type=int, metavar="N", help="steps that are timed, of each batch (default 5, more of short ones)"
+        "--steps", type=int, metavar="N", help="timed steps of each batch (default 5, more if they are short)"
     )
-    compute.add_argument("--tiny", action="store_true", help="shrunken samples, for a smoke test: never a measurement")
+    compute.add_argument(
+        "--tiny", action="store_true", help="shrink the samples, for a smoke test: never a measurement"
+    )
     own.add_argument(
-        "--out", type=Path, metavar="FILE", help="what is written (default system.toml; with --compute compute.toml)"
+        "--out", type=Path, metavar="FILE", help="file to write (default system.toml; with --compute compute.toml)"
     )
     own.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
@@ -101,15 +109,15 @@ def _kind(given: Mapping[str, Any]) -> str:
     kinds = [kind for kind in ("pfs", "compute") if kind in given]
     if not kinds:
         raise UsageError(
-            "calibrate measures one of two: with --pfs DIR how fast storage is, with --compute WORKLOAD how long a "
-            "network's step takes. Give one."
+            "calibrate measures one of two things: how fast storage is, with --pfs DIR, or how long a step of a "
+            "network takes, with --compute WORKLOAD. Give one of them."
         )
     if len(kinds) == 2:
         raise UsageError("--pfs and --compute measure different things, into different files. Give one at a time.")
     others = OF_COMPUTE if kinds == ["pfs"] else OF_PFS
     if wrong := [name for name in others if name in given]:
         flag = f"--{wrong[0].replace('_', '-')}"
-        raise UsageError(f"{flag} is no option of calibrate --{kinds[0]}. Leave it out.")
+        raise UsageError(f"calibrate --{kinds[0]} has no option {flag}. Leave it out.")
     return kinds[0]
 
 

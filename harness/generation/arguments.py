@@ -21,16 +21,19 @@ def add_generate(commands: Commands) -> None:
     own = commands.add_parser(
         "generate",
         help="make a dataset of the published layout, at any scale",
-        description="Write a dataset by local processes or ranks. A generation that was stopped goes on.",
+        description="Write a dataset with local processes or with ranks. The same command goes on where a stopped one "
+        "ended.",
         epilog=GENERATE_EXAMPLES,
     )
     _add_workload(own)
     own.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
     amount = own.add_mutually_exclusive_group(required=True)
-    amount.add_argument("--files", type=int, metavar="N", help="files of all splits together")
-    amount.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="most stored bytes of the whole, as 2TB")
-    amount.add_argument("--fraction", metavar="SHARE", help="share of the published dataset, as 1%% or 0.01")
-    amount.add_argument("--full", action="store_true", help="the published size")
+    amount.add_argument("--files", type=int, metavar="N", help="number of files, all splits together")
+    amount.add_argument(
+        "--bytes", type=parse_bytes, metavar="SIZE", help="store at most this many bytes in all, for example 2TB"
+    )
+    amount.add_argument("--fraction", metavar="SHARE", help="share of the published dataset, for example 1%% or 0.01")
+    amount.add_argument("--full", action="store_true", help="make the published size")
     own.add_argument(
         "--fill",
         default="physical",
@@ -38,11 +41,13 @@ def add_generate(commands: Commands) -> None:
         help="physical: values like the application's (default); random: bytes that neither compress nor repeat",
     )
     own.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
-    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests: never a measurement")
+    own.add_argument("--tiny", action="store_true", help="shrink the samples, for tests: never a measurement")
     who = own.add_argument_group("who writes")
-    who.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: as its cores allow)")
-    who.add_argument("--nodes", type=int, metavar="N", help="nodes: files are written by ranks")
-    who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks a node (default 1)")
+    who.add_argument(
+        "--workers", type=int, metavar="N", help="write with N processes on this machine (default: as its cores allow)"
+    )
+    who.add_argument("--nodes", type=int, metavar="N", help="write with ranks, on N nodes")
+    who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks on each node (default 1)")
     who.add_argument(
         "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
     )
@@ -80,11 +85,15 @@ def add_verify(commands: Commands) -> None:
     own = commands.add_parser(
         "verify",
         help="check every byte of a dataset; name each bad file",
-        description="Compare every stored field with its CRC32C. Status 5 where a file is missing or damaged.",
+        description="Compare every stored field with its CRC32C. The exit status is 5 if a file is missing or damaged.",
     )
     own.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
     own.add_argument(
-        "--sample-fraction", type=float, default=0.0, metavar="F", help="share of the files made anew too (default 0)"
+        "--sample-fraction",
+        type=float,
+        default=0.0,
+        metavar="F",
+        help="also make this share of the files anew and compare (default 0)",
     )
     own.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
     own.add_argument("--json", action="store_true", help="print JSON")
@@ -101,19 +110,23 @@ def add_index(commands: Commands) -> None:
     """`index`."""
     own = commands.add_parser(
         "index",
-        help="write the manifest of a dataset that was made by others",
+        help="make a dataset of files that others wrote, so that `run` can read them",
         description="Find every sample in the files of a folder, so that `run --data` can read them.",
     )
     own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
-    own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
+    own.add_argument(
+        "--workload", metavar="WORKLOAD", required=True, help="workload whose files they are (see `dlio-bench list`)"
+    )
     own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
-    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
+    own.add_argument("--tiny", action="store_true", help="the samples are shrunken ones, for tests")
     own.add_argument(
         "--split",
         metavar="NAME",
-        help="train, validation or test: what files are of whose folders and names say nothing of it",
+        help="split of the files whose folders and names do not tell it: train, validation or test",
     )
-    own.add_argument("--skip-bad", action="store_true", help="leave out files that cannot be served, and name them")
+    own.add_argument(
+        "--skip-bad", action="store_true", help="leave out files that cannot be read as samples, and name them"
+    )
     own.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -131,13 +144,18 @@ def add_plan_data(commands: Commands) -> None:
     own = commands.add_parser(
         "plan-data",
         help="how much data a valid cold run needs, and how long it takes to make",
-        description="Compute from the memory of the nodes how much data cannot be cached. Nothing is made.",
+        description="Compute how much data the caches of the nodes cannot hold. Makes nothing.",
     )
     _add_workload(own)
     own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
-    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
-    own.add_argument("--rate", type=parse_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
-    own.add_argument("--full", action="store_true", help="the published size")
+    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, for example 192GiB")
+    own.add_argument(
+        "--rate",
+        type=parse_rate,
+        metavar="RATE",
+        help="write rate of the file system, for example 2GB/s, to say how long writing takes",
+    )
+    own.add_argument("--full", action="store_true", help="plan for the published size")
     own.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -28,15 +28,25 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run = commands.add_parser(
         "run",
         help="measure one workload with one or more readers",
-        description="Make a small dataset if none is given, launch the ranks, measure, and write result and report.",
+        description="Make a small dataset if you give none, launch the ranks, measure, and write results and a report.",
         epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
     )
     run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
     scale = run.add_argument_group("scale")
     scale.add_argument(
-        "--nodes", type=_counts, default=(1,), metavar="N[,N...]", help="nodes; several counts are compared (default 1)"
+        "--nodes",
+        type=_counts,
+        default=(1,),
+        metavar="N[,N...]",
+        help="number of nodes; give several to compare them (default 1)",
     )
-    scale.add_argument("--ranks-per-node", type=int, default=1, metavar="R", help="ranks (trainers) a node (default 1)")
+    scale.add_argument(
+        "--ranks-per-node",
+        type=int,
+        default=1,
+        metavar="R",
+        help="ranks on each node; a rank is one trainer (default 1)",
+    )
     scale.add_argument(
         "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
     )
@@ -44,22 +54,25 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--memory-per-node",
         type=parse_bytes,
         metavar="SIZE",
-        help="memory budget of a node (default: the machine's, shared by virtual nodes)",
+        help="memory that a node may use (default: the machine's, which virtual nodes share)",
     )
     data = run.add_argument_group("data")
-    data.add_argument("--data", type=Path, metavar="DIR", help="an existing dataset (default: one is made and kept)")
+    data.add_argument("--data", type=Path, metavar="DIR", help="read this dataset (default: make one and keep it)")
     data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
     data.add_argument(
-        "--max-data", type=parse_bytes, metavar="SIZE", help="most that is made when no --data is given (default 5GB)"
+        "--max-data",
+        type=parse_bytes,
+        metavar="SIZE",
+        help="if --data is not given, make at most this much (default 5GB)",
     )
     data.add_argument(
         "--cache-dir",
         type=Path,
         metavar="DIR",
-        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
+        help="keep generated datasets in this folder (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
     )
     data.add_argument(
-        "--tiny", action="store_true", help="shrunken samples, for a smoke test in seconds: never a measurement"
+        "--tiny", action="store_true", help="shrink the samples: a smoke test that takes seconds and measures nothing"
     )
     how = run.add_argument_group("readers and steps")
     how.add_argument(
@@ -76,7 +89,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--order"),
         default=(),
         metavar="NAME[,NAME...]",
-        help="another order for each reader, such as file-shuffle or buffered-shuffle(100)",
+        help="replace the order of each reader, for example by file-shuffle or buffered-shuffle(100)",
     )
     how.add_argument(
         "--placement",
@@ -84,8 +97,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--placement"),
         default=(),
         metavar="NAME[,NAME...]",
-        help="another placement for each reader: none, stage-partition, stage-replicate, stage-subset, cooperative, "
-        "clairvoyant, ... (see `dlio-bench list`)",
+        help="replace the placement of each reader: none, stage-partition, stage-replicate, stage-subset, "
+        "cooperative, clairvoyant, ... (see `dlio-bench list`)",
     )
     how.add_argument(
         "--delivery",
@@ -93,20 +106,21 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=_names_of("--delivery"),
         default=(),
         metavar="NAME[,NAME...]",
-        help="another delivery for each reader: 'on demand', ahead, tf.data",
+        help="replace the delivery of each reader: 'on demand', ahead or tf.data",
     )
     how.add_argument(
         "--shard",
         default="rank",
         metavar="WHAT",
-        help="rank or node: who owns a share in orders of shards (default rank); job: nobody does, and all ranks read "
-        "the whole dataset in one order, as ranks do that hold parts of one model",
+        help="who owns a share of the samples: rank (default) or node. With job nobody does: all ranks read the "
+        "whole dataset in the same order, as ranks that hold parts of one model do",
     )
     how.add_argument(
         "--last",
         metavar="HOW",
-        help="samples that do not fill the last step: drop, pad it with the epoch's first, or keep them, in smaller "
-        "batches (default drop; keep with --compute infer)",
+        help="what happens to samples that do not fill the last step. drop: they are left out (default). pad: "
+        "the first samples of the epoch fill the step. keep: the last batches are smaller (default with "
+        "--compute infer)",
     )
     how.add_argument(
         "--decode", action="store_true", help="do to the samples what the application does before training"
@@ -114,76 +128,81 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     how.add_argument(
         "--check-crc",
         action="store_true",
-        help="compare every delivered field with its CRC32C, in the reader's threads (not upstream)",
+        help="compare the CRC32C of every delivered field, in the threads of the reader (not upstream)",
     )
     how.add_argument(
         "--batch",
         type=int,
         metavar="B",
-        help="samples a rank and step (default: the published batch, less where data are few)",
+        help="samples in a step of one rank (default: the published batch, or less if there are few samples)",
     )
     how.add_argument(
         "--epochs",
         type=int,
         metavar="E",
-        help="epochs a trial (default: 1, more where a trial would be shorter than --min-seconds or 64 steps)",
+        help="epochs in a trial (default 1; more if a trial would be shorter than --min-seconds or 64 steps)",
     )
     how.add_argument(
         "--min-seconds",
         type=float,
         metavar="S",
-        help="seconds of a trial that may be compared (default 5; 0 with --tiny): data and epochs are sized by it, and "
-        "shorter trials are marked SHORT; 0: 16 steps are enough",
+        help="shortest trial that may be compared, in seconds (default 5; 0 with --tiny). Data and epochs are "
+        "chosen to reach it; shorter trials are marked SHORT. With 0, 16 steps are enough",
     )
     how.add_argument(
         "--steps",
         type=int,
         metavar="N",
-        help="most steps of a trial, in epochs of one length (default: whole epochs); a note says what that leaves out",
+        help="run at most N steps in a trial, in epochs of equal length (default: whole epochs); a note says "
+        "what that leaves out",
     )
     how.add_argument(
         "--steps-per-epoch",
         type=int,
         metavar="S",
-        help="an epoch is S steps of a pass over the samples, and the next goes on where it ends; --epochs and "
-        "--validation count such epochs (the CDB study: --epochs 3 --steps-per-epoch 3)",
+        help="make an epoch of S steps; the next epoch goes on where it ends. --epochs and --validation count "
+        "these epochs (the CDB study: --epochs 3 --steps-per-epoch 3)",
     )
     how.add_argument(
         "--validation",
         metavar="WHEN",
-        help="passes over the validation split: none, published (as the application did), or N: behind every N-th "
-        "epoch (default: published with --reader upstream or --compute train, else none)",
+        help="read the validation split: none, published (when the application did), or N (after every N-th "
+        "epoch). Default: published with --reader upstream or --compute train, else none",
     )
     how.add_argument(
         "--compute",
         default="emulate",
         metavar="HOW",
-        help="none; emulate:DEVICE, a published step time (default emulate:v100); emulate:50ms, a time of your own; "
-        "emulate:@FILE, what `dlio-bench calibrate --compute` measured; "
-        "train or train:MODEL, the published network, on decoded samples, by TensorFlow; infer or infer:MODEL, forward "
-        "through it: every sample of every split of the dataset once, on one of the ranks, in one epoch",
+        help="what a trainer does between two batches. none: nothing. emulate:DEVICE: wait a published step time"
+        " (default emulate:v100). emulate:50ms: wait this long. emulate:@FILE: wait what `dlio-bench "
+        "calibrate --compute` measured. train or train:MODEL: train the published network on decoded "
+        "samples, with TensorFlow. infer or infer:MODEL: send every sample of every split forward through "
+        "it once, on one of the ranks",
     )
     how.add_argument(
         "--sync",
         metavar="WHEN",
-        help="ranks meet at every step, epoch or none (default step; none with --compute infer)",
+        help="when ranks wait for each other: step (default), epoch, or none: never (default with --compute infer)",
     )
     how.add_argument(
         "--threads",
         type=int,
         metavar="T",
-        help="reading threads a rank at most; readers that read ahead take as many as the latency of their reads asks "
-        "for (default: up to 32; for bytes from memory as many as there are cores for)",
+        help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
+        "asks for (default: up to 32; if the bytes come from memory, no more than there are cores for)",
     )
     how.add_argument(
-        "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"
+        "--staging",
+        type=parse_bytes,
+        metavar="SIZE",
+        help="size of the staging buffer of a rank (default 256MB, or two batches)",
     )
     how.add_argument(
         "--local-tier",
         type=Path,
         metavar="DIR",
-        help="folder on node-local storage for kept samples and staged copies (of these: default the temporary "
-        "folder, on one machine)",
+        help="folder on node-local storage, for samples that a reader keeps and for staged copies (staged copies"
+        " on one machine: default the temporary folder)",
     )
     how.add_argument(
         "--tiers",
@@ -206,41 +225,49 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--trials",
         type=int,
         metavar="T",
-        help="timed trials (default 5; 3 where a reader would take more than a minute; 1 with --tiny)",
+        help="timed trials (default 5; 3 if a reader would take more than a minute; 1 with --tiny)",
     )
-    trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
+    trust.add_argument(
+        "--warmup-trials",
+        type=int,
+        metavar="W",
+        help="trials before the timed ones, recorded but not counted (default 1)",
+    )
     trust.add_argument(
         "--cache",
         default="cold",
         metavar="MODE",
-        help="page cache before a trial: cold, cold-epochs (before each epoch too), warm, as-is (default cold)",
+        help="page cache before a trial: cold (default), cold-epochs (cold before each epoch too), warm, or as-is",
     )
     trust.add_argument(
         "--storage",
         type=Path,
         metavar="FILE",
-        help="what `dlio-bench storage --out FILE` found of the same path, as the yardstick in text and report",
+        help="what `dlio-bench storage --out FILE` measured on the same path; text and report show it as the yardstick",
     )
     trust.add_argument(
         "--predict",
         action="store_true",
-        help="write down beforehand how long each reader's epochs will take, and show it beside what is measured",
+        help="predict how long the epochs of each reader will take, before the run, and show it beside what was "
+        "measured",
     )
     trust.add_argument(
         "--system",
         metavar="FILE",
-        help="description of this machine, by `dlio-bench calibrate` (default with --predict: calibrated first, on "
-        "test files beside the dataset)",
+        help="description of this machine, from `dlio-bench calibrate` (default with --predict: calibrate first,"
+        " on test files beside the dataset)",
     )
-    trust.add_argument("--seed", type=int, metavar="S", help="seed of the order (default: a new one, recorded)")
     trust.add_argument(
-        "--no-verify", dest="verify", action="store_false", help="leave out the untimed pass that checks every byte"
+        "--seed", type=int, metavar="S", help="seed of the order (default: a new one, which the result records)"
+    )
+    trust.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="skip the untimed pass that checks every byte"
     )
     output = run.add_argument_group("output")
     output.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of results and report (default dlio-results/TIME-WORKLOAD)"
     )
-    output.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
+    output.add_argument("--dry-run", action="store_true", help="say what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
@@ -249,39 +276,41 @@ def _add_training(run: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--exchange",
         metavar="KIND",
-        help="of gradients: horovod, mpi or none (default: horovod where it works with this TensorFlow, else mpi)",
+        help="who averages the gradients: horovod, mpi or none (default: horovod if it works with this "
+        "TensorFlow, else mpi)",
     )
     training.add_argument(
-        "--fp16-gradients", action="store_true", help="gradients travel as float16, which halves their bytes"
+        "--fp16-gradients", action="store_true", help="send gradients as float16, which halves their bytes"
     )
     training.add_argument(
         "--gradient-lag",
         type=int,
         default=0,
         metavar="N",
-        help="1: a step applies the gradients of the step before, while its own travel (default 0)",
+        help="1: each step applies the gradients of the step before, while its own are on their way (default 0)",
     )
     training.add_argument(
-        "--hierarchical", action="store_true", help="gradients are added up within a node, then between the nodes"
+        "--hierarchical", action="store_true", help="add up gradients within each node, then between the nodes"
     )
     training.add_argument(
         "--exchange-timeout",
         type=float,
         metavar="SECONDS",
-        help="how long a rank is waited for before the run ends (default 120)",
+        help="end the run if a rank waits this long for the others (default 120)",
     )
     training.add_argument(
         "--checkpoint",
         type=int,
         metavar="K",
-        help="rank 0 saves weights and optimiser after every K steps, beside the result; the two newest are kept",
+        help="save weights and optimiser after every K steps, beside the result; rank 0 writes, and the two "
+        "newest stay",
     )
     training.add_argument(
         "--resume",
         type=Path,
         metavar="DIR",
-        help="go on from the newest whole checkpoint in DIR, written at the end of an epoch: one trial; with --compute "
-        "infer, predict with its weights",
+        help="start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one "
+        "trial. With --compute infer: predict with its weights",
     )
 
 
@@ -305,7 +334,7 @@ def _counts(value: str) -> tuple[int, ...]:
             f"--nodes '{value}' is not a count. Write a whole number, or several: --nodes 1,2,4."
         ) from None
     if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"--nodes '{value}': every count must be at least 1 and stand there once.")
+        raise UsageError(f"--nodes '{value}': every number must be at least 1, and none may come twice.")
     return counts
 
 

@@ -28,7 +28,7 @@ def add_simulate(commands: Commands) -> None:
     own = commands.add_parser(
         "simulate",
         help="predict readers on the performance model, without running them",
-        description="Predict how long a job's input takes with each policy, on a machine that is described by a file.",
+        description="Predict how long the input of a job takes with each policy, on a machine that a file describes.",
         epilog=EXAMPLES,
     )
     own.add_argument("workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)")
@@ -46,33 +46,34 @@ def add_simulate(commands: Commands) -> None:
         type=tier_sizes,
         default={},
         metavar="NAME=SIZE[,...]",
-        help="other tier sizes, as ram=10GB,disk=40GB",
+        help="replace tier sizes, for example ram=10GB,disk=40GB",
     )
     machine.add_argument(
         "--pfs-clients",
         choices=("conserved", "worst", "published"),
         default="conserved",
-        help="how readers share the parallel file system: all nodes read, and the threads of each share its part of "
-        "the bandwidth (default); every thread gets that part, as in the papers' worst case; or as the published "
-        "simulator counted",
+        help="how readers share the parallel file system. conserved (default): all nodes read, and the threads "
+        "of a node share its part of the bandwidth. worst: every thread gets that part, as in the worst "
+        "case of the papers. published: as the published simulator counted",
     )
     machine.add_argument(
         "--compute",
         metavar="HOW",
-        help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: as the "
-        "system says)",
+        help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: what"
+        " the system says)",
     )
-    own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
+    own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="predict these policies (default all)")
     own.add_argument(
         "--vary",
         type=axes.parse,
         action="append",
         default=[],
         metavar="NAME=V,V",
-        help="a what-if grid over the nodes or a tier's size, as nodes=4,8,16 or ram=0GB,10GB: once is a table of the "
-        "policies, twice a heat map for each (the first across, the second down), three times one for each third value",
+        help="predict a what-if grid: other numbers of nodes or tier sizes, for example nodes=4,8,16 or "
+        "ram=0GB,10GB. Given once: a table of the policies. Twice: a heat map for each policy, the first "
+        "across, the second down. Three times: a map for each value of the third",
     )
-    own.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html there")
+    own.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder")
     own.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -96,7 +97,7 @@ def tier_sizes(text: str) -> dict[str, int]:
         name, equals, size = part.partition("=")
         if not equals or not name.strip() or name.strip() in sizes:
             raise UsageError(
-                f"--tiers '{text}': '{part}' is not a tier of its own with a size. Write ram=10GB,disk=40GB."
+                f"--tiers '{text}': '{part}' is not NAME=SIZE, or names a tier again. Write ram=10GB,disk=40GB."
             )
         sizes[name.strip()] = parse_bytes(size)
     return sizes

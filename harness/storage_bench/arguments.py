@@ -21,8 +21,8 @@ def add_storage(commands: Commands) -> None:
     """`storage`."""
     own = commands.add_parser(
         "storage",
-        help="what any reader could get from a folder: read and metadata rates, the yardstick of a run",
-        description="Read files front to back and sample by sample, with plain preadv and nothing else, and name the "
+        help="measure what any reader could get from a folder: read and metadata rates, the yardstick of a run",
+        description="Read files with plain preadv and nothing else, front to back and sample by sample, and print the "
         "highest sustained rate. The test files are removed at the end.",
         epilog=EXAMPLES,
     )
@@ -34,25 +34,29 @@ def add_storage(commands: Commands) -> None:
         help="folder on the storage; test files are made and removed in it",
     )
     what = own.add_argument_group("what is read")
-    what.add_argument("--workload", metavar="WORKLOAD", help="files like those of this workload (default cdb)")
-    what.add_argument("--sample-size", type=parse_bytes, metavar="SIZE", help="samples of this size instead, as 16MB")
-    what.add_argument("--data", type=Path, metavar="DATASET_DIR", help="read a dataset's files instead of making any")
+    what.add_argument("--workload", metavar="WORKLOAD", help="make files like those of this workload (default cdb)")
+    what.add_argument(
+        "--sample-size", type=parse_bytes, metavar="SIZE", help="read samples of this size instead, for example 16MB"
+    )
+    what.add_argument(
+        "--data", type=Path, metavar="DATASET_DIR", help="read the files of this dataset instead of making any"
+    )
     what.add_argument(
         "--size",
         type=parse_bytes,
         metavar="SIZE",
-        help="bytes of all files (default: 1 to 2 GB, at most 10%% of the free space)",
+        help="bytes in all files together (default: 1 to 2 GB, at most 10%% of the free space)",
     )
     who = own.add_argument_group("who reads")
     who.add_argument(
-        "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads a rank (default 1,2,4)"
+        "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads of each rank (default 1,2,4)"
     )
-    who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="ranks (default 1,2)")
+    who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="numbers of ranks (default 1,2)")
     who.add_argument(
         "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
     )
     how = own.add_argument_group("trials")
-    how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each (default 5)")
+    how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each kind of read (default 5)")
     how.add_argument(
         "--cache", default="cold", metavar="MODE", help="page cache before a trial: cold or warm (default cold)"
     )
@@ -82,5 +86,5 @@ def _counts(flag: str, text: str) -> tuple[int, ...]:
     except ValueError:
         raise UsageError(f"{flag} '{text}' is not a count. Write a whole number, or several: {flag} 1,2,4.") from None
     if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"{flag} '{text}': every count must be at least 1 and stand there once.")
+        raise UsageError(f"{flag} '{text}': every number must be at least 1, and none may come twice.")
     return tuple(sorted(counts))

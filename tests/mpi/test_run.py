@@ -27,8 +27,9 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give files t
 def test_every_workload_ends_with_verdict_table_json_and_page(
     workload: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And README's own formulas give the metrics, from the files alone."""
-    [block] = re.findall(r"(?s)```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text("utf-8"))
+    """And the formulas in the documentation give the metrics, from the files alone."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+    [block] = re.findall(r"(?s)```python\n(.*?)```", page.read_text("utf-8"))
     formulas = tmp_path / "formulas.py"
     formulas.write_text(block)
     done = dlio(

@@ -68,9 +68,9 @@ def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
     [
         ([], "Give one"),
         (["--pfs", ".", "--compute", "cdb"], "Give one at a time"),
-        (["--pfs", ".", "--tiny"], "--tiny is no option of calibrate --pfs"),
-        (["--compute", "cdb", "--nodes", "0"], "--nodes is no option of calibrate --compute"),
-        (["--compute", "cdb", "--sample-bytes", "4KiB"], "--sample-bytes is no option"),
+        (["--pfs", ".", "--tiny"], "calibrate --pfs has no option --tiny"),
+        (["--compute", "cdb", "--nodes", "0"], "calibrate --compute has no option --nodes"),
+        (["--compute", "cdb", "--sample-bytes", "4KiB"], "has no option --sample-bytes"),
         (["--compute", "cbd"], "Did you mean 'cdb'"),
         (["--compute", "cdb:deeplap"], "Did you mean 'deeplab'"),
         (["--compute", "cdb", "--variant", "xl"], "Its variants: cori"),

@@ -1,0 +1,69 @@
+"""The documentation: its reference is what the code says, its commands exist, its links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+from runpy import run_path
+
+from dlio_bench.harness.cli import parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REFERENCE = run_path(str(ROOT / "scripts" / "write-reference"))["pages"]()
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    stale = [page.name for page, text in REFERENCE.items() if page.read_text("utf-8") != text]
+    assert stale == [], "run .venv-test/bin/python scripts/write-reference"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a page's headings are linked by."""
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text("utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+def test_every_command_is_one_that_the_parser_takes() -> None:
+    commands = []
+    for page in PAGES:
+        blocks = "\n".join(re.findall(r"(?ms)^ *```\w*\n(.*?)^ *```", page.read_text("utf-8")))
+        commands += re.findall(r"(?m)^ *(?:\$ )?dlio-bench (.*)$", blocks.replace("\\\n", " "))
+    assert len(commands) > 40
+    for words in commands:
+        _, unknown = parser().parse_known_args(shlex.split(words, comments=True))  # raises UsageError for others
+        assert unknown == [], words
+
+
+def test_every_page_is_reached_from_the_map() -> None:
+    text = (ROOT / "docs" / "README.md").read_text("utf-8")
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - set(re.findall(r"\]\(([^)#]+)\)", text)) == {"README.md"}
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 1500
+    assert (ROOT / "docs" / "report.png").stat().st_size < 200_000
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rooms = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name.rstrip("/") for cell in rooms for name in re.findall(r"`([\w/]+(?:/|\.py))`", cell)}
+    harness = {name for name in named if not (ROOT / name).is_dir()}
+    assert [name for name in harness if not (ROOT / "harness" / name).exists()] == []
+    assert {path.name for path in (ROOT / "harness").iterdir() if path.is_dir()} <= {
+        *(name.partition("/")[0] for name in harness),
+        "root",
+        "__pycache__",
+    }
