@@ -60,7 +60,9 @@ def delivered(result: dict[str, Any]) -> dict[str, Any]:
         "digest of the data": result["dataset"]["digest"],
         "samples": [trial["samples"] for trial in result["trials"]],
         "bytes": [[trial["bytes_useful"], *trial["rank_bytes"]] for trial in result["trials"]],
-        "epochs": [[(epoch["bytes_useful"], epoch["bytes_planned"]) for epoch in t["epochs"]] for t in result["trials"]],
+        "epochs": [
+            [(epoch["bytes_useful"], epoch["bytes_planned"]) for epoch in trial["epochs"]] for trial in result["trials"]
+        ],
         "checks": {check["name"]: check["ok"] for check in result["checks"]},
     }
 
@@ -83,15 +85,15 @@ def measured(python: str, cache: Path) -> dict[str, Any]:
     found: dict[str, Any] = {f"plan {name}": digest for name, digest in output(python, cache, "-c", PLANS).items()}
     for workload in WORKLOADS:
         results = output(
-            python, cache, "-m", "dlio_bench", "run", workload, "--tiny", "--nodes", "2", "--seed", "1", "--reader", READERS,
-            "--compute", "none", "--cache", "as-is", "--epochs", "2", "--trials", "2", "--warmup-trials", "0", "--json",
+            python, cache, "-m", "dlio_bench", "run", workload, "--tiny", "--nodes", "2", "--seed", "1",
+            "--reader", READERS, "--compute", "none", "--cache", "as-is", "--epochs", "2", "--trials", "2",
+            "--warmup-trials", "0", "--json",
         )  # fmt: skip
         found |= {f"run {workload} {result['policy']['alias']}": delivered(result) for result in results}
     for scenario in SCENARIOS:
         for clients in PFS_CLIENTS:
-            document = output(
-                python, cache, "-m", "dlio_bench", "simulate", "--scenario", scenario, "--pfs-clients", clients, "--json"
-            )
+            asked = ("simulate", "--scenario", scenario, "--pfs-clients", clients, "--json")
+            document = output(python, cache, "-m", "dlio_bench", *asked)
             found |= {f"simulate {scenario} {clients} {path}": value for path, value in numbers(document)}
     return found
 
