@@ -168,6 +168,7 @@ def _trained(
                 sync="none",
                 ordered=True,
                 at_epoch=lambda: None,
+                starts=[batch.starts for batch in plan],
             )
             cpu = time.process_time() - cpu
         return Timed(elapsed.enclosing, cpu, size, samples)

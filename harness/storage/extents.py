@@ -24,6 +24,7 @@ from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
 # the threads that read parts of the sample are done with it.
 OPEN_FILES, OPEN_VISITS = 64, 16
+HELD_FILES = 16  # that a thread keeps open while it reads some chunks
 
 # What is read at a time: large enough that taking it costs little beside reading it, small enough that several
 # threads work on the batch that is needed first.
@@ -184,15 +185,17 @@ class ExtentReader:
         if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
             rows, bounds = _rejoined(rows, bounds)
         pieces = [out[start:stop] for start, stop in bounds]
-        open_key = done = at = 0
-        handle, open_file, preadv = -1, -1, os.preadv
+        handles: dict[int, int] = {}
+        held: list[OpenFile] = []  # ours while we read: the names keep them open
+        at = local = 0
+        staged, preadv = self._staged, os.preadv
         for key, file, offset, size, count in rows:
-            if handle < 0 or key != open_key:
-                if done:
-                    self._count(open_file, done, cost)
-                open_key, open_file, done = key, file, 0
-                opened = self._files.get(key, file)  # ours while we read: the name keeps it open
-                handle = opened.handle()
+            handle = handles.get(key)
+            if handle is None:
+                if len(held) == HELD_FILES:
+                    handles, held = {}, []
+                held.append(self._files.get(key, file))
+                handle = handles[key] = held[-1].handle()
             into = pieces[at : at + count]
             at += count
             try:
@@ -201,9 +204,10 @@ class ExtentReader:
                 raise self._unread(file, offset, error) from error
             if found != size:
                 self._rest(handle, file, offset, into, found)
-            done += size
-        if done:
-            self._count(open_file, done, cost)
+            if staged and file in staged:
+                local += size
+        cost.local += local
+        cost.requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started
 
     def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:

@@ -1,18 +1,22 @@
 """What a barrier costs beyond the last arrival, ours and MPI_Barrier in turn, and the CPU that waiting takes:
 
-    python tests/perf/barrier_cost.py [--ranks 2,4,8] [--rounds 200]
+    python tests/perf/barrier_cost.py [--ranks 2,4,8] [--rounds 200] [--floor]
 
 Ranks share one machine and its monotonic clock. Four ways to come: all at once; after a step of 9.36 ms that each
 sleeps (CosmoFlow's, published); one of them, drawn anew each time, 5 ms late; each of them at a moment of its own
 within 5 ms. A round costs what passes from the last arrival to the last leave; shown is the median of all rounds, and
-the CPU time of a rank that waits 50 ms for another.
+the CPU time of a rank that waits 50 ms for another. --floor adds the same barrier in C (meeting.c, by gcc), which looks
+out for 0, 1 or 100 ms before it sleeps: what sleeping costs, and what never sleeping costs.
 """
 
 import argparse
+import ctypes
+import itertools
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,12 +26,14 @@ import numpy as np
 
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.meeting import make_page, map_page
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.training.compute import fine_timers
 
 ROOT = Path(__file__).parents[2]
 STEP, LATE, LONG = 9.36e-3, 5e-3, 50e-3  # seconds
 BLOCK = 25  # rounds of one barrier before the other's turn
+LOOK_OUTS = (0.0, 1e-3, 100e-3)  # seconds, of the barrier in C
 WAYS = ("at once", "after a step", "one late", "all at random")
 
 Barrier = Callable[[], None]
@@ -73,24 +79,41 @@ def cpu(comm: Comm, barrier: Barrier) -> float:
     return max(comm.allgather(statistics.median(spent))[1:])
 
 
-def measure(ranks: int, rounds: int) -> None:
+def in_c(comm: Comm, library: Path, look_out: float) -> Barrier:
+    """The barrier of meeting.c, which looks out for so many seconds before it sleeps."""
+    path = comm.allgather(make_page() if comm.rank == 0 else None)[0]
+    page = map_page(path) if path else None
+    comm.barrier()
+    if path is None or page is None:
+        raise SystemExit("There is no memory that ranks can share in /dev/shm.")
+    if comm.rank == 0:
+        path.unlink()
+    whole = (ctypes.c_char * len(page)).from_buffer(page)
+    meet, numbers = ctypes.CDLL(str(library)).meet, itertools.count(1)
+    word, came, asleep = (ctypes.byref(whole, at) for at in (0, 1024, 2048))
+    seconds, size, place = ctypes.c_double(look_out), comm.size, comm.rank
+    return lambda: meet(word, came, asleep, size, place, ctypes.c_uint8(next(numbers)), seconds)
+
+
+def measure(ranks: int, rounds: int, library: Path | None) -> None:
     """On each rank."""
     from mpi4py import MPI
 
     fine_timers()
     comm = connect(ranks)
     barriers: dict[str, Barrier] = {"ours": comm.barrier, "MPI_Barrier": MPI.COMM_WORLD.Barrier}
+    if library is not None:
+        barriers |= {f"C, {look_out * 1e3:.0f} ms": in_c(comm, library, look_out) for look_out in LOOK_OUTS}
     for way, sleeps in delays(ranks, rounds).items():
         found: dict[str, list[float]] = {name: [] for name in barriers}
         for begin in range(0, rounds, BLOCK):
             for name, barrier in barriers.items():
                 found[name] += costs(comm, barrier, sleeps[begin : begin + BLOCK])
         if comm.rank == 0:
-            ours, mpi = (statistics.median(own) * 1e3 for own in found.values())
-            print(
-                f"{ranks} ranks  {way:<14}  ours {ours:.3f} ms  MPI_Barrier {mpi:.3f} ms  ratio {ours / mpi:.2f}",
-                flush=True,
-            )
+            medians = {name: statistics.median(seconds) * 1e3 for name, seconds in found.items()}
+            mpi = medians["MPI_Barrier"]
+            cells = [f"{name} {cost:.3f} ms ({cost / mpi:.2f})" for name, cost in medians.items()]
+            print(f"{ranks} ranks  {way:<14}  " + "  ".join(cells), flush=True)
     busy = {name: cpu(comm, barrier) * 1e3 for name, barrier in barriers.items()}
     if comm.rank == 0:
         print(
@@ -104,18 +127,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4,8", metavar="N[,N...]")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--floor", action="store_true")
+    parser.add_argument("--library", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rank-of", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.rank_of:
-        measure(asked.rank_of, asked.rounds)
+        measure(asked.rank_of, asked.rounds, asked.library)
         return
     site = launchers.detect_site(os.environ)
-    for ranks in map(int, asked.ranks.split(",")):
-        command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds))
-        job = launchers.Job(ranks, 1, command, virtual=True)
-        env = launchers.launch_env(job, site, os.environ)
-        argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
-        subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "meeting.so"
+        if asked.floor:
+            source = str(Path(__file__).with_name("meeting.c"))
+            subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), source], check=True)
+        floor = ("--library", str(library)) if asked.floor else ()
+        for ranks in map(int, asked.ranks.split(",")):
+            command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds), *floor)
+            job = launchers.Job(ranks, 1, command, virtual=True)
+            env = launchers.launch_env(job, site, os.environ)
+            argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
+            subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError
-from dlio_bench.harness.run.measured.consumer import PROBES, marks, require_planned, require_same_set
+from dlio_bench.harness.run.measured.consumer import PROBES, Consumer, marks, require_planned, require_same_set
+from dlio_bench.harness.timeline import StepLog
 
 
 def batch(ids: list[int], samples: list[bytes]) -> Batch:
@@ -65,3 +66,24 @@ def test_a_mark_covers_every_block_of_a_sample() -> None:
     other = Batch(whole.ids, (*whole.blocks, Block(np.ones(4, dtype=np.uint8), np.array([0, 4]))))
     assert marks(two)[0] != marks(other)[0]
     assert two.sample(0).tobytes() == b"x" * 50 + bytes(4)
+
+
+def test_what_is_prepared_for_the_plan_marks_the_bytes_that_come() -> None:
+    random = np.random.Generator(np.random.SFC64(1))
+    plan = [batch([3, 1], [random.bytes(500), random.bytes(200)]), batch([2], [random.bytes(900)])]
+    blank = [Batch(one.ids, (Block(np.zeros_like(one.blocks[0].data), one.blocks[0].starts),)) for one in plan]
+    copies = [Batch(one.ids.copy(), (Block(one.blocks[0].data, one.blocks[0].starts.copy()),)) for one in plan]
+    split = [Batch(one.ids, (*one.blocks, Block.even(np.ones((len(one.ids), 4), np.uint8)))) for one in plan]
+    for delivered in (plan, blank, copies, split):
+        log = StepLog.empty(2, 2)
+        consumer = Consumer([one.ids for one in plan], [one.blocks[0].starts for one in plan], log, ordered=True)
+        for step, one in enumerate(delivered):
+            content = Batch(one.ids, tuple(Block(block.data.copy(), block.starts) for block in one.blocks))
+            consumer.take(step, content)
+            for block in content.blocks:
+                block.data[:] = 0  # the reader's again
+        consumer.finish()
+        assert log.ids.tolist() == [[3, 1], [2, -1]]
+        assert log.samples.tolist() == [[*marks(delivered[0]).tolist()], [*marks(delivered[1]).tolist(), 0]]
+    with pytest.raises(DataError, match="the plan says"):
+        consumer.take(0, plan[1])

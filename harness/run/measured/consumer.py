@@ -1,23 +1,29 @@
 """The trainer's check of what it is given: the ids are the plan's, and 64 bytes of every sample were really there.
 
-A sample's mark is a weighted sum of 64 of its bytes (of each block it comes in) at positions drawn from its id. Marks
-are taken inside the timed loop, and compared afterwards with the marks of content that has passed its CRC32C.
+A sample's mark is a weighted sum of 64 of its bytes (of each block it comes in) at positions drawn from its id. These
+bytes are taken inside the timed loop; their marks are compared afterwards with those of content that has passed its
+CRC32C.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch, Block, Cost
+from dlio_bench.batches import Batch, Block, Bytes, Cost, Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import planned
 from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.timeline import StepLog
 
 PROBES = 64
+PREPARED = 1 << 17  # samples whose positions are worked out beforehand: 576 bytes each, 75 MB in all
+
+Words: TypeAlias = npt.NDArray[np.uint64]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd: multiplication by it permutes 64-bit words
 _PROBE = np.arange(1, PROBES + 1, dtype=np.uint64) * _ODD
@@ -26,27 +32,97 @@ _ALL_WEIGHTS = _WEIGHT.sum(dtype=np.uint64)  # so that bytes of 0 leave their ma
 _UPPER, _ONE = np.uint64(32), np.uint64(1)
 
 
-def marks(batch: Batch) -> npt.NDArray[np.uint64]:
-    """One mark a sample, uint64 [batch], never 0: it depends on the id and on 64 bytes of the sample.
+class Consumer:
+    """Checks the batches of one loop and logs them: their ids, and a mark of each sample.
 
-    It is taken between two steps, so that it makes few passes over few words: [batch, 64] of 8 bytes.
+    Inside the clock it does little more than take the bytes, as a step leaves the processor's caches to its data: the
+    positions are worked out before, and the marks after it. That needs batches that come as planned, in one block;
+    others, and those behind the first PREPARED samples, are marked as they come.
     """
-    seeds = (batch.ids.view(np.uint64) + _ONE) * _ODD
-    seeds ^= seeds >> _UPPER
-    draws = seeds[:, None] * _WEIGHT
-    draws >>= _UPPER
+
+    def __init__(self, steps: Sequence[Ids], starts: Sequence[Ids], log: StepLog, *, ordered: bool) -> None:
+        """`steps`: ids of each batch. `starts`: where the samples of each will lie; empty where that is not known.
+
+        The reader is taken at its word when it hands out these very arrays.
+        """
+        self._steps, self._log, self._ordered = steps, log, ordered
+        self._prepared: dict[int, tuple[Ids, Ids, Ids, Bytes]] = {}
+        samples = 0
+        for step, (ids, places) in enumerate(zip(steps, starts, strict=False)):
+            samples += len(ids)
+            if samples > PREPARED:
+                break
+            taken = np.full((len(ids), PROBES), 0, dtype=np.uint8)  # its pages touched
+            self._prepared[step] = (ids, places, _positions(_draws(_seeds(ids)), places), taken)
+
+    def take(self, step: int, batch: Batch) -> None:
+        """Check the batch of a step. DataError when it is not the one that the plan has."""
+        prepared = self._prepared.get(step)
+        if prepared is not None:
+            ids, starts, positions, taken = prepared
+            if batch.ids is ids and len(batch.blocks) == 1 and batch.blocks[0].starts is starts:
+                batch.blocks[0].data.take(positions, out=taken, mode="clip")
+                return
+            del self._prepared[step]
+        require_planned(batch, self._steps[step], ordered=self._ordered)
+        self._enter(step, batch.ids, marks(batch))
+
+    def finish(self) -> None:
+        """Log what was taken. To be called once, when the clock has stopped."""
+        for step, (ids, _, _, taken) in self._prepared.items():
+            self._enter(step, ids, _marks(_seeds(ids), _weighed(taken)))
+
+    def _enter(self, step: int, ids: Ids, marks_of_step: Words) -> None:
+        size = len(ids)  # what kept a last batch small stays -1
+        self._log.ids[step, :size], self._log.samples[step, :size] = ids, marks_of_step
+
+
+def marks(batch: Batch) -> Words:
+    """One mark a sample, uint64 [batch], never 0: it depends on the id and on 64 bytes of the sample."""
+    seeds = _seeds(batch.ids)
+    draws = _draws(seeds)
     total = np.zeros(len(batch.ids), dtype=np.uint64)
     for block in batch.blocks:
-        # 32 bits scaled to the sample's length (integer only; samples are far below 4 GiB)
-        starts = block.starts.view(np.uint64)
-        positions = draws * (starts[1:] - starts[:-1])[:, None]
-        positions >>= _UPPER
-        positions += starts[:-1, None]
         # "clip" saves a pass: all are inside
-        found = block.data.take(positions.view(np.int64), mode="clip")
-        total += found.astype(np.uint64) @ _WEIGHT
-    total += _ALL_WEIGHTS
-    result: npt.NDArray[np.uint64] = total * (seeds | _ONE) | _ONE
+        total += _weighed(block.data.take(_positions(draws, block.starts), mode="clip"))
+    return _marks(seeds, total)
+
+
+def _seeds(ids: Ids) -> Words:
+    """uint64 [batch]."""
+    seeds = (ids.view(np.uint64) + _ONE) * _ODD
+    seeds ^= seeds >> _UPPER
+    return seeds
+
+
+def _draws(seeds: Words) -> Words:
+    """Numbers below 2^32, uint64 [batch, 64]."""
+    draws = seeds[:, None] * _WEIGHT
+    draws >>= _UPPER
+    return draws
+
+
+def _positions(draws: Words, starts: Ids) -> Ids:
+    """Where the bytes lie in the block, int64 [batch, 64]: 32 bits scaled to the sample's length.
+
+    Integer only; samples are far below 4 GiB.
+    """
+    from_start = starts.view(np.uint64)
+    positions = draws * (from_start[1:] - from_start[:-1])[:, None]
+    positions >>= _UPPER
+    positions += from_start[:-1, None]
+    result: Ids = positions.view(np.int64)
+    return result
+
+
+def _weighed(taken: Bytes) -> Words:
+    """The weighted sum of each sample's bytes, uint64 [batch]."""
+    total: Words = taken.astype(np.uint64) @ _WEIGHT
+    return total
+
+
+def _marks(seeds: Words, total: Words) -> Words:
+    result: Words = (total + _ALL_WEIGHTS) * (seeds | _ONE) | _ONE
     return result
 
 

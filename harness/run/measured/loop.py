@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.harness.run.measured.consumer import marks, require_planned
+from dlio_bench.harness.run.measured.consumer import Consumer
 from dlio_bench.harness.run.measured.validation import Pass, run_pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
@@ -43,21 +43,24 @@ def run(
     sync: str,
     ordered: bool,
     at_epoch: Callable[[], None],
+    starts: Sequence[npt.NDArray[np.int64]] = (),
     passes: Mapping[int, Pass] = NO_PASSES,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
+    `starts`: where the samples of each batch will lie, as the reader's plan has it.
     `passes`: step -> the validation pass behind it. Where the `trainer`'s exchange makes ranks meet, no barrier does.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
     """
-    clock, rows, samples, delivered = time.perf_counter, log.clock, log.samples, log.ids
+    clock, rows = time.perf_counter, log.clock
+    consumer = Consumer(steps, starts if ordered else (), log, ordered=ordered)
     meet = sync == "step" and not trainer.meets
     t0 = clock()
     comm.barrier()
     started = clock()
-    for step, ids in enumerate(steps):
+    for step in range(len(steps)):
         if epoch_starts[step]:
             at_epoch()
             if sync == "epoch":
@@ -67,10 +70,7 @@ def run(
         row[0] = clock()
         batch = next(batches)
         row[1] = clock()
-        require_planned(batch, ids, ordered=ordered)
-        size = len(ids)  # what kept a last batch small stays -1
-        delivered[step, :size] = batch.ids
-        samples[step, :size] = marks(batch)
+        consumer.take(step, batch)
         row[2] = clock()
         spent = trainer.step(batch)
         row[3] = row[2] + spent.convert
@@ -84,4 +84,6 @@ def run(
             run_pass(comm, batches, passes[step], trainer, ordered=ordered)
     ended = clock()
     comm.barrier()
-    return Elapsed(ended - started, clock() - t0, started, meet)
+    elapsed = Elapsed(ended - started, clock() - t0, started, meet)
+    consumer.finish()
+    return elapsed

@@ -205,9 +205,8 @@ class Trial:
         at_epoch: Callable[[int], None],
     ) -> npt.NDArray[np.float64]:
         job, per_epoch = self._job, len(times.plan[0])
-        ids = [step for epoch in epochs for step in steps_of(times.plan[epoch])]
         first = epochs[0] * per_epoch
-        log = times.log.part(slice(first, first + len(ids)))
+        log = times.log.part(slice(first, first + len(epochs) * per_epoch))
         remaining = iter(epochs)
         delivered: list[Delivered] = []
 
@@ -224,6 +223,7 @@ class Trial:
             if epoch in behind:
                 parts.append((validation_after(epoch), behind[epoch].batches))
         plan = planned(reader.form, parts, self.of)
+        steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
@@ -231,13 +231,14 @@ class Trial:
             elapsed = loop.run(
                 comm,
                 batches,
-                ids,
-                [step % per_epoch == 0 for step in range(len(ids))],
+                [batch.ids for batch in steps],
+                [step % per_epoch == 0 for step in range(len(steps))],
                 log,
                 trainer=trainer,
                 sync=job.sync,
                 ordered=self._ordered,
                 at_epoch=new_epoch,
+                starts=[batch.starts for batch in steps],
                 passes={(n + 1) * per_epoch - 1: behind[epoch] for n, epoch in enumerate(epochs) if epoch in behind},
             )
             times.cpu_seconds += time.process_time() - cpu
