@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.simulator.arguments import tier_sizes
-from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
+from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
@@ -50,7 +53,10 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     data.add_argument("--data", type=Path, metavar="DIR", help="an existing dataset (default: one is made and kept)")
     data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
     data.add_argument(
-        "--max-data", type=parse_bytes, metavar="SIZE", help="most that is made when no --data is given (default 5GB)"
+        "--max-data",
+        type=parse_bytes,
+        metavar="SIZE",
+        help=f"most that is made when no --data is given (default {defaults.MOST_BYTES // 10**9}GB)",
     )
     data.add_argument(
         "--cache-dir",
@@ -64,6 +70,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     how = run.add_argument_group("readers and steps")
     how.add_argument(
         "--reader",
+        dest="readers",
         type=_names_of("--reader"),
         default=("prefetch",),
         metavar="NAME[,NAME...]",
@@ -126,14 +133,15 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--epochs",
         type=int,
         metavar="E",
-        help="epochs a trial (default: 1, more where a trial would be shorter than --min-seconds or 64 steps)",
+        help="epochs a trial (default: 1, more where a trial would be shorter than --min-seconds or "
+        f"{defaults.TIMED_STEPS} steps)",
     )
     how.add_argument(
         "--min-seconds",
         type=float,
         metavar="S",
-        help="seconds of a trial that may be compared (default 5; 0 with --tiny): data and epochs are sized by it, and "
-        "shorter trials are marked SHORT; 0: 16 steps are enough",
+        help=f"seconds of a trial that may be compared (default {defaults.TIMED_SECONDS:g}; 0 with --tiny): data and "
+        f"epochs are sized by it, and shorter trials are marked SHORT; 0: {defaults.STEPS} steps are enough",
     )
     how.add_argument(
         "--steps",
@@ -173,10 +181,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=int,
         metavar="T",
         help="reading threads a rank at most; readers that read ahead take as many as the latency of their reads asks "
-        "for (default: up to 32; for bytes from memory as many as there are cores for)",
+        f"for (default: up to {MOST_THREADS}; for bytes from memory as many as there are cores for)",
     )
     how.add_argument(
-        "--staging", type=parse_bytes, metavar="SIZE", help="staging buffer a rank (default 256MB, or two batches)"
+        "--staging",
+        type=parse_bytes,
+        metavar="SIZE",
+        help=f"staging buffer a rank (default {defaults.STAGING_BYTES // 10**6}MB, or two batches)",
     )
     how.add_argument(
         "--local-tier",
@@ -190,15 +201,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=tier_sizes,
         metavar="NAME=SIZE[,...]",
         help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
-        "(default: from --system, else two fifths of the memory at most, half of what is free in /dev/shm at most, and "
-        "half of what is free in --local-tier if it is given)",
+        f"(default: from --system, else {defaults.OF_MEMORY:g} of the memory at most, {defaults.OF_FREE:g} of what is "
+        f"free in /dev/shm at most, and {defaults.OF_FREE:g} of what is free in --local-tier if it is given)",
     )
     how.add_argument(
         "--emulate-pfs",
         type=parse_spec,
         metavar="SPEC",
-        help="read through an emulated parallel file system, such as 'bandwidth=400MB/s,per-node=250MB/s,open=1ms,"
-        "request=0.3ms,cache=2GB,cache-bandwidth=800MB/s'; needs FUSE",
+        help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; needs FUSE",
     )
     _add_training(run)
     trust = run.add_argument_group("trials and trust")
@@ -206,9 +216,15 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--trials",
         type=int,
         metavar="T",
-        help="timed trials (default 5; 3 where a reader would take more than a minute; 1 with --tiny)",
+        help=f"timed trials (default {defaults.TRIALS}; {defaults.FEW_TRIALS} where a reader would take more than "
+        f"{defaults.MOST_SECONDS:g} s; {defaults.TINY_TRIALS} with --tiny)",
     )
-    trust.add_argument("--warmup-trials", type=int, metavar="W", help="trials before, kept but not counted (default 1)")
+    trust.add_argument(
+        "--warmup-trials",
+        type=int,
+        metavar="W",
+        help=f"trials before, kept but not counted (default {defaults.WARMUP_TRIALS})",
+    )
     trust.add_argument(
         "--cache",
         default="cold",
@@ -268,7 +284,7 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         "--exchange-timeout",
         type=float,
         metavar="SECONDS",
-        help="how long a rank is waited for before the run ends (default 120)",
+        help=f"how long a rank is waited for before the run ends (default {DEFAULT_TIMEOUT:g})",
     )
     training.add_argument(
         "--checkpoint",
@@ -314,5 +330,5 @@ def run(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.run import command
     from dlio_bench.harness.run.asked.options import Options
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
-    return command.run(Options(readers=asked.reader, **values))
+    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version")}
+    return command.run(Options(**values))

@@ -5,8 +5,7 @@ distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
@@ -31,10 +30,6 @@ class Inference:
     model: str
     resume: str | None = None
     step: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, for a job."""
-        return asdict(self)
 
 
 def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:

@@ -1,9 +1,8 @@
 """`--compute train`: what is asked for, and whether it can be."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
@@ -38,10 +37,6 @@ class Training:
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
         return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, for a job."""
-        return asdict(self)
 
 
 def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
