@@ -72,12 +72,15 @@ def run(options: Options) -> int:
                     for drafted, steps in measure(job, setting, folder, options.launcher, progress):
                         if predicted is not None:
                             drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
-                        finished.append(_saved(drafted, steps, job, folder))
+                        finished.append(_saved(drafted, steps, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
                 raise
             failure = error
-            finished = [_interrupted(complete, steps, folder) for complete, steps in finished]
+            finished = [
+                _saved(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps, folder)
+                for complete, steps in finished
+            ]
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
         progress.done()
@@ -87,19 +90,11 @@ def run(options: Options) -> int:
     return judge.exit_status([complete for complete, _ in finished])
 
 
-def _saved(drafted: dict[str, Any], steps: dict[str, Any], job: Job, folder: Path) -> Finished:
-    complete = result.complete(drafted, steps)
-    result.save(complete, steps, folder / _name(job, complete))
+def _saved(drafted: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
+    """The draft completed, and kept in a folder of its own below `folder`."""
+    complete, plan = result.complete(drafted, steps), drafted["plan"]
+    result.save(complete, steps, folder / f"{drafted['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}")
     return complete, steps
-
-
-def _interrupted(complete: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
-    """A finished result of a run that did not come to its end, marked so."""
-    plan = complete["plan"]
-    marked = result.complete(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps)
-    name = f"{complete['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}"
-    result.save(marked, steps, folder / name)
-    return marked, steps
 
 
 def _held(request: Request) -> tuple[int, ...]:
@@ -122,10 +117,6 @@ def _print_plans(
         return
     for job, plan in zip(planned, launches, strict=True):
         print(describe(request, source, size, job, node_memory(request.options, job), plan.argv))
-
-
-def _name(job: Job, complete: dict[str, Any]) -> str:
-    return f"{complete['policy']['alias']}-{job.nodes}x{job.ranks_per_node}"
 
 
 def _print(results: Sequence[dict[str, Any]], folder: Path, *, as_json: bool) -> None:

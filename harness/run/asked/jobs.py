@@ -45,7 +45,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         seed = training.seed
     allocated = allocation_nodes(os.environ)
     code = code_digest()
-    found = []
+    planned = []
     for nodes in options.nodes:
         if allocated is not None and nodes > allocated:
             raise UsageError(
@@ -88,8 +88,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             pfs=options.emulate_pfs,
         )
         _require_memory(options, job)
-        found.append(replace(job, tiers=tiers_of(options, job, node_memory(options, job))))
-    return found
+        planned.append(replace(job, tiers=tiers_of(options, job, node_memory(options, job))))
+    return planned
 
 
 def require_machine(options: Options) -> None:
@@ -107,10 +107,10 @@ def require_machine(options: Options) -> None:
         )
 
 
-def held_bytes(found: list[Job]) -> tuple[int, int]:
+def held_bytes(planned: list[Job]) -> tuple[int, int]:
     """What a job's staging buffers and tiers hold of samples, and its staging buffers alone: the most of the jobs."""
-    staging = max(job.ranks * job.staging_bytes for job in found)
-    return max(job.ranks * job.staging_bytes + job.nodes * sum(job.tiers.capacities) for job in found), staging
+    staging = max(job.ranks * job.staging_bytes for job in planned)
+    return max(job.ranks * job.staging_bytes + job.nodes * sum(job.tiers.capacities) for job in planned), staging
 
 
 def _trials(request: Request, size: TrialSize) -> int:

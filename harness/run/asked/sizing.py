@@ -38,12 +38,6 @@ class Minimum:
         return max(1 + max(0, math.ceil((wanted - first) / later)) for first, later in epoch_seconds)
 
 
-def few_steps(batch: int) -> int:
-    """Steps of a trial where nothing more is asked."""
-    del batch
-    return STEPS
-
-
 @dataclass(frozen=True)
 class TrialSize:
     """Local batch and epochs of a trial; `notes` say what was changed from the published run, for the result."""
@@ -64,7 +58,7 @@ def trial_size(
     batch: int | None = None,
     epochs: int | None = None,
     whole: bool = False,
-    needed: Callable[[int], int] = few_steps,
+    needed: Callable[[int], int] = lambda _: STEPS,
 ) -> TrialSize:
     """Choose batch and epochs for a dataset of `samples`: the published batch, halved until STEPS steps fit.
 

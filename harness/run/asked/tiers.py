@@ -37,20 +37,20 @@ def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
                 "Leave it out, or use another --reader, such as prefetch."
             )
         return Tiers()
-    own = job.nodes if job.virtual else 1  # nodes on this machine
+    nodes = job.nodes if job.virtual else 1  # on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
     spare = memory - job.staging_bytes * job.ranks_per_node
-    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, ram_tier(memory, _free(SHARED_MEMORY), own)))))
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, ram_tier(memory, _free(SHARED_MEMORY), nodes)))))
     # only where somebody said where it is: the temporary folder may be memory, or small
     free_disk = 0 if options.local_tier is None else _free(options.local_tier)
-    disk = asked.get(DISK, described.get(DISK, disk_tier(free_disk, own)))
+    disk = asked.get(DISK, described.get(DISK, disk_tier(free_disk, nodes)))
     if ram == disk == 0:
         free = format_bytes(_free(SHARED_MEMORY))
         raise UsageError(
             f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
             "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
         )
-    _require_room(options, job, ram, disk, memory, own)
+    _require_room(options, job, ram, disk, memory, nodes)
     return Tiers(ram, disk, None if system is None else _rates(system, job))
 
 
