@@ -61,13 +61,13 @@ def run(options: Options) -> int:
         failure: BaseException | None = None
         try:
             for template in planned:
-                with placed(template, options, dataset, tiers) as job:
+                with placed(template, dataset, tiers) as job:
                     setting = Setting(request, dataset, size.notes, node_memory(options, job), yardstick)
                     progress.begin(
                         job.heading,
                         trials=job.all_trials,
                         epochs=job.all_epochs,
-                        epoch_seconds=_epoch_seconds(job, size),
+                        epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                     )
                     for drafted, steps in measure(job, setting, folder, options.launcher, progress):
                         if predicted is not None:
@@ -102,11 +102,6 @@ def _held(request: Request) -> tuple[int, ...]:
     if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
         return ()
     return held_bytes(jobs(request, request.largest()[1], Path(), None))
-
-
-def _epoch_seconds(job: Job, size: TrialSize) -> float:
-    """Seconds of emulated compute in an epoch."""
-    return size.trial_steps / size.epochs * job.step_seconds
 
 
 def _print_plans(

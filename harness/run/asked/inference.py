@@ -37,10 +37,9 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
 
     UsageError for what does not fit together; EnvironmentFailure where TensorFlow is missing or another.
     """
-    mode, _, name = options.compute.partition(":")
-    if mode != INFER:
+    if options.mode != INFER:
         return None
-    model = choose(workload.models, layout.variant, name or None)
+    model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     _require_whole(options, rows)
     if options.predict:
         raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")

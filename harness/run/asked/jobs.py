@@ -9,14 +9,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
-from dlio_bench.harness.ground.defaults import (
-    FEW_TRIALS,
-    MOST_SECONDS,
-    STAGING_BYTES,
-    TINY_TRIALS,
-    TRIALS,
-    WARMUP_TRIALS,
-)
+from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.job import Job
@@ -45,6 +38,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         seed = training.seed
     allocated = allocation_nodes(os.environ)
     code = code_digest()
+    warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     planned = []
     for nodes in options.nodes:
         if allocated is not None and nodes > allocated:
@@ -70,7 +64,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             batch=size.batch,
             epochs=size.epochs,
             trials=1 if goes_on else options.trials or _trials(request, size),
-            warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
+            warmup_trials=0 if goes_on else warmup_trials,
             seed=seed,
             sync=options.sync or ("step" if inference is None else "none"),
             step_seconds=request.step_seconds(size.batch),
@@ -78,7 +72,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
             most_threads=options.threads or MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
-            staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
+            staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
             tier_folders=(),
             validation=validation,
             steps=size.steps,
@@ -97,7 +91,7 @@ def require_machine(options: Options) -> None:
     ranks = max(options.nodes) * options.ranks_per_node
     if max(options.nodes) == 1 or allocation_nodes(os.environ) is not None:
         return
-    each, own = RANK_BYTES + (STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
+    each, own = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
     if ranks * each > own:
         raise UsageError(
             f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
@@ -116,9 +110,9 @@ def held_bytes(planned: list[Job]) -> tuple[int, int]:
 def _trials(request: Request, size: TrialSize) -> int:
     """Timed trials where nobody says: as many as intervals need, unless emulated compute makes them long."""
     if request.options.tiny:
-        return TINY_TRIALS
-    seconds = (TRIALS + WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
-    return TRIALS if seconds <= MOST_SECONDS else FEW_TRIALS
+        return defaults.TINY_TRIALS
+    seconds = (defaults.TRIALS + defaults.WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
+    return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
 
 
 def node_memory(options: Options, job: Job) -> int:

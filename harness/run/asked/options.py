@@ -71,3 +71,8 @@ class Options(RankOptions):
     out: Path | None = None
     dry_run: bool = False
     json: bool = False
+
+    @property
+    def mode(self) -> str:
+        """What --compute asks for, without its detail: none, emulate, train or infer."""
+        return self.compute.partition(":")[0]

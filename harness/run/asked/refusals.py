@@ -11,6 +11,7 @@ from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.training import INFER
 from dlio_bench.harness.storage.pfs.emulation import available
 
 MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
@@ -112,8 +113,10 @@ def require_plans(options: Options, rows: Sequence[Policy]) -> None:
         return
     if options.steps is not None or options.predict:
         flag = "--predict" if options.predict else f"--steps {options.steps}"
-        raise UsageError(f"{flag} counts steps of whole batches, which --last keep leaves to nobody. Leave one out.")
-    if options.compute.startswith("emulate"):
+        raise UsageError(
+            f"{flag} counts steps of whole batches, and --last keep makes the last batch smaller. Leave one out."
+        )
+    if options.mode == "emulate":
         raise UsageError(
             "--last keep makes last batches smaller, and an emulated step is one of a whole batch. Use --compute none "
             "or infer, or --last pad."
@@ -135,7 +138,7 @@ def _require_parts(options: Options, rows: Sequence[Policy]) -> None:
         )
     if options.last not in (None, "drop"):
         raise UsageError(f"{asked} counts steps of whole batches. Leave out --last {options.last}, or use --last drop.")
-    if options.compute.partition(":")[0] == "infer":
+    if options.mode == INFER:
         raise UsageError(f"{asked} leaves samples out, and --compute infer goes over each of them. Leave one out.")
     for row in rows:
         if row.order == REDRAWN:

@@ -44,11 +44,10 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
 
     UsageError for what does not fit together; EnvironmentFailure where TensorFlow or Horovod is missing or another.
     """
-    mode, _, name = options.compute.partition(":")
-    if mode != TRAIN:
-        _refuse_alone(options, mode)
+    if options.mode != TRAIN:
+        _refuse_alone(options)
         return None
-    model = choose(workload.models, layout.variant, name or None)
+    model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     found = Training(
         model.name,
         options.exchange,
@@ -104,7 +103,7 @@ def require_trainable(training: Training | None, dataset: Dataset) -> None:
         )
 
 
-def _refuse_alone(options: Options, mode: str) -> None:
+def _refuse_alone(options: Options) -> None:
     """Options of training without training; an inference may have the weights of a checkpoint."""
     given = {
         "--exchange": options.exchange is not None,
@@ -113,7 +112,7 @@ def _refuse_alone(options: Options, mode: str) -> None:
         "--hierarchical": options.hierarchical,
         "--exchange-timeout": options.exchange_timeout is not None,
         "--checkpoint": options.checkpoint is not None,
-        "--resume": options.resume is not None and mode != INFER,
+        "--resume": options.resume is not None and options.mode != INFER,
     }
     for flag, there in given.items():
         if there:

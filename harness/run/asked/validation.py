@@ -32,7 +32,7 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Iterable[P
     value, published = options.validation, workload.validation
     has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
     if value is None:
-        training = options.compute.partition(":")[0] == TRAIN
+        training = options.mode == TRAIN
         as_published = training or any(row.delivery == OWN for row in rows)
         return published.every if as_published and published is not None and has_split else 0
     if value == "none":
