@@ -22,11 +22,11 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
+from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
-from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
-from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
 
@@ -103,7 +103,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     folder = cache_folder(options.cache_dir).resolve() / "datasets" / f"{name}-{layout.variant}{tiny}-random-{digest}"
     dataset = generate(layout, files, folder, SEED, progress=progress.bytes_written)
     expected = ratios(name, layout.container, options.ranks, tiny=options.tiny)
-    chosen = cut(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
+    chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
     job = Job(
         workload=name,

@@ -24,6 +24,7 @@ from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
+from dlio_bench.harness.ground.defaults import STAGING_BYTES, disk_tier, ram_tier
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.pfs import spec
@@ -37,8 +38,6 @@ BYTES = 512_000_000  # of the test files, where nobody says how many
 SHARE_OF_FREE = 0.10  # of a file system that belongs to others too
 FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one
-STAGING_BYTES = 256_000_000  # the default of `run`
-OF_MEMORY, OF_FREE = 0.4, 0.4  # of memory, and of what is free where a tier lies: what a node may keep there
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,10 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
 def declared(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
     nodes = options.nodes if _virtual(options) else 1  # of this machine
-    memory = min(OF_MEMORY * memory_bytes(), OF_FREE * (free_bytes(tiers.MEMORY) or 0)) / nodes
-    sizes = {STAGING: STAGING_BYTES, description.MEMORY: int(memory)}
+    memory = ram_tier(memory_bytes() // nodes, free_bytes(tiers.MEMORY) or 0, nodes)
+    sizes = {STAGING: STAGING_BYTES, description.MEMORY: memory}
     if options.local is not None:
-        sizes[description.DISK] = int(OF_FREE * (free_bytes(options.local) or 0) / nodes)
+        sizes[description.DISK] = disk_tier(free_bytes(options.local) or 0, nodes)
     head = "# What people know of this machine; the keys are explained in harness/cluster/systems/deck.toml.\n"
     return head + description.dump({"declared": description.declared(host_name(), max(options.threads), sizes)})
 

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.simulator.arguments import tier_sizes
-from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
+from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
@@ -63,7 +66,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--max-data",
         type=parse_bytes,
         metavar="SIZE",
-        help="if --data is not given, make at most this much (default 5GB)",
+        help=f"if --data is not given, make at most this much (default {defaults.MOST_BYTES // 10**9}GB)",
     )
     data.add_argument(
         "--cache-dir",
@@ -77,6 +80,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     how = run.add_argument_group("readers and steps")
     how.add_argument(
         "--reader",
+        dest="readers",
         type=_names_of("--reader"),
         default=("prefetch",),
         metavar="NAME[,NAME...]",
@@ -140,14 +144,15 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--epochs",
         type=int,
         metavar="E",
-        help="epochs in a trial (default 1; more if a trial would be shorter than --min-seconds or 64 steps)",
+        help=f"epochs in a trial (default 1; more if a trial would be shorter than --min-seconds or "
+        f"{defaults.TIMED_STEPS} steps)",
     )
     how.add_argument(
         "--min-seconds",
         type=float,
         metavar="S",
-        help="shortest trial that may be compared, in seconds (default 5; 0 with --tiny). Data and epochs are "
-        "chosen to reach it; shorter trials are marked SHORT. With 0, 16 steps are enough",
+        help=f"shortest trial that may be compared, in seconds (default {defaults.TIMED_SECONDS:g}; 0 with --tiny). Data "
+        f"and epochs are chosen to reach it; shorter trials are marked SHORT. With 0, {defaults.STEPS} steps are enough",
     )
     how.add_argument(
         "--steps",
@@ -189,13 +194,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=int,
         metavar="T",
         help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-        "asks for (default: up to 32; if the bytes come from memory, no more than there are cores for)",
+        f"asks for (default: up to {MOST_THREADS}; if the bytes come from memory, no more than there are cores for)",
     )
     how.add_argument(
         "--staging",
         type=parse_bytes,
         metavar="SIZE",
-        help="size of the staging buffer of a rank (default 256MB, or two batches)",
+        help=f"size of the staging buffer of a rank (default {defaults.STAGING_BYTES // 10**6}MB, or two batches)",
     )
     how.add_argument(
         "--local-tier",
@@ -209,15 +214,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=tier_sizes,
         metavar="NAME=SIZE[,...]",
         help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
-        "(default: from --system, else two fifths of the memory at most, half of what is free in /dev/shm at most, and "
-        "half of what is free in --local-tier if it is given)",
+        f"(default: from --system, else {defaults.OF_MEMORY:g} of the memory at most, {defaults.OF_FREE:g} of what is "
+        f"free in /dev/shm at most, and {defaults.OF_FREE:g} of what is free in --local-tier if it is given)",
     )
     how.add_argument(
         "--emulate-pfs",
         type=parse_spec,
         metavar="SPEC",
-        help="read through an emulated parallel file system, such as 'bandwidth=400MB/s,per-node=250MB/s,open=1ms,"
-        "request=0.3ms,cache=2GB,cache-bandwidth=800MB/s'; needs FUSE",
+        help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; needs FUSE",
     )
     _add_training(run)
     trust = run.add_argument_group("trials and trust")
@@ -225,13 +229,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--trials",
         type=int,
         metavar="T",
-        help="timed trials (default 5; 3 if a reader would take more than a minute; 1 with --tiny)",
+        help=f"timed trials (default {defaults.TRIALS}; {defaults.FEW_TRIALS} if a reader would take more than "
+        f"{defaults.MOST_SECONDS:g} s; {defaults.TINY_TRIALS} with --tiny)",
     )
     trust.add_argument(
         "--warmup-trials",
         type=int,
         metavar="W",
-        help="trials before the timed ones, recorded but not counted (default 1)",
+        help=f"trials before the timed ones, recorded but not counted (default {defaults.WARMUP_TRIALS})",
     )
     trust.add_argument(
         "--cache",
@@ -296,7 +301,7 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         "--exchange-timeout",
         type=float,
         metavar="SECONDS",
-        help="end the run if a rank waits this long for the others (default 120)",
+        help=f"end the run if a rank waits this long for the others (default {DEFAULT_TIMEOUT:g})",
     )
     training.add_argument(
         "--checkpoint",
@@ -343,5 +348,5 @@ def run(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.run import command
     from dlio_bench.harness.run.asked.options import Options
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
-    return command.run(Options(readers=asked.reader, **values))
+    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version")}
+    return command.run(Options(**values))

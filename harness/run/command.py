@@ -16,7 +16,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, node_memory, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
-from dlio_bench.harness.run.asked.sizing import Cut
+from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.training import require_trainable
 from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
@@ -39,14 +39,14 @@ def run(options: Options) -> int:
     data.await_given(options, progress)
     source = data.source(request, _held(request))
     yardstick = None if options.storage is None else storage.load(options.storage)
-    cut = request.cut(source.samples)
-    validation, notes = request.passes(source.validation_samples, cut.epochs)
-    cut = replace(cut, notes=(*cut.notes, *notes))
-    planned = jobs(request, cut, source.folder, validation)
+    size = request.trial_size(source.samples)
+    validation, notes = request.passes(source.validation_samples, size)
+    size = replace(size, notes=(*size.notes, *notes))
+    planned = jobs(request, size, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
     require_possible(options, source.folder)
     if options.dry_run:
-        _print_plans(request, source, cut, planned, launches)
+        _print_plans(request, source, size, planned, launches)
         return 0
 
     finished: list[Finished] = []
@@ -56,28 +56,31 @@ def run(options: Options) -> int:
         require_labelled(request.inference, dataset)
         if request.looks_first:
             looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
-            planned, cut = sized(planned, cut, request.minimum, [seconds for own in looks for seconds in own])
+            planned, size = sized(planned, size, request.minimum, [seconds for own in looks for seconds in own])
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         failure: BaseException | None = None
         try:
             for template in planned:
-                with placed(template, options, dataset, tiers) as job:
-                    setting = Setting(request, dataset, cut.notes, node_memory(options, job), yardstick)
+                with placed(template, dataset, tiers) as job:
+                    setting = Setting(request, dataset, size.notes, node_memory(options, job), yardstick)
                     progress.begin(
                         job.heading,
                         trials=job.all_trials,
                         epochs=job.all_epochs,
-                        epoch_seconds=_epoch_seconds(job, cut),
+                        epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                     )
                     for drafted, steps in measure(job, setting, folder, options.launcher, progress):
                         if predicted is not None:
                             drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
-                        finished.append(_saved(drafted, steps, job, folder))
+                        finished.append(_saved(drafted, steps, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
                 raise
             failure = error
-            finished = [_interrupted(complete, steps, folder) for complete, steps in finished]
+            finished = [
+                _saved(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps, folder)
+                for complete, steps in finished
+            ]
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
         progress.done()
@@ -87,45 +90,28 @@ def run(options: Options) -> int:
     return judge.exit_status([complete for complete, _ in finished])
 
 
-def _saved(drafted: dict[str, Any], steps: dict[str, Any], job: Job, folder: Path) -> Finished:
-    complete = result.complete(drafted, steps)
-    result.save(complete, steps, folder / _name(job, complete))
+def _saved(drafted: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
+    """The draft completed, and kept in a folder of its own below `folder`."""
+    complete, plan = result.complete(drafted, steps), drafted["plan"]
+    result.save(complete, steps, folder / f"{drafted['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}")
     return complete, steps
-
-
-def _interrupted(complete: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
-    """A finished result of a run that did not come to its end, marked so."""
-    plan = complete["plan"]
-    marked = result.complete(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps)
-    name = f"{complete['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}"
-    result.save(marked, steps, folder / name)
-    return marked, steps
 
 
 def _held(request: Request) -> tuple[int, ...]:
     """Bytes that staging buffers and tiers of the run can hold at most, as of Request.files."""
     if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
         return ()
-    return held_bytes(jobs(request, request.largest()[1], Path(), 0))
-
-
-def _epoch_seconds(job: Job, cut: Cut) -> float:
-    """Seconds of emulated compute in an epoch."""
-    return cut.trial_steps / cut.epochs * job.step_seconds
+    return held_bytes(jobs(request, request.largest()[1], Path(), None))
 
 
 def _print_plans(
-    request: Request, source: data.Source, cut: Cut, planned: Sequence[Job], launches: Sequence[Launch]
+    request: Request, source: data.Source, size: TrialSize, planned: Sequence[Job], launches: Sequence[Launch]
 ) -> None:
     if request.options.json:
         print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
         return
     for job, plan in zip(planned, launches, strict=True):
-        print(describe(request, source, cut, job, node_memory(request.options, job), plan.argv))
-
-
-def _name(job: Job, complete: dict[str, Any]) -> str:
-    return f"{complete['policy']['alias']}-{job.nodes}x{job.ranks_per_node}"
+        print(describe(request, source, size, job, node_memory(request.options, job), plan.argv))
 
 
 def _print(results: Sequence[dict[str, Any]], folder: Path, *, as_json: bool) -> None:

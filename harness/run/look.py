@@ -9,7 +9,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
-from dlio_bench.harness.run.asked.sizing import LONGER, Cut, Minimum
+from dlio_bench.harness.run.asked.sizing import LONGER, Minimum, TrialSize
 from dlio_bench.harness.run.measurement import measure
 from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.told.draft import Setting
@@ -21,21 +21,24 @@ def first_look(
     template: Job, request: Request, dataset: Dataset, tiers: tuple[str, ...], folder: Path, progress: Progress
 ) -> list[EpochSeconds]:
     """Seconds of the first and of a later epoch of each reader of a job."""
-    short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=0)
-    with placed(short, request.options, dataset, tiers) as job:
+    short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=None)
+    with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
         drafts = list(measure(job, Setting(request, dataset, (), 0), folder, request.options.launcher, progress))
     epochs = [drafted["trials"][0]["epochs"] for drafted, _ in drafts]
     return [(first["seconds"], later["seconds"]) for first, later in epochs]
 
 
-def sized(planned: Sequence[Job], cut: Cut, minimum: Minimum, seconds: Sequence[EpochSeconds]) -> tuple[list[Job], Cut]:
-    """The jobs and their cut with as many epochs as the fastest reader needs for trials that are long enough."""
-    epochs = max(cut.epochs, minimum.epochs(seconds))
-    if epochs == cut.epochs:
-        return list(planned), cut
+def sized(
+    planned: Sequence[Job], size: TrialSize, minimum: Minimum, seconds: Sequence[EpochSeconds]
+) -> tuple[list[Job], TrialSize]:
+    """The jobs and their size with as many epochs as the fastest reader needs for trials that are long enough."""
+    epochs = max(size.epochs, minimum.epochs(seconds))
+    if epochs == size.epochs:
+        return list(planned), size
     fastest = min(first + (epochs - 1) * later for first, later in seconds)
     note = f"a trial takes {epochs} epochs, as a first look says that the fastest reader needs {fastest:.1f} s for them"
-    notes = (*(told for told in cut.notes if not told.startswith(LONGER)), note)
-    steps = math.ceil(cut.trial_steps / cut.epochs) * epochs
-    return [replace(job, epochs=epochs) for job in planned], replace(cut, epochs=epochs, notes=notes, trial_steps=steps)
+    notes = (*(known for known in size.notes if not known.startswith(LONGER)), note)
+    steps = math.ceil(size.trial_steps / size.epochs) * epochs
+    longer = replace(size, epochs=epochs, notes=notes, trial_steps=steps)
+    return [replace(job, epochs=epochs) for job in planned], longer

@@ -50,7 +50,7 @@ def measure(
         signals.check()
 
     failure: BaseException | None = None
-    finished = job.readers
+    finished = tuple(job.readers)
     try:
         if start.launcher == "local":
             signals.check()

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.storage.pfs.emulation import mounted
 
 
 @contextmanager
-def placed(template: Job, options: Options, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
+def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
     """The job with its dataset, the folders of its nodes and, where one is emulated, the mounts of a file system."""
     job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
-    if options.emulate_pfs is None:
+    if job.pfs is None:
         yield job
         return
-    with mounted(options.emulate_pfs, dataset.folder, job.nodes) as emulation:
+    with mounted(job.pfs, dataset.folder, job.nodes) as emulation:
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))

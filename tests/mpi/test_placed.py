@@ -135,4 +135,4 @@ def test_a_dry_run_says_what_nodes_keep(cache: Path, tmp_path: Path) -> None:
     done = dlio(cache, tmp_path, *asked, "--dry-run")
     assert "7 MB in memory and 3 MB on node-local storage a node" in " ".join(done.stdout.split())
     [job] = json.loads(dlio(cache, tmp_path, *asked, "--dry-run", "--json").stdout)
-    assert (job["ram_bytes"], job["disk_bytes"], job["rates"]) == (7_000_000, 3_000_000, None)
+    assert job["tiers"] == {"ram": 7_000_000, "disk": 3_000_000, "rates": None}

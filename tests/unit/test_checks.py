@@ -13,7 +13,7 @@ from dlio_bench.harness.run.told.checks import Count, checks
 
 JOB = Job(
     workload="cdb",
-    readers=("prefetch",),
+    readers={"prefetch": find("prefetch")},
     nodes=2,
     ranks_per_node=1,
     virtual=True,

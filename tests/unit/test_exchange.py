@@ -32,6 +32,7 @@ HOROVOD = Choice("horovod", "as asked")
         ({"lag": 2}, "lag of 2 steps"),
         ({"timeout": 0.0}, "Allow more than 0"),
         ({"timeout": float("nan")}, "Allow more than 0"),
+        ({"timeout": float("inf")}, "Allow more than 0"),
         ({"buffer_bytes": 1}, "hold no number"),
     ],
 )

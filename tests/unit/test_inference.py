@@ -14,10 +14,11 @@ from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
+from dlio_bench.harness.run.asked.inference import Inference as AskedInference
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.checkpoint import Found, State, captured, save
@@ -137,15 +138,15 @@ def test_what_would_not_predict_each_sample_once_is_refused(more: dict[str, Any]
 
 def test_an_inference_is_one_epoch_of_everything_and_ranks_do_not_meet(tmp_path: Path) -> None:
     request = look_up(Options("cdb", tiny=True, compute="infer:deeplab", nodes=(3,), batch=2))
-    found = request.cut(17)
+    found = request.trial_size(17)
     assert (found.batch, found.epochs) == (2, 1)
-    [job] = jobs(request, found, tmp_path, 0)
-    assert job.infer == {"model": "deeplab", "resume": None, "step": 0}
-    assert (job.last, job.sync, job.decode, job.validation, job.train) == ("keep", "none", True, 0, None)
+    [job] = jobs(request, found, tmp_path, None)
+    assert job.infer == AskedInference("deeplab")
+    assert (job.last, job.sync, job.decode, job.validation, job.train) == ("keep", "none", True, None, None)
     assert (job.trials, job.warmup_trials) == (1, 1)
     again = look_up(Options("cdb", tiny=True, compute="infer", epochs=2, sync="step"))
-    assert again.cut(16).epochs == 2
-    assert jobs(again, again.cut(16), tmp_path, 0)[0].sync == "step"
+    assert again.trial_size(16).epochs == 2
+    assert jobs(again, again.trial_size(16), tmp_path, None)[0].sync == "step"
 
 
 def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
@@ -180,11 +181,11 @@ def test_what_cannot_keep_all_samples_is_refused(more: dict[str, Any], says: str
 
 
 def test_a_batch_that_is_larger_than_what_ranks_have_is_no_reason_to_refuse() -> None:
-    assert cut(5, ranks=4, published_batch=8, batch=8, whole=True).batch == 8
+    assert trial_size(5, ranks=4, published_batch=8, batch=8, whole=True).batch == 8
     with pytest.raises(UsageError, match="need 4 samples a step"):
-        cut(3, ranks=4, published_batch=8, batch=1, whole=True)
+        trial_size(3, ranks=4, published_batch=8, batch=1, whole=True)
     with pytest.raises(UsageError, match="need 32 samples a step"):
-        cut(5, ranks=4, published_batch=8, batch=8)
+        trial_size(5, ranks=4, published_batch=8, batch=8)
 
 
 def test_the_loop_takes_batches_that_are_smaller_or_empty() -> None:

@@ -1,11 +1,9 @@
-"""The description of an emulated file system: read from the command line, kept in JSON, told in words."""
-
-import json
+"""The description of an emulated file system: read from the command line, told in words."""
 
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, describe, from_dict, parse_spec, to_dict
+from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, describe, parse_spec
 
 WHOLE = PfsSpec(400e6, 250e6, 1e-3, 0.3e-3, 2_000_000_000, 800e6)
 
@@ -47,16 +45,6 @@ def test_what_is_refused_is_named_with_a_fix(text: str, says: str) -> None:
         parse_spec(text)
     assert says in str(refused.value)
     assert EXAMPLE in str(refused.value)
-
-
-@pytest.mark.parametrize("spec", [WHOLE, PfsSpec(None), PfsSpec(1e8)])
-def test_json_keeps_it(spec: PfsSpec) -> None:
-    assert from_dict(json.loads(json.dumps(to_dict(spec)))) == spec
-
-
-def test_other_fields_are_refused() -> None:
-    with pytest.raises(UsageError, match="has the fields"):
-        from_dict({"bandwidth": 3})
 
 
 def test_words() -> None:

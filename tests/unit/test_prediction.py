@@ -44,7 +44,7 @@ def job(dataset: Dataset, *readers: str, **options: Any) -> Job:
         **({"nodes": (4,), "emulate_pfs": PFS} | options),
     )  # fmt: skip
     request = look_up(asked)
-    return jobs(request, request.cut(dataset.training_samples), dataset.folder, 0)[0]
+    return jobs(request, request.trial_size(dataset.training_samples), dataset.folder, None)[0]
 
 
 def predict(dataset: Dataset, *readers: str, system: System = SYSTEM, **options: Any) -> list[dict[str, Any]]:

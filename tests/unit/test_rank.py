@@ -12,7 +12,12 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.plan.policies import POLICIES
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.training import Training
+from dlio_bench.harness.run.asked.validation import Validation
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 
 def job(folder: Path, **changes: Any) -> Job:
@@ -20,7 +25,7 @@ def job(folder: Path, **changes: Any) -> Job:
     dataset = generate(workload.variants["cori"](True, RANDOM), 4, folder / "data", seed=1)
     asked: dict[str, Any] = {
         "workload": "cdb",
-        "readers": ("naive",),
+        "readers": {"naive": POLICIES["naive"]},
         "nodes": 1,
         "ranks_per_node": 1,
         "virtual": False,
@@ -55,7 +60,14 @@ def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
 
 
 def test_a_job_survives_its_file(tmp_path: Path) -> None:
-    asked = job(tmp_path)
+    asked = job(
+        tmp_path,
+        tiers=Tiers(10, 20, {"pfs": 1e9}),
+        pfs=PfsSpec(400e6, cache_bytes=5),
+        train=Training("tiramisu", None, fp16=True, lag=1, hierarchical=False, timeout=9.0, checkpoint=4),
+        validation=Validation(2, 0.25),
+        tier_folders=("a", "b"),
+    )
     asked.save(tmp_path)
     assert Job.load(tmp_path) == asked
 
@@ -66,7 +78,8 @@ def test_what_was_asked_for_is_measured(tmp_path: Path) -> None:
 
 
 def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
-    asked = job(tmp_path, readers=("naive", "shuffled", "double-buffer"), trials=3, warmup_trials=1)
+    readers = {name: POLICIES[name] for name in ("naive", "shuffled", "double-buffer")}
+    asked = job(tmp_path, readers=readers, trials=3, warmup_trials=1)
     asked.save(tmp_path)
     command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

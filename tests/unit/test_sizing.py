@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_STEPS
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.asked.sizing import (
-    MOST_BYTES,
-    STEPS,
-    TIMED_STEPS,
     Minimum,
-    cut,
     files_needed,
     most_files,
     parted,
+    trial_size,
 )
 
 CDB = {"file_bytes": 60_171_786, "samples_per_file": 1}
@@ -27,7 +25,7 @@ def sizes(workload: str, **asked: Any) -> tuple[int, int, int, int]:
     """(training files to be made, batch, epochs, steps of a trial) of a run."""
     request = look_up(Options(workload, **asked))
     files = request.files()["train"]
-    found = request.cut(files * request.layout.samples_per_file)
+    found = request.trial_size(files * request.layout.samples_per_file)
     return files, found.batch, found.epochs, found.trial_steps
 
 
@@ -97,10 +95,10 @@ def test_made_data_are_enough_for_the_steps_and_never_too_much(
     except UsageError:
         assert MOST_BYTES // file_bytes * per_file < ranks
         return
-    chosen = cut(most * per_file, ranks=ranks, published_batch=published, needed=lambda _: needed)
+    chosen = trial_size(most * per_file, ranks=ranks, published_batch=published, needed=lambda _: needed)
     files = files_needed(most, chosen, samples_per_file=per_file, ranks=ranks, needed=needed)
     assert files * file_bytes <= MOST_BYTES
-    found = cut(files * per_file, ranks=ranks, published_batch=published, needed=lambda _: needed)
+    found = trial_size(files * per_file, ranks=ranks, published_batch=published, needed=lambda _: needed)
     assert found.trial_steps == files * per_file // (ranks * found.batch) * found.epochs >= needed
     assert found.batch <= published
     if found.epochs > 1:  # what comes again comes after all that may be made
@@ -108,7 +106,7 @@ def test_made_data_are_enough_for_the_steps_and_never_too_much(
 
 
 def test_what_is_asked_for_by_hand_stays() -> None:
-    found = cut(1000, ranks=4, published_batch=64, batch=100, epochs=3, needed=lambda _: 1000)
+    found = trial_size(1000, ranks=4, published_batch=64, batch=100, epochs=3, needed=lambda _: 1000)
     assert (found.batch, found.epochs, found.notes) == (100, 3, ())
     assert sizes("cdb", steps=4)[-1] == 4
     assert sizes("cdb", steps=4)[0] == 16
@@ -119,12 +117,12 @@ def test_more_ranks_than_samples_are_refused_with_the_way_out() -> None:
         most_files(**CDB, most_bytes=MOST_BYTES, ranks=128)
     assert "128 ranks" in str(refusal.value)
     with pytest.raises(UsageError, match="the dataset has 5"):
-        cut(5, ranks=8, published_batch=1)
+        trial_size(5, ranks=8, published_batch=1)
 
 
 def test_the_study_of_cdb_has_epochs_of_three_steps_however_long_a_pass_is() -> None:
     """DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py: num_steps_per_epoch = 3, three epochs, 50 190 files."""
-    whole = cut(50_190, ranks=64, published_batch=1, epochs=3)
+    whole = trial_size(50_190, ranks=64, published_batch=1, epochs=3)
     found = parted(whole, 50_190, ranks=64, steps=3, epochs=3, needed=STEPS)
     assert (found.batch, found.epochs, found.steps, found.parted) == (1, 3, 3, True)
     assert "3 of the 784 steps" in found.notes[-1]

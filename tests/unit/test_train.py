@@ -19,7 +19,7 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.asked.sizing import Cut, shortened
+from dlio_bench.harness.run.asked.sizing import TrialSize, shortened
 from dlio_bench.harness.run.measured import loop, training
 from dlio_bench.harness.run.measured.validation import Pass
 from dlio_bench.harness.timeline import StepLog
@@ -251,7 +251,7 @@ def test_without_its_libraries_the_command_ends_with_status_4(
     [(4, None, (1, 4)), (8, None, (1, 8)), (20, None, (3, 6)), (20, 2, (2, 8)), (3, 5, (1, 3)), (9, 1, (1, 8))],
 )
 def test_a_trial_is_cut_to_whole_epochs_of_one_length(steps: int, epochs: int | None, cut: tuple[int, int]) -> None:
-    whole = Cut(2, 2, ("the batch is smaller", "an epoch has 8 steps, so a trial takes 2 epochs"))
+    whole = TrialSize(2, 2, ("the batch is smaller", "an epoch has 8 steps, so a trial takes 2 epochs"))
     found = shortened(whole, 8 * 2 * 3, ranks=3, steps=steps, epochs=epochs)
     assert (found.epochs, found.steps) == cut
     assert found.epochs * found.steps <= steps
@@ -314,7 +314,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None:
     request = look_up(Options("cdb", tiny=True, compute="train", resume=saved))
-    [job] = jobs(request, Cut(1, 1, ()), saved, 0)
+    [job] = jobs(request, TrialSize(1, 1, ()), saved, None)
     assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
     assert training.first_epoch(job, 4) == 3
     with pytest.raises(UsageError, match="amid an epoch of 5"):

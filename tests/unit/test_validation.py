@@ -178,19 +178,22 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
         job: dict[str, Any] = json.loads(capsys.readouterr().out)[0]
         return job
 
+    def every(*asked: str) -> Any:
+        return (planned(*asked)["validation"] or {}).get("every")
+
     asked = ["hepcnnb", "--tiny", "--reader"]
-    assert planned(*asked, "upstream,prefetch")["validation"] == 1
-    assert planned(*asked, "upstream", "--validation", "none")["validation"] == 0
-    assert planned(*asked, "prefetch")["validation"] == 0
-    assert planned(*asked, "prefetch", "--validation", "published")["validation"] == 1
+    assert every(*asked, "upstream,prefetch") == 1
+    assert every(*asked, "upstream", "--validation", "none") is None
+    assert every(*asked, "prefetch") is None
+    assert every(*asked, "prefetch", "--validation", "published") == 1
     twice = planned(*asked, "prefetch", "--validation", "2", "--epochs", "4", "--batch", "8")
-    assert twice["validation"] == 2
+    assert twice["validation"]["every"] == 2
     # three forward passes cost what a training step does
-    assert twice["validation_sample_seconds"] * 8 == pytest.approx(twice["step_seconds"])
+    assert twice["validation"]["sample_seconds"] * 8 == pytest.approx(twice["step_seconds"])
     cdb = planned("cdb", "--tiny", "--validation", "1")
-    assert cdb["validation_sample_seconds"] * cdb["batch"] == pytest.approx(cdb["step_seconds"] / 3)
+    assert cdb["validation"]["sample_seconds"] * cdb["batch"] == pytest.approx(cdb["step_seconds"] / 3)
     # data without a validation split: nobody asked, so it is left out
-    assert planned("cosmoflow", "--variant", "sc18", "--tiny", "--reader", "upstream")["validation"] == 0
+    assert every("cosmoflow", "--variant", "sc18", "--tiny", "--reader", "upstream") is None
 
 
 @pytest.mark.parametrize(

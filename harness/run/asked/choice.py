@@ -1,4 +1,4 @@
-"""Which policy a reader's name in a job means: a row of the table, with the axes that were set by hand."""
+"""Which policy a reader's name means: a row of the table, with the axes that were set by hand."""
 
 from dataclasses import replace
 

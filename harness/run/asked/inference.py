@@ -5,8 +5,7 @@ distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
@@ -32,20 +31,15 @@ class Inference:
     resume: str | None = None
     step: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, for a job."""
-        return asdict(self)
-
 
 def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:
     """What `--compute infer` or `--compute infer:MODEL` asks for of readers `rows`; None for another --compute.
 
     UsageError for what does not fit together; EnvironmentFailure where TensorFlow is missing or another.
     """
-    mode, _, name = options.compute.partition(":")
-    if mode != INFER:
+    if options.mode != INFER:
         return None
-    model = choose(workload.models, layout.variant, name or None)
+    model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     _require_whole(options, rows)
     if options.predict:
         raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")

@@ -1,25 +1,30 @@
 """What every rank of a run is told."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.plan.shape import JOB
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.run.asked.inference import Inference
+from dlio_bench.harness.run.asked.options import RankOptions
+from dlio_bench.harness.run.asked.training import Training
+from dlio_bench.harness.run.asked.validation import Validation
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
 
 
 @dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, RankOptions):
     """The measurement that was asked for. Sizes in bytes, times in seconds; all readers share one plan and dataset."""
 
     workload: str
-    readers: tuple[str, ...]
+    readers: Mapping[str, Policy]  # name, as it was asked for -> row
     nodes: int
-    ranks_per_node: int
     virtual: bool
-    tiny: bool  # shrunken samples: a smoke test, whose speed nobody judges
     dataset: str  # folder
     dataset_digest: str
     code_digest: str
@@ -29,28 +34,21 @@ class Job(SavedJob):
     trials: int
     warmup_trials: int
     seed: int
-    cache: str
     sync: str
     step_seconds: float  # asked of the emulated compute, 0 for none
     threads: int
     staging_bytes: int
-    verify: bool
     tier_folders: tuple[str, ...]  # node -> its local-tier folder
-    shard: str = "rank"
     last: str = "drop"
     decode: bool = False  # deliver what the application makes of the view
-    check_crc: bool = False  # in the reader's threads, every delivered field
-    validation: int = 0  # epochs from one validation pass to the next; 0: there are none
-    validation_sample_seconds: float = 0.0  # asked of the emulated compute of a pass
-    pfs: dict[str, Any] | None = None  # the emulated parallel file system, as pfs.spec.to_dict
+    validation: Validation | None = None
+    pfs: PfsSpec | None = None  # the emulated parallel file system
     mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
-    ram_bytes: int = 0  # of a node's tiers that keep samples
-    disk_bytes: int = 0
-    rates: dict[str, float] | None = None  # bytes a second of a thread by source, where a description gives them
+    tiers: Tiers = field(default_factory=Tiers)  # of a node, that keep samples
     steps: int = 0  # most of an epoch; 0: all
     parted: bool = False  # epochs of so many steps are parts of a pass over the samples: each goes on where one ended
-    train: dict[str, Any] | None = None  # what is trained and how, as training.Training; None: nothing is
-    infer: dict[str, Any] | None = None  # through what network samples go forward, as inference.Inference; None: none
+    train: Training | None = None
+    infer: Inference | None = None
     most_threads: int | None = None  # that read ahead where storage keeps them waiting; None: `threads`
     board: str = ""  # the file of the mounts' counters
 

@@ -2,35 +2,32 @@
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.readers.threads import MOST_THREADS
-from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
-from dlio_bench.harness.run.asked.sizing import Cut
-from dlio_bench.harness.run.asked.tiers import with_tiers
-from dlio_bench.harness.storage.pfs.spec import to_dict
+from dlio_bench.harness.run.asked.sizing import TrialSize
+from dlio_bench.harness.run.asked.tiers import tiers_of
+from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.reports.words import plural
 from dlio_bench.units import format_bytes
 
-TRIALS, FEW_TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 3, 1, 1
-MOST_SECONDS = 60.0  # of a reader's trials, with which five of them are the default
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
 POOL_THREADS = 4  # a rank, as in CDB's published pipeline
-STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
-def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]:
+def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
     """A job for each node count over the dataset in `folder`; its digest and local tiers are filled in later.
 
-    validation: epochs from one validation pass to the next, 0 for none.
     UsageError when the scheduler's allocation or a node's memory is too small.
     """
     options = request.options
@@ -41,7 +38,8 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
         seed = training.seed
     allocated = allocation_nodes(os.environ)
     code = code_digest()
-    found = []
+    warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
+    planned = []
     for nodes in options.nodes:
         if allocated is not None and nodes > allocated:
             raise UsageError(
@@ -51,48 +49,41 @@ def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]
             raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
         virtual = nodes > 1 and allocated is None
         job = Job(
+            **options.for_ranks(),
             workload=request.workload.name,
             readers=request.readers,
             nodes=nodes,
-            ranks_per_node=options.ranks_per_node,
             virtual=virtual,
-            tiny=options.tiny,
             dataset=str(folder),
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
             # networks take what their applications make of a sample
             decode=options.decode or training is not None or inference is not None,
-            check_crc=options.check_crc,
-            shard=options.shard,
             last=request.last,
-            batch=cut.batch,
-            epochs=cut.epochs,
-            trials=1 if goes_on else options.trials or _trials(request, cut),
-            warmup_trials=0 if goes_on else WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials,
+            batch=size.batch,
+            epochs=size.epochs,
+            trials=1 if goes_on else options.trials or _trials(request, size),
+            warmup_trials=0 if goes_on else warmup_trials,
             seed=seed,
-            cache=options.cache,
             sync=options.sync or ("step" if inference is None else "none"),
-            step_seconds=request.step_seconds(cut.batch),
+            step_seconds=request.step_seconds(size.batch),
             threads=options.threads
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
             most_threads=options.threads or MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
-            staging_bytes=options.staging or max(STAGING_BYTES, int(3 * request.view_bytes * cut.batch)),
-            verify=options.verify,
+            staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
             tier_folders=(),
             validation=validation,
-            validation_sample_seconds=request.validation_seconds(cut.batch) if validation else 0.0,
-            steps=cut.steps,
-            parted=cut.parted,
-            train=None if training is None else training.to_dict(),
-            infer=None if inference is None else inference.to_dict(),
-            pfs=None if options.emulate_pfs is None else to_dict(options.emulate_pfs),
+            steps=size.steps,
+            parted=size.parted,
+            train=training,
+            infer=inference,
+            pfs=options.emulate_pfs,
         )
         _require_memory(options, job)
-        rows = [policy(name, request.workload) for name in request.readers]
-        found.append(with_tiers(options, job, rows, node_memory(options, job)))
-    return found
+        planned.append(replace(job, tiers=tiers_of(options, job, node_memory(options, job))))
+    return planned
 
 
 def require_machine(options: Options) -> None:
@@ -100,7 +91,7 @@ def require_machine(options: Options) -> None:
     ranks = max(options.nodes) * options.ranks_per_node
     if max(options.nodes) == 1 or allocation_nodes(os.environ) is not None:
         return
-    each, own = RANK_BYTES + (STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
+    each, own = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
     if ranks * each > own:
         raise UsageError(
             f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
@@ -110,18 +101,18 @@ def require_machine(options: Options) -> None:
         )
 
 
-def held_bytes(found: list[Job]) -> tuple[int, int]:
+def held_bytes(planned: list[Job]) -> tuple[int, int]:
     """What a job's staging buffers and tiers hold of samples, and its staging buffers alone: the most of the jobs."""
-    staging = max(job.ranks * job.staging_bytes for job in found)
-    return max(job.ranks * job.staging_bytes + job.nodes * (job.ram_bytes + job.disk_bytes) for job in found), staging
+    staging = max(job.ranks * job.staging_bytes for job in planned)
+    return max(job.ranks * job.staging_bytes + job.nodes * sum(job.tiers.capacities) for job in planned), staging
 
 
-def _trials(request: Request, cut: Cut) -> int:
+def _trials(request: Request, size: TrialSize) -> int:
     """Timed trials where nobody says: as many as intervals need, unless emulated compute makes them long."""
     if request.options.tiny:
-        return TINY_TRIALS
-    seconds = (TRIALS + WARMUP_TRIALS) * cut.trial_steps * request.step_seconds(cut.batch)
-    return TRIALS if seconds <= MOST_SECONDS else FEW_TRIALS
+        return defaults.TINY_TRIALS
+    seconds = (defaults.TRIALS + defaults.WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
+    return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
 
 
 def node_memory(options: Options, job: Job) -> int:

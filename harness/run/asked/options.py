@@ -1,27 +1,41 @@
 """What the user asked of `dlio-bench run`, as data; the command line fills it, nothing else reads argparse."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """Options that every rank is told just as they were asked for: fields of `Options` and of `Job`."""
+
+    ranks_per_node: int = 1
+    shard: str = "rank"
+    check_crc: bool = False  # in the reader's threads, every delivered field
+    cache: str = "cold"
+    tiny: bool = False  # shrunken samples: a smoke test, whose speed nobody judges
+    verify: bool = True
+
+    def for_ranks(self) -> dict[str, Any]:
+        """These options alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(RankOptions)}
+
+
 @dataclass(frozen=True)
-class Options:
-    """None means: not asked for, so the default is chosen from workload, data or machine (see `run.command`)."""
+class Options(RankOptions):
+    """What was asked for. None: nothing, so the default is chosen from workload, data or machine."""
 
     workload: str
     nodes: tuple[int, ...] = (1,)
-    ranks_per_node: int = 1
     readers: tuple[str, ...] = ("prefetch",)
     orders: tuple[str, ...] = ()  # instead of the readers' own, each tried with each reader; so the next two
     placements: tuple[str, ...] = ()
     deliveries: tuple[str, ...] = ()
-    shard: str = "rank"
     last: str | None = None
     decode: bool = False
-    check_crc: bool = False
     variant: str | None = None
     data: Path | None = None
     max_data: int | None = None  # bytes
@@ -30,7 +44,7 @@ class Options:
     epochs: int | None = None
     trials: int | None = None
     warmup_trials: int | None = None
-    validation: str | None = None  # see VALIDATION of run.request
+    validation: str | None = None  # see asked/validation.py
     steps: int | None = None  # most of a trial
     steps_per_epoch: int | None = None  # an epoch is a part of a pass over the samples
     min_seconds: float | None = None  # of a trial that may be compared
@@ -42,7 +56,6 @@ class Options:
     exchange_timeout: float | None = None  # seconds
     checkpoint: int | None = None  # steps
     resume: Path | None = None  # folder of checkpoints
-    cache: str = "cold"
     sync: str | None = None
     threads: int | None = None
     staging: int | None = None  # bytes a rank
@@ -54,9 +67,12 @@ class Options:
     system: str | None = None  # description of the machine: a file, or a name that comes with the package
     predict: bool = False
     seed: int | None = None
-    tiny: bool = False
-    verify: bool = True
     launcher: str | None = None
     out: Path | None = None
     dry_run: bool = False
     json: bool = False
+
+    @property
+    def mode(self) -> str:
+        """What --compute asks for, without its detail: none, emulate, train or infer."""
+        return self.compute.partition(":")[0]

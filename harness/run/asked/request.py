@@ -1,8 +1,7 @@
-"""From names to things: the workload, layout, readers, step time and data that the options mean, or a clear refusal."""
+"""From names to things: the workload, layout, readers, step time and data that the options mean."""
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,41 +10,32 @@ import numpy as np
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.profile import GIVEN, Profile
-from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
-from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.plan.model_parallel import require_readable
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy, order_of
-from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
+from dlio_bench.harness.plan.policies import Policy, order_of
+from dlio_bench.harness.plan.shape import JOB, KEEP
+from dlio_bench.harness.run.asked import inference, refusals, training, validation
 from dlio_bench.harness.run.asked.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.asked.inference import Inference
-from dlio_bench.harness.run.asked.inference import asked as asked_inference
-from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.sizing import (
-    MOST_BYTES,
-    STEPS,
-    TIMED_SECONDS,
-    Cut,
     Minimum,
-    cut,
+    TrialSize,
     files_needed,
     most_files,
     parted,
     shortened,
+    trial_size,
     validation_files_needed,
 )
-from dlio_bench.harness.run.asked.training import TRAIN as TRAIN_MODE
 from dlio_bench.harness.run.asked.training import Training
-from dlio_bench.harness.run.asked.training import asked as asked_training
-from dlio_bench.harness.storage.pfs.emulation import available
+from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that do not keep a file's samples together
-MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class Request:
     """Options with every name looked up."""
 
     options: Options
-    readers: tuple[str, ...]  # spelled, with the axes set by hand
+    readers: Mapping[str, Policy]  # name, with the axes set by hand -> row
     workload: Workload
     layout: Layout
     step_time: Profile | None
@@ -119,8 +109,11 @@ class Request:
         forwards = 1 if self.workload.validation is None else self.workload.validation.forwards
         return self.scale * forwards * forward / batch
 
-    def largest(self) -> tuple[int, Cut]:
-        """(training files, cut) of the most data that may be made. UsageError when the ranks are too many for them."""
+    def largest(self) -> tuple[int, TrialSize]:
+        """Training files, and trials over them, of the most data that may be made.
+
+        UsageError when the ranks are too many for them.
+        """
         options, layout, ranks = self.options, self.layout, self.most_ranks
         most = MOST_BYTES if options.max_data is None else options.max_data
         # as much as the training files could take at most is kept for those of validation
@@ -135,7 +128,7 @@ class Request:
             batch=options.batch,
             dealt=self._dealt,
         )
-        return files, self._whole_cut(files * layout.samples_per_file)
+        return files, self._whole_epochs(files * layout.samples_per_file)
 
     def files(self, held: Sequence[int] = ()) -> dict[str, int]:
         """Files of each split to be made for this run; `held`: bytes that buffers and tiers hold, largest first.
@@ -165,20 +158,16 @@ class Request:
         return None if self.is_unpaced and self.minimum.seconds else self.needed(batch)
 
     @property
-    def _rows(self) -> list[Policy]:
-        return [policy(name, self.workload) for name in self.readers]
-
-    @property
     def _dealt(self) -> bool:
         """Whether an order deals whole files to the ranks."""
-        return any(order_of(row).name not in OF_SAMPLES for row in self._rows)
+        return any(order_of(row).name not in OF_SAMPLES for row in self.readers.values())
 
     def _validation_files(self, training: int) -> int:
         """Validation files beside so many training files."""
         if not self.validation:
             return 0
         split = self.layout.split(VALIDATION)
-        orders = [find_order(validation_order(row, self.workload)) for row in self._rows]
+        orders = [find_order(validation_order(row, self.workload)) for row in self.readers.values()]
         return validation_files_needed(
             training,
             published=(self.layout.full_files, split.full_files),
@@ -187,8 +176,8 @@ class Request:
             dealt=any(order.name not in OF_SAMPLES for order in orders),
         )
 
-    def _whole_cut(self, samples: int) -> Cut:
-        return cut(
+    def _whole_epochs(self, samples: int) -> TrialSize:
+        return trial_size(
             samples,
             ranks=self.most_ranks,
             published_batch=self.workload.batch,
@@ -198,32 +187,32 @@ class Request:
             needed=self.needed,
         )
 
-    def passes(self, validation_samples: int, epochs: int) -> tuple[int, tuple[str, ...]]:
-        """(epochs from one validation pass to the next, 0 for none; notes) for a dataset that is there or planned.
+    def passes(self, validation_samples: int, size: TrialSize) -> tuple[Validation | None, tuple[str, ...]]:
+        """The validation passes of a trial, and notes on them, for a dataset that is there or planned.
 
         UsageError when passes were asked for that cannot be.
         """
         asked, every = self.options.validation, self.validation
         if not every:
-            return 0, ()
+            return None, ()
         if not validation_samples:
             if asked is not None:
                 raise UsageError(
                     f"--validation {asked}: the dataset in {self.options.data} has no validation split. Generate one "
                     "that has, or use --validation none."
                 )
-            return 0, ("no validation passes, as the dataset has no validation split",)
-        if every > epochs:
+            return None, ("no validation passes, as the dataset has no validation split",)
+        if every > size.epochs:
             raise UsageError(
-                f"--validation {asked}: a trial has {epochs} epochs, so that no pass would come. Ask for at least "
+                f"--validation {asked}: a trial has {size.epochs} epochs, so that no pass would come. Ask for at least "
                 f"--epochs {every}, or for passes more often."
             )
-        return every, ()
+        return Validation(every, self.validation_seconds(size.batch)), ()
 
-    def cut(self, samples: int) -> Cut:
+    def trial_size(self, samples: int) -> TrialSize:
         """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
         options = self.options
-        whole = self._whole_cut(samples)
+        whole = self._whole_epochs(samples)
         if options.steps_per_epoch is not None:
             return parted(
                 whole,
@@ -241,182 +230,18 @@ class Request:
 def look_up(options: Options) -> Request:
     """UsageError for what does not exist, is out of range or does not fit together."""
     workload = registry.find(options.workload).of(options.variant)
-    readers = _readers(options, workload)
-    choices = (
-        ("--cache", options.cache, CACHE_MODES),
-        ("--sync", options.sync, SYNC_MODES),
-        ("--shard", options.shard, SHARDS),
-        ("--last", options.last, LASTS),
-    )
-    for flag, value, known in choices:
-        if value is not None and value not in known:
-            raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
-    _require_counts(options)
+    axes = (options.orders or (None,), options.placements or (None,), options.deliveries or (None,))
+    readers = {name: policy(name, workload) for name in (spelled(*row) for row in product(options.readers, *axes))}
+    rows = tuple(readers.values())
+    refusals.require_readers(options, workload, rows)
+    refusals.require_values(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
-    rows = [policy(name, workload) for name in readers]
-    _require_plans(options, rows)
-    training = asked_training(options, workload, layout, rows)
-    inference = asked_inference(options, workload, layout, rows)
-    step = None if training or inference else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
+    refusals.require_plans(options, rows)
+    trained = training.asked(options, workload, layout, rows)
+    inferred = inference.asked(options, workload, layout, rows)
+    step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    validation = _validation(options, workload, layout, readers)
-    return Request(options, readers, workload, layout, step, scale, validation, training, inference)
-
-
-def _require_plans(options: Options, rows: Sequence[Policy]) -> None:
-    """UsageError for shards, last batches and parts of a pass that a reader cannot have."""
-    if options.steps_per_epoch is not None:
-        _require_parts(options, rows)
-    if options.shard == JOB:
-        for row in rows:
-            require_readable(row)
-    if options.last != KEEP:
-        return
-    if options.steps is not None or options.predict:
-        flag = "--predict" if options.predict else f"--steps {options.steps}"
-        raise UsageError(f"{flag} counts steps of whole batches, which --last keep leaves to nobody. Leave one out.")
-    if options.compute.startswith("emulate"):
-        raise UsageError(
-            "--last keep makes last batches smaller, and an emulated step is one of a whole batch. Use --compute none "
-            "or infer, or --last pad."
-        )
-    for row in rows:
-        if row.delivery == OWN or not row.exactly_once:
-            raise UsageError(
-                f"--last keep brings every sample once, and reader '{row.name}' goes by an order of its own. Use "
-                "--last drop, or another reader, such as prefetch."
-            )
-
-
-def _require_parts(options: Options, rows: Sequence[Policy]) -> None:
-    asked = f"--steps-per-epoch {options.steps_per_epoch}"
-    if options.steps is not None:
-        raise UsageError(
-            f"{asked} and --steps {options.steps} both say how long a trial is. Leave one out: a trial of --epochs E "
-            "with --steps-per-epoch S has E times S steps."
-        )
-    if options.last not in (None, "drop"):
-        raise UsageError(f"{asked} counts steps of whole batches. Leave out --last {options.last}, or use --last drop.")
-    if options.compute.partition(":")[0] == "infer":
-        raise UsageError(f"{asked} leaves samples out, and --compute infer goes over each of them. Leave one out.")
-    for row in rows:
-        if row.order == REDRAWN:
-            raise UsageError(
-                f"{asked} cuts a pass over the samples into epochs, and reader '{row.name}' draws an order of its own "
-                "for each epoch. Use another reader, such as prefetch."
-            )
-
-
-def _validation(options: Options, workload: Workload, layout: Layout, readers: Sequence[str]) -> int:
-    """Epochs from one validation pass to the next, 0 for none.
-
-    If nothing is said, published pipelines and trainings validate.
-
-    All readers of a run do alike, so that they can be compared. UsageError.
-    """
-    asked, published = options.validation, workload.validation
-    has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
-    if asked is None:
-        training = options.compute.partition(":")[0] == TRAIN_MODE
-        own = any(policy(name, workload).delivery == OWN for name in readers)
-        return published.every if (own or training) and published is not None and has_split else 0
-    if asked == "none":
-        return 0
-    if not has_split:
-        raise UsageError(
-            f"--validation {asked}: {workload.name} {layout.variant} has no validation split. Use --validation none, "
-            "or another --variant."
-        )
-    if asked == "published":
-        if published is None:
-            raise UsageError(
-                f"--validation published: it is not known how {workload.name} validated. Give a number of epochs."
-            )
-        return published.every
-    if not re.fullmatch("[1-9][0-9]{0,8}", asked):
-        raise UsageError(
-            f"--validation '{asked}' is not known. Use none, published, or the number of epochs from one pass to the "
-            "next, from 1 on."
-        )
-    return int(asked)
-
-
-def _readers(options: Options, workload: Workload) -> tuple[str, ...]:
-    """Every reader with every order, placement and delivery that was asked for, spelled; each is a policy."""
-    axes = (options.orders or (None,), options.placements or (None,), options.deliveries or (None,))
-    readers = tuple(spelled(*row) for row in product(options.readers, *axes))
-    rows = [policy(name, workload) for name in readers]
-    if options.decode and workload.decode is None:
-        raise UsageError(f"--decode: workload '{workload.name}' has no decoding stage. Leave it out.")
-    own = [row.name for row in rows if row.delivery == OWN]
-    if own and options.check_crc:
-        raise UsageError(
-            f"--check-crc: reader '{own[0]}' is the application's published pipeline, which checks what it checked. "
-            "Leave out one of the two; the untimed pass verifies its content all the same."
-        )
-    if own and options.cache == "cold-epochs":
-        raise UsageError(
-            f"--cache cold-epochs starts '{own[0]}' anew for each epoch, which it never did. Use --cache cold."
-        )
-    staged = [row.name for row in rows if _fills_first(row)]
-    if staged and options.cache == "cold-epochs":
-        raise UsageError(
-            f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
-            "Use --cache cold."
-        )
-    pfs = options.emulate_pfs
-    if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
-        raise UsageError(
-            "--cache warm fills the emulated client cache, but --emulate-pfs gives it no size. Add cache=SIZE, larger "
-            "than the dataset, or use --cache cold."
-        )
-    if in_need := [row.name for row in rows if _tensorflow(row, workload)]:
-        require_tensorflow(in_need[0])
-    if pfs is not None and (reason := available()):
-        raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
-    return readers
-
-
-def _fills_first(row: Policy) -> bool:
-    """Whether copies are made before the first step. (Other tiers are filled in each session.)"""
-    if row.placement in KEPT_ON_FILES:
-        return ROWS[row.placement].first
-    return row.placement != "none" and row.delivery != OWN
-
-
-def _tensorflow(row: Policy, workload: Workload) -> bool:
-    """Whether a reader is made with TensorFlow."""
-    return row.delivery == "tf.data" or (
-        row.delivery == OWN and workload.upstream is not None and workload.upstream.tensorflow
-    )
-
-
-def _require_counts(options: Options) -> None:
-    least = {
-        "--nodes": (min(options.nodes), 1),
-        "--ranks-per-node": (options.ranks_per_node, 1),
-        "--batch": (options.batch, 1),
-        "--epochs": (options.epochs, 1),
-        "--steps": (options.steps, 1),
-        "--steps-per-epoch": (options.steps_per_epoch, 1),
-        "--checkpoint": (options.checkpoint, 1),
-        "--trials": (options.trials, 1),
-        "--warmup-trials": (options.warmup_trials, 0),
-        "--threads": (options.threads, 1),
-        "--seed": (options.seed, 0),
-        "--max-data": (options.max_data, 1),
-        "--staging": (options.staging, 1),
-        "--memory-per-node": (options.memory_per_node, 1),
-        "--min-seconds": (options.min_seconds, 0),
-    }
-    for flag, (value, lowest) in least.items():
-        if value is not None and value < lowest:
-            raise UsageError(f"{flag} {value} is too small: it must be at least {lowest}.")
-    if options.seed is not None and options.seed > MOST_SEED:
-        raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
-    if options.data is not None and options.max_data is not None:
-        raise UsageError(
-            "--max-data limits a dataset that is made here; with --data there is none. Give one of the two."
-        )
+    every = validation.asked(options, workload, layout, rows)
+    return Request(options, readers, workload, layout, step, scale, every, trained, inferred)

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.defaults import STEPS, TIMED_STEPS
 from dlio_bench.reports.words import plural
 from dlio_bench.units import format_bytes
 
-STEPS = 16  # a rank and trial at least, and what an epoch should have before its batch shrinks
-TIMED_STEPS, TIMED_SECONDS = 64, 5.0  # of a trial: shorter ones lie within the first staging buffer, and tell nothing
 LONGER = "an epoch has"  # how the note on several epochs begins
-MOST_BYTES = 5_000_000_000  # of a dataset made without being asked for
+MARGIN = 1.5  # of a trial's seconds over the least: one that comes out shorter than its first look would be in vain
 
 
 @dataclass(frozen=True)
@@ -34,25 +33,13 @@ class Minimum:
         return steps >= self.steps and min(seconds) >= self.seconds
 
     def epochs(self, epoch_seconds: Sequence[Sequence[float]]) -> int:
-        """Epochs of a trial long enough for all readers, of each of which a first look took (first, later) seconds.
-
-        MARGIN: a trial that comes out shorter than its look was would be in vain.
-        """
+        """Epochs of a trial long enough for all readers, of each of which a first look took (first, later) seconds."""
         wanted = MARGIN * self.seconds
         return max(1 + max(0, math.ceil((wanted - first) / later)) for first, later in epoch_seconds)
 
 
-MARGIN = 1.5
-
-
-def few_steps(batch: int) -> int:
-    """Steps of a trial where nothing more is asked."""
-    del batch
-    return STEPS
-
-
 @dataclass(frozen=True)
-class Cut:
+class TrialSize:
     """Local batch and epochs of a trial; `notes` say what was changed from the published run, for the result."""
 
     batch: int
@@ -63,7 +50,7 @@ class Cut:
     parted: bool = False  # epochs are parts of a pass over the samples
 
 
-def cut(
+def trial_size(
     samples: int,
     *,
     ranks: int,
@@ -71,8 +58,8 @@ def cut(
     batch: int | None = None,
     epochs: int | None = None,
     whole: bool = False,
-    needed: Callable[[int], int] = few_steps,
-) -> Cut:
+    needed: Callable[[int], int] = lambda _: STEPS,
+) -> TrialSize:
     """Choose batch and epochs for a dataset of `samples`: the published batch, halved until STEPS steps fit.
 
     `needed`: batch -> steps of a trial. Where an epoch has fewer, a trial takes several. What was asked for by hand
@@ -101,11 +88,11 @@ def cut(
             notes.append(
                 f"{LONGER} {plural(steps, 'step')}, so a trial takes {epochs} epochs to have at least {needed(chosen)}"
             )
-    return Cut(chosen, epochs, tuple(notes), trial_steps=steps * epochs)
+    return TrialSize(chosen, epochs, tuple(notes), trial_steps=steps * epochs)
 
 
-def shortened(whole: Cut, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> Cut:
-    """A cut of a dataset of `samples` whose trials have at most `steps` steps, in epochs of one length.
+def shortened(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> TrialSize:
+    """Trials of at most `steps` steps, in epochs of one length, over a dataset of `samples`.
 
     `epochs`: asked for by hand, none more are taken.
     """
@@ -126,11 +113,13 @@ def shortened(whole: Cut, samples: int, *, ranks: int, steps: int, epochs: int |
     if left_out:
         cut_to += f"; --steps leaves out {' and '.join(left_out)}"
     notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
-    return Cut(whole.batch, taken, (*notes, f"a trial is cut to {cut_to}"), each, each * taken)
+    return TrialSize(whole.batch, taken, (*notes, f"a trial is cut to {cut_to}"), each, each * taken)
 
 
-def parted(whole: Cut, samples: int, *, ranks: int, steps: int, needed: int, epochs: int | None = None) -> Cut:
-    """A cut of a dataset of `samples` into epochs of `steps` steps, each a part of a pass over the samples.
+def parted(
+    whole: TrialSize, samples: int, *, ranks: int, steps: int, needed: int, epochs: int | None = None
+) -> TrialSize:
+    """Trials in epochs of `steps` steps, each a part of a pass over a dataset of `samples`.
 
     The next epoch goes on where one ends, until what is left of the pass makes no epoch. `epochs`: asked for by hand;
     None: those that make `needed` steps. UsageError when a pass has fewer steps than an epoch.
@@ -145,7 +134,7 @@ def parted(whole: Cut, samples: int, *, ranks: int, steps: int, needed: int, epo
     note = f"an epoch is {steps} of the {per_pass} steps that a pass over the samples has, and the next goes on there"
     notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
     taken = epochs or -(-needed // steps)
-    return Cut(whole.batch, taken, (*notes, note), steps, steps * taken, parted=True)
+    return TrialSize(whole.batch, taken, (*notes, note), steps, steps * taken, parted=True)
 
 
 def most_files(
@@ -181,7 +170,7 @@ def most_files(
 
 def files_needed(
     most: int,
-    chosen: Cut,
+    chosen: TrialSize,
     *,
     samples_per_file: int,
     ranks: int,
@@ -191,7 +180,7 @@ def files_needed(
     dealt: bool = False,
     pass_steps: int = 0,
 ) -> int:
-    """Files of a dataset to be made, of `most` that may be, of which `chosen` is the cut.
+    """Files of a dataset to be made, of `most` that may be, over which trials would be `chosen`.
 
     As many as `needed` steps of a trial take (None: nobody knows, so all that may be), and no epoch is repeated before
     all are made. `held`: samples that staging buffers and tiers hold, largest first; more than the first of them that

@@ -1,28 +1,25 @@
 """How large the tiers are that keep a node's samples, and what is known beforehand of their rates."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.ground.defaults import disk_tier, ram_tier
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
-from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.storage.shelf import SHARED_MEMORY
 from dlio_bench.units import format_bytes
 
 MB = 1e6
-OF_MEMORY = 0.4  # of a node's memory, at most, for a RAM tier that nobody gave a size
-OF_FREE = 0.5  # of what is free where a tier lies, at most, for the same
 
 
-def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> Job:
-    """The job with its tiers, where a reader keeps samples in them. `memory`: a node's, in bytes.
+def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
+    """A node's tiers for a job, empty where no reader keeps samples in them. `memory`: a node's, in bytes.
 
     UsageError for tiers that are not known, or do not fit here.
     """
@@ -31,6 +28,7 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
     if unknown := [name for name in asked if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
+    rows = job.readers.values()
     keeping = [row.name for row in rows if row.placement in KEPT_ON_FILES]
     if not keeping:
         if asked:
@@ -38,29 +36,22 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
                 f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
                 "Leave it out, or use another --reader, such as prefetch."
             )
-        return job
-    own = job.nodes if job.virtual else 1  # nodes on this machine
+        return Tiers()
+    nodes = job.nodes if job.virtual else 1  # on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
     spare = memory - job.staging_bytes * job.ranks_per_node
-    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, _default_ram(memory, own)))))
-    disk = asked.get(DISK, described.get(DISK, _default_disk(options, own)))
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, ram_tier(memory, _free(SHARED_MEMORY), nodes)))))
+    # only where somebody said where it is: the temporary folder may be memory, or small
+    free_disk = 0 if options.local_tier is None else _free(options.local_tier)
+    disk = asked.get(DISK, described.get(DISK, disk_tier(free_disk, nodes)))
     if ram == disk == 0:
         free = format_bytes(_free(SHARED_MEMORY))
         raise UsageError(
             f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
             "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
         )
-    _require_room(options, job, ram, disk, memory, own)
-    return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job))
-
-
-def _default_ram(memory: int, nodes: int) -> int:
-    return int(min(OF_MEMORY * memory, OF_FREE * _free(SHARED_MEMORY) / nodes))
-
-
-def _default_disk(options: Options, nodes: int) -> int:
-    """A node-local tier only where somebody said where it is: the temporary folder may be memory, or small."""
-    return 0 if options.local_tier is None else int(OF_FREE * _free(options.local_tier) / nodes)
+    _require_room(options, job, ram, disk, memory, nodes)
+    return Tiers(ram, disk, None if system is None else _rates(system, job))
 
 
 def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, nodes: int) -> None:

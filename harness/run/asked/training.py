@@ -1,9 +1,8 @@
 """`--compute train`: what is asked for, and whether it can be."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
@@ -39,21 +38,16 @@ class Training:
         """The options of the exchange."""
         return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, for a job."""
-        return asdict(self)
-
 
 def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
     """What `--compute train` or `--compute train:MODEL` asks for of readers `rows`; None for another --compute.
 
     UsageError for what does not fit together; EnvironmentFailure where TensorFlow or Horovod is missing or another.
     """
-    mode, _, name = options.compute.partition(":")
-    if mode != TRAIN:
-        _refuse_alone(options, mode)
+    if options.mode != TRAIN:
+        _refuse_alone(options)
         return None
-    model = choose(workload.models, layout.variant, name or None)
+    model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     found = Training(
         model.name,
         options.exchange,
@@ -109,7 +103,7 @@ def require_trainable(training: Training | None, dataset: Dataset) -> None:
         )
 
 
-def _refuse_alone(options: Options, mode: str) -> None:
+def _refuse_alone(options: Options) -> None:
     """Options of training without training; an inference may have the weights of a checkpoint."""
     given = {
         "--exchange": options.exchange is not None,
@@ -118,7 +112,7 @@ def _refuse_alone(options: Options, mode: str) -> None:
         "--hierarchical": options.hierarchical,
         "--exchange-timeout": options.exchange_timeout is not None,
         "--checkpoint": options.checkpoint is not None,
-        "--resume": options.resume is not None and mode != INFER,
+        "--resume": options.resume is not None and options.mode != INFER,
     }
     for flag, there in given.items():
         if there:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
-from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.session import Reader
-from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.training import sample_widths
 from dlio_bench.harness.run.measured.trial import Trial
@@ -28,16 +27,15 @@ def opened(
     dataset: Dataset,
     device: str,
     readers: Mapping[str, Reader],
-    rows: Mapping[str, Policy],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
 ) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
     """What predicts in a job, compiled for the batches that its readers will deliver; and what it is, for a result."""
     del folder
-    assert job.infer is not None
-    own = Inference(**job.infer)
-    model = choose(find(job.workload).models, dataset.manifest.variant, own.model)
-    weights = None if own.resume is None else resumed(comm, Path(own.resume), {"model": own.model})
+    asked = job.infer
+    assert asked is not None
+    model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
+    weights = None if asked.resume is None else resumed(comm, Path(asked.resume), {"model": asked.model})
     network = inference.Inference(
         comm,
         model,
@@ -49,8 +47,8 @@ def opened(
     )
     batches = []
     for name, reader in readers.items():
-        widths = sample_widths(reader, rows[name], trials[name][0], comm.rank)
+        widths = sample_widths(reader, job.readers[name], trials[name][0], comm.rank)
         sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
         batches += [(size, widths) for size in sorted(sizes) if size]
     network.compile(batches)
-    yield network, network.described | own.to_dict()
+    yield network, network.described | asdict(asked)

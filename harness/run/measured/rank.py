@@ -4,7 +4,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
-from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.run.asked.choice import executed, policy, validation_order
+from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.measured import inference, training
@@ -75,13 +74,11 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
-    rows = {name: policy(name, workload) for name in job.readers}
-    passes = _passes(job, rows, validation_shape(job, dataset))
-    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
-    forms = {name: _form(job, site.dataset, row, pipeline) for name, row in rows.items()}
+    passes = _passes(job, validation_shape(job, dataset))
+    forms = {name: _form(job, site.dataset, row, pipeline) for name, row in job.readers.items()}
     draws = {
-        name: drawn(ROWS[row.placement], tiers.sizes_of(forms[name]), tiers.capacities, shape, job.epochs)
-        for name, row in rows.items()
+        name: drawn(ROWS[row.placement], job.tiers.sizes_of(forms[name]), job.tiers.capacities, shape, job.epochs)
+        for name, row in job.readers.items()
         if row.order == REDRAWN
     }
     trials = {
@@ -89,12 +86,12 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
             Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
             for number in range(job.warmup_trials + job.trials)
         ]
-        for name, row in rows.items()
+        for name, row in job.readers.items()
     }
     _cut(job, [trial for own in trials.values() for trial in own])
     # every buffer is made, and found too small, before anything is timed
     readers = {
-        name: open_reader(rows[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
+        name: open_reader(job.readers[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
         for name, own in trials.items()
     }
 
@@ -106,13 +103,13 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
     opened = training.opened if job.infer is None else inference.opened
-    with opened(job, comm, site.dataset, device, readers, rows, trials, folder.parent) as (
+    with opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (
         trainer,
         trained,
     ):
         for number in range(job.warmup_trials + job.trials):
             # readers take turns within a trial, so that a drift of the machine meets all of them alike
-            for name in turns(job.readers, number):
+            for name in turns(tuple(job.readers), number):
                 reader, own = readers[name], trials[name]
                 tell({"event": "trial", "reader": name, "trial": number})
                 times[name].append(own[number].run(name, reader, comm, trainer, at_epoch))
@@ -130,7 +127,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                     finished[name] = _kept(name, about, times[name], folder, comm)
     for name, reader in readers.items() if job.verify else ():
         tell({"event": "verify", "reader": name})
-        ordered, different = rows[name].order_known, trials[name][0].different
+        ordered, different = job.readers[name].order_known, trials[name][0].different
         verified = verify(reader, job, times[name], comm, ordered=ordered, different=different)
         if comm.rank == 0:
             write_whole(folder / f"{name}.json", json.dumps(finished[name] | {"verified": verified.to_json()}).encode())
@@ -173,16 +170,17 @@ def _cut(job: Job, trials: Sequence[Trial]) -> None:
         trial.first_epoch = training.first_epoch(job, steps)
 
 
-def _passes(job: Job, rows: Mapping[str, Policy], shape: Shape | None) -> dict[str, Passes]:
+def _passes(job: Job, shape: Shape | None) -> dict[str, Passes]:
     """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
-    if shape is None:
+    if job.validation is None or shape is None:
         return {}
     workload = find(job.workload)
     orders = {
-        name: find_order(validation_order(executed(row, workload, shape), workload)) for name, row in rows.items()
+        name: find_order(validation_order(executed(row, workload, shape), workload))
+        for name, row in job.readers.items()
     }
     samples = min(share(order, shape) for order in orders.values())
-    epochs = epochs_of(job.epochs, job.validation)
+    epochs = epochs_of(job.epochs, job.validation.every)
     return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
 
 
@@ -200,11 +198,10 @@ def _resources(job: Job, form: SampleView, comm: Comm, trials: Sequence[Trial]) 
         most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
         for epoch, ids in enumerate(trial.ids(comm.rank)):
             most = max(most, largest(planned(form, [(epoch, steps_of(ids))])))
-    tiers = Tiers(job.ram_bytes, job.disk_bytes, job.rates)
     # how long a network takes nobody knows beforehand
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
-        job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=tiers, most_threads=job.most_threads
+        job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=job.tiers, most_threads=job.most_threads
     )
 
 
@@ -221,7 +218,7 @@ def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) ->
 def started(job: Job) -> Iterator[Pipeline | None]:
     """The workload's published pipeline, if a reader of the job is it; processes start before MPI does."""
     workload = find(job.workload)
-    if workload.upstream is None or all(policy(name, workload).delivery != OWN for name in job.readers):
+    if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
         yield None
         return
     pipeline = workload.upstream.start()

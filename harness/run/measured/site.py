@@ -16,7 +16,7 @@ from dlio_bench.harness.run.asked.shapes import files_of
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.storage.pfs.spec import PfsSpec, from_dict
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 KEPT_WARM = 0.5  # of the machine's memory: a dataset below it is kept in memory under an emulated file system
 
@@ -55,7 +55,7 @@ class Site:
         if job.pfs is None:
             return cls(seat, dataset, dataset, None, None, files)
         seen = replace(dataset, folder=Path(job.mounts[node]))
-        return cls(seat, seen, dataset, from_dict(job.pfs), Board.open(Path(job.board)), files)
+        return cls(seat, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
 
     @property
     def emulated(self) -> bool:

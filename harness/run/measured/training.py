@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,17 @@ from dlio_bench.harness.training.trainer import Emulated, Trainer
 
 def first_epoch(job: Job, steps: int) -> int:
     """The epoch that a job begins with, of epochs of `steps`. UsageError for a checkpoint amid an epoch."""
-    if job.train is None or job.train["resume"] is None:
+    asked = job.train
+    if asked is None or asked.resume is None:
         return 0
-    first, rest = divmod(job.train["step"], steps)
+    first, rest = divmod(asked.step, steps)
     if rest:
         raise UsageError(
-            f"The checkpoint in {job.train['resume']} was written after {job.train['step']} steps, amid an epoch of "
+            f"The checkpoint in {asked.resume} was written after {asked.step} steps, amid an epoch of "
             f"{steps}, and a run goes on at the end of one. Write them there, with --checkpoint {steps}; or ask for "
             "the nodes, the --batch and the --steps of the run that wrote it."
         )
-    return int(first)
+    return first
 
 
 def begin(job: Job, comm: Comm) -> str:
@@ -49,7 +51,6 @@ def opened(
     dataset: Dataset,
     device: str,
     readers: Mapping[str, Reader],
-    rows: Mapping[str, Policy],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
 ) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
@@ -58,9 +59,9 @@ def opened(
     folder: of the run's results, in which its checkpoints go.
     """
     if job.train is None:
-        yield Emulated(job.step_seconds, job.validation_sample_seconds), None
+        yield Emulated(job.step_seconds, 0.0 if job.validation is None else job.validation.sample_seconds), None
         return
-    asked = Training(**job.train)
+    asked = job.train
     model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
     sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
     exchange = open_exchange(comm, asked.exchange(job.ranks_per_node))
@@ -73,11 +74,11 @@ def opened(
     trainer = NetworkTrainer(
         comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints, resumed=found
     )
-    blocks = [sample_widths(reader, rows[name], trials[name][0], comm.rank) for name, reader in readers.items()]
+    blocks = [sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})
     trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
-    yield trainer, trainer.described | asked.to_dict()
+    yield trainer, trainer.described | asdict(asked)
     trainer.close()
 
 

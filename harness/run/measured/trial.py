@@ -125,7 +125,7 @@ class Trial:
         self.order = policy.order  # as it is executed
         # this process reads its copies from devices too
         self._copies = policy.placement.startswith("stage-") or bool(
-            policy.placement in KEPT_ON_FILES and job.disk_bytes
+            policy.placement in KEPT_ON_FILES and job.tiers.disk
         )
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)

@@ -24,7 +24,6 @@ from dlio_bench.harness.run.predicted.chunks import Cut, chunks, handles_kept
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory, moved
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage import tier
-from dlio_bench.harness.storage.pfs.spec import from_dict
 
 DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linux, admin-guide/sysctl/vm.rst)
 
@@ -207,7 +206,7 @@ def _handed(share: Share, dataset: Dataset) -> int:
 def _cache(setting: Setting, clock: Clock) -> Memory:
     """What a cache on the way delivers: that of the emulated client, or the machine's memory."""
     job, memory = setting.job, setting.tier(STAGING)
-    rate = None if job.pfs is None else from_dict(job.pfs).cache_bandwidth
+    rate = None if job.pfs is None else job.pfs.cache_bandwidth
     if rate is None:
         return setting.memory(clock, memory)
     # each node has its client, whose rate is for all of its readers together
@@ -221,10 +220,9 @@ def cached_shares(setting: Setting) -> list[float]:
     job, dataset, plans = setting.job, setting.dataset, setting.plans
     if job.cache == "warm":
         return [1.0] * job.epochs
-    if job.pfs is None:  # half of memory is taken to be left for it; virtual nodes have it together
-        capacity = setting.node_memory * (job.nodes if job.virtual else 1) // 2
-    else:
-        capacity = from_dict(job.pfs).cache_bytes
+    # half of memory is taken to be left for it; virtual nodes have it together
+    page_cache = setting.node_memory * (job.nodes if job.virtual else 1) // 2
+    capacity = page_cache if job.pfs is None else job.pfs.cache_bytes
     stored = sum(file.bytes for file in dataset.training_files)
     room = capacity * dataset.training_samples // max(stored, 1)
     if not room or not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays

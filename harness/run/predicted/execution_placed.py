@@ -6,7 +6,7 @@ from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import AT_MEMORY_SPEED, PFS, REMOTE
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.chunks import Cut, chunks
@@ -23,10 +23,10 @@ def bypassed(setting: Setting) -> bool:
     job, system, behaviour = setting.job, setting.system, ROWS[setting.row.placement].behaviour
     if behaviour.waits or not behaviour.ahead_pfs:
         return False
-    own = Tiers(job.ram_bytes, job.disk_bytes).names[0]
+    own, rates = job.tiers.names[0], job.tiers.rates
     source = REMOTE if job.nodes > 1 else own
-    if job.rates is not None and PFS in job.rates and source in job.rates:
-        return job.rates[PFS] > job.rates[source]
+    if rates is not None and PFS in rates and source in rates:
+        return rates[PFS] > rates[source]
     if max(cached_shares(setting)[1:], default=0.0) > 0.5:  # the page cache serves most of what was read once
         return True
     # of a thread, while all threads of all nodes read
@@ -38,7 +38,7 @@ def execute_placed(setting: Setting) -> Executed:
     """See execution.execute."""
     job, system, plans, one = setting.job, setting.system, setting.plans, ROWS[setting.row.placement]
     clock, form = Clock(), setting.form
-    tiers = Tiers(job.ram_bytes, job.disk_bytes)
+    tiers = job.tiers
     sizes = tiers.sizes_of(form)
     epochs = range(len(plans.ids[0]))
     read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)

@@ -13,15 +13,14 @@ from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import REDRAWN, Policy, order_of
 from dlio_bench.harness.readers.placed.drawn import drawn
-from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.shares import SHARES
-from dlio_bench.harness.run.asked.choice import executed, policy
+from dlio_bench.harness.run.asked.choice import executed
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of
 from dlio_bench.harness.run.predicted.chunks import is_readable
 from dlio_bench.harness.run.predicted.execution import Plans, Setting, execute
-from dlio_bench.harness.storage.pfs.spec import describe, from_dict
+from dlio_bench.harness.storage.pfs.spec import describe
 
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # that are simulated for a reader; beyond it, the first steps of the first epochs stand for all
@@ -38,11 +37,10 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
     """
     workload = find(job.workload)
     shape = shape_of(job, dataset)
-    rows = {name: policy(name, workload) for name in job.readers}
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
-    steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in rows.values())
+    steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in job.readers.values())
     found = []
-    for name, row in rows.items():
+    for name, row in job.readers.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}
         figures: dict[str, Any] = dict.fromkeys(_FIGURES)
         reason = _cannot(row, job, dataset)
@@ -89,7 +87,7 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
         notes.append("the description does not say how fast one thread reads: its reads are taken to have no latency")
     if job.nodes > (most := max(nodes for nodes, _ in system.pfs.points)):
         notes.append(f"the rate of the file system is known up to {most} nodes, and taken to be the same beyond")
-    here = None if job.pfs is None else describe(from_dict(job.pfs))
+    here = None if job.pfs is None else describe(job.pfs)
     if system.by and system.by.get("emulated") != here:
         notes.append(
             f"calibrated on {system.by.get('emulated') or 'real storage'}, and the run reads {here or 'real storage'}"
@@ -144,8 +142,7 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
     if row.order == REDRAWN:
         form = SampleView(dataset, job.view)
-        tiers = Tiers(job.ram_bytes, job.disk_bytes)
-        draw = drawn(ROWS[row.placement], tiers.sizes_of(form), tiers.capacities, shape, job.epochs)
+        draw = drawn(ROWS[row.placement], job.tiers.sizes_of(form), job.tiers.capacities, shape, job.epochs)
         ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
         return Plans(ids, steps, job.epochs)
     ids = [[order(shape, rank, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for rank in range(job.ranks)]

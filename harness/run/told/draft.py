@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,13 +14,12 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import OWN, Policy
-from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.told import passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
-from dlio_bench.harness.storage.pfs.spec import describe, from_dict
+from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports.storage import ceiling_for
 
@@ -58,7 +57,7 @@ def draft(
         | trained.of_trial(job, [facts[number] for facts in own["ranks"]], steps, number)
         for number in range(job.warmup_trials + job.trials)
     ]
-    manifest, row = setting.dataset.manifest, policy(reader, setting.request.workload)
+    manifest, row = setting.dataset.manifest, job.readers[reader]
     return {
         "schema": "dlio-bench/result/2",
         "kind": "run",
@@ -129,7 +128,7 @@ def draft(
             "rank_hosts": measured["rank_hosts"],
             "rank_memory_bytes": measured["rank_memory_bytes"],
             "tier_folders": list(job.tier_folders),
-            "emulated_pfs": None if job.pfs is None else {**job.pfs, "says": describe(from_dict(job.pfs))},
+            "emulated_pfs": None if job.pfs is None else {**asdict(job.pfs), "says": describe(job.pfs)},
             "launcher": measured["launcher"],
             "mpi": measured["mpi"],
             "ceiling": _ceiling(setting.storage, passes.sample_bytes(job, trials[0])),
@@ -186,7 +185,7 @@ def _trial(
     ]
     held_out = own["validation"]["samples"] * len(validated) if validated else 0
     # over all ranks, each of which waits as long as the others
-    validating = job.validation_sample_seconds * held_out * job.copies
+    validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
     asked = job.step_seconds * count.steps * job.epochs * job.ranks + validating
     busy = [rank["host_cpu"] for rank in ranks if rank["host_cpu"] is not None]
     return {
@@ -303,7 +302,7 @@ def _marks(
         "EMULATED PFS": job.pfs is not None,
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and _kind(setting.request, job.batch) == ESTIMATE,
-        "UNTRAINED NETWORK": job.infer is not None and job.infer["resume"] is None,
+        "UNTRAINED NETWORK": job.infer is not None and job.infer.resume is None,
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": own["verified"] is None,

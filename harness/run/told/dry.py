@@ -6,30 +6,32 @@ from collections.abc import Sequence
 
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import Policy
-from dlio_bench.harness.run.asked.choice import policy
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.data import Source
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
-from dlio_bench.harness.run.asked.sizing import Cut
+from dlio_bench.harness.run.asked.sizing import TrialSize
+from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.run.told.foresight import foreseen
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
-from dlio_bench.harness.storage.pfs.spec import from_dict
 from dlio_bench.reports.words import format_time, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 WIDTH = 80
 
 
-def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_node: int, argv: Sequence[str]) -> str:
+def describe(
+    request: Request, source: Source, size: TrialSize, job: Job, memory_per_node: int, argv: Sequence[str]
+) -> str:
     """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
     # orders of files may drop more, which the files tell once they are there
     shape = Shape(
         source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
     )
-    rows_of = [policy(name, request.workload) for name in job.readers]
-    once = "each sample once an epoch" if all(row.exactly_once for row in rows_of) else "each sample as planned"
+    policies = list(job.readers.values())
+    once = "each sample once an epoch" if all(row.exactly_once for row in policies) else "each sample as planned"
     per_epoch = min(shape.steps, job.steps or shape.steps)
     steps = per_epoch * job.epochs
     rank_bytes = per_epoch * job.batch * request.view_bytes
@@ -40,9 +42,9 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
     seconds = format_time(steps * job.step_seconds * trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
     if job.train:
-        compute, seconds = f"training of {job.train['model']}", "as long as it takes"
+        compute, seconds = f"training of {job.train.model}", "as long as it takes"
     if job.infer:
-        compute, seconds = f"forward through {job.infer['model']}", "as long as it takes"
+        compute, seconds = f"forward through {job.infer.model}", "as long as it takes"
     content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
     rows = [
@@ -67,21 +69,21 @@ def describe(request: Request, source: Source, cut: Cut, job: Job, memory_per_no
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
-        *([("validation", _validation(source, job))] if job.validation else []),
+        *([("validation", _validation(source, job, job.validation))] if job.validation else []),
         *(
-            [("local tier", _tier(request, rows_of))]
-            if any(row.placement.startswith("stage-") for row in rows_of)
+            [("local tier", _tier(request, policies))]
+            if any(row.placement.startswith("stage-") for row in policies)
             else []
         ),
-        *([("tiers", _kept(job))] if job.ram_bytes or job.disk_bytes else []),
+        *([("tiers", _kept(job.tiers))] if job.tiers.names else []),
         *([("shard", f"job: all {job.ranks} ranks read the whole dataset in one order")] if job.copies > 1 else []),
         *([("decode", "what the application makes of its samples")] if job.decode else []),
         *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
-        *([("PFS", f"emulated: {describe_pfs(from_dict(job.pfs))}")] if job.pfs else []),
+        *([("PFS", f"emulated: {describe_pfs(job.pfs)}")] if job.pfs else []),
         *([("prediction", _prediction(request))] if request.options.predict else []),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
-        *((name, _row(policy(name, request.workload))) for name in job.readers),
-        *(("note", note) for note in cut.notes),
+        *((name, _row(row)) for name, row in job.readers.items()),
+        *(("note", note) for note in size.notes),
         (
             "checked",
             f"one code and one dataset on all ranks; ids as planned, {once}; {content}64 bytes of "
@@ -115,11 +117,11 @@ def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
     return told
 
 
-def _validation(source: Source, job: Job) -> str:
-    epochs = "each epoch" if job.validation == 1 else f"every {job.validation} epochs"
-    seconds = format_seconds(job.validation_sample_seconds * job.batch)
-    compute = f"{seconds} of emulated compute a batch" if job.validation_sample_seconds else "no compute"
-    compute = f"forward through {job.train['model']}" if job.train else compute
+def _validation(source: Source, job: Job, validation: Validation) -> str:
+    epochs = "each epoch" if validation.every == 1 else f"every {validation.every} epochs"
+    seconds = format_seconds(validation.sample_seconds * job.batch)
+    compute = f"{seconds} of emulated compute a batch" if validation.sample_seconds else "no compute"
+    compute = f"forward through {job.train.model}" if job.train else compute
     return f"a pass over {source.validation_samples} samples behind {epochs}, {compute}; all readers alike"
 
 
@@ -129,14 +131,14 @@ def _tier(request: Request, rows: Sequence[Policy]) -> str:
     return f"{where}: {'; '.join(copies)}"
 
 
-def _kept(job: Job) -> str:
+def _kept(tiers: Tiers) -> str:
     """The tiers that keep samples, and what is known of their rates."""
     sizes = [
         f"{format_bytes(size)} {where}"
-        for size, where in ((job.ram_bytes, "in memory"), (job.disk_bytes, "on node-local storage"))
+        for size, where in ((tiers.ram, "in memory"), (tiers.disk, "on node-local storage"))
         if size
     ]
-    rates = "rates of sources as measured" if job.rates is None else "rates of sources from --system"
+    rates = "rates of sources as measured" if tiers.rates is None else "rates of sources from --system"
     return f"{' and '.join(sizes)} a node for samples; {rates}"
 
 

@@ -26,8 +26,10 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
-    validated = job.validation_sample_seconds * source.validation_samples * (job.epochs // max(job.validation, 1))
-    trial = steps * job.step_seconds + (validated / job.ranks if job.validation else 0.0)
+    trial = steps * job.step_seconds
+    if job.validation is not None:
+        validated = job.epochs // job.validation.every * source.validation_samples
+        trial += validated * job.validation.sample_seconds / job.ranks
     if request.is_unpaced:
         trial = job.epochs * source.stored_bytes / READ
     if request.looks_first:

@@ -58,12 +58,12 @@ def split(job: Job, dataset: Dataset) -> dict[str, Any] | None:
 
 def planned(job: Job, own: Mapping[str, Any], workload: Workload) -> dict[str, Any] | None:
     """The validation passes of a trial, for the plan."""
-    if not job.validation:
+    if job.validation is None:
         return None
     published = workload.validation
     return {
-        "every_epochs": job.validation,
-        "passes": len(epochs_of(job.epochs, job.validation)),
+        "every_epochs": job.validation.every,
+        "passes": len(epochs_of(job.epochs, job.validation.every)),
         **own["validation"],
         "compute_share": validation_share(workload),
         "source": None if published is None else published.source,

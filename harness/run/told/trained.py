@@ -27,7 +27,7 @@ def of_trial(job: Job, ranks: Sequence[Mapping[str, Any]], steps: Mapping[str, A
         return {}
     loss = steps["loss"][trial].mean(axis=0)  # [ranks, steps]
     scores = ranks[0]["validation"]["scores"]
-    epochs = epochs_of(job.epochs, job.validation) if job.validation else []
+    epochs = epochs_of(job.epochs, job.validation.every) if job.validation else []
     reduced = [rank["training"] for rank in ranks]
     return {
         "training": {

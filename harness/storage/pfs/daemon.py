@@ -4,20 +4,20 @@ Loads no NumPy and ends with the process that started it. The configuration's ke
 """
 
 import ctypes
-import json
 import os
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.node import Node
 from dlio_bench.harness.storage.pfs.passthrough import serve
-from dlio_bench.harness.storage.pfs.spec import from_dict
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 _LOOK_SECONDS = 0.025
 _GRACE_SECONDS = 2.0  # for requests under way when the parent is gone
@@ -26,12 +26,12 @@ _PR_SET_TIMERSLACK = 29  # prctl(2)
 
 @dataclass(frozen=True)
 class Config:
-    """spec: `PfsSpec` as a dict. source: the folder shown. mount: where. node: whose row of the board.
+    """source: the folder shown. mount: where. node: whose row of the board.
 
     bucket: the file of the shared rate. parent: the process id with which the daemon ends.
     """
 
-    spec: dict[str, Any]
+    spec: PfsSpec
     source: str
     mount: str
     board: str
@@ -41,13 +41,13 @@ class Config:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        path.write_text(json.dumps(asdict(self)))
+        path.write_bytes(msgspec.json.encode(self))
 
 
 def main(config_path: Path) -> None:
     """Serve one mount until told to end."""
-    config = Config(**json.loads(config_path.read_text()))
-    spec = from_dict(config.spec)
+    config = msgspec.json.decode(config_path.read_bytes(), type=Config)
+    spec = config.spec
     # Sleeps end within 1 ns of timer slack instead of 50 us; threads made later, libfuse's among them, inherit it.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     board = Board.open(Path(config.board))

@@ -20,7 +20,7 @@ from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.daemon import Config
-from dlio_bench.harness.storage.pfs.spec import PfsSpec, to_dict
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage.temp_folders import temp_folder
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
@@ -90,7 +90,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
         SharedBucket.create(bucket)
         for node, point in enumerate(points):
             point.mkdir()
-            config = Config(to_dict(spec), str(source), str(point), str(board), node, str(bucket), os.getpid())
+            config = Config(spec, str(source), str(point), str(board), node, str(bucket), os.getpid())
             config.write(_config(point))
             daemons.append(_start(point))
         _await(board, points, daemons)

@@ -1,8 +1,8 @@
 """What an emulated parallel file system is like: rates and latencies, as users write them and results keep them."""
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dlio_bench.errors import UsageError
@@ -99,19 +99,3 @@ def describe(spec: PfsSpec) -> str:
     else:
         words.append("no client cache")
     return ", ".join(words)
-
-
-def to_dict(spec: PfsSpec) -> dict[str, Any]:
-    """The fields by name, for JSON; None is unlimited."""
-    return asdict(spec)
-
-
-def from_dict(values: Mapping[str, Any]) -> PfsSpec:
-    """The inverse of `to_dict`. Raises UsageError when the names are not the fields of a PfsSpec."""
-    known = {field.name for field in fields(PfsSpec)}
-    if set(values) != known:
-        raise UsageError(
-            f"An emulated parallel file system has the fields {', '.join(sorted(known))}, not "
-            f"{', '.join(sorted(values)) or 'none'}. Take it from `to_dict` of the same version."
-        )
-    return PfsSpec(**values)

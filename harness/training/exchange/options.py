@@ -43,8 +43,8 @@ def require_valid(options: ExchangeOptions) -> None:
         raise UsageError(f"No gradient exchange is called '{options.kind}'.{hint} Use {', '.join(KINDS)}.")
     if options.lag not in (0, 1):
         raise UsageError(f"A gradient lag of {options.lag} steps is not offered: use 0, or 1 as in the climate run.")
-    if not options.timeout > 0:
-        raise UsageError(f"A gradient exchange cannot be over after {options.timeout:g} s. Allow more than 0.")
+    if not 0 < options.timeout < float("inf"):
+        raise UsageError(f"A gradient exchange cannot be over after {options.timeout:g} s. Allow more than 0, not inf.")
     if options.buffer_bytes < 4:
         raise UsageError(
             f"Exchange buffers of {options.buffer_bytes} B hold no number. Use at least 4 B, best some MiB "

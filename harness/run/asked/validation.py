@@ -1,0 +1,56 @@
+"""`--validation`: what is asked for, and whether it can be."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.datagen.layout import VALIDATION, Layout
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.training import TRAIN
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A pass over the validation split follows every `every`-th epoch.
+
+    sample_seconds: emulated compute of a sample, 0 where nothing is emulated.
+    """
+
+    every: int
+    sample_seconds: float = 0.0
+
+
+def asked(options: Options, workload: Workload, layout: Layout, rows: Iterable[Policy]) -> int:
+    """Epochs from one validation pass to the next, 0 for none.
+
+    Without --validation, published pipelines and trainings validate. All readers of a run do the same, so that they can
+    be compared. UsageError.
+    """
+    value, published = options.validation, workload.validation
+    has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
+    if value is None:
+        training = options.mode == TRAIN
+        as_published = training or any(row.delivery == OWN for row in rows)
+        return published.every if as_published and published is not None and has_split else 0
+    if value == "none":
+        return 0
+    if not has_split:
+        raise UsageError(
+            f"--validation {value}: {workload.name} {layout.variant} has no validation split. Use --validation none, "
+            "or another --variant."
+        )
+    if value == "published":
+        if published is None:
+            raise UsageError(
+                f"--validation published: it is not known how {workload.name} validated. Give a number of epochs."
+            )
+        return published.every
+    if not re.fullmatch("[1-9][0-9]{0,8}", value):
+        raise UsageError(
+            f"--validation '{value}' is not known. Use none, published, or the number of epochs from one pass to the "
+            "next, from 1 on."
+        )
+    return int(value)
