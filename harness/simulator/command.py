@@ -18,8 +18,8 @@ from dlio_bench.harness.cluster.system import SHIPPED, System, named
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.contents import Sizes
-from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
-from dlio_bench.harness.simulator import axes, grid
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES, find
+from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
@@ -109,24 +109,37 @@ def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clien
 
 
 def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
-    """The names in `--policy`. UsageError for one that there is not, or that the published simulator did not have."""
-    known = tuple(name for name in POLICIES if pfs_clients != PUBLISHED or name not in OURS)
+    """What `--policy` names, by the names of the answer. UsageError for a policy that cannot be predicted."""
     if asked == "all":
-        return known
-    names = tuple(name.strip() for name in asked.split(",") if name.strip())
-    for name in names:
-        if name in known:
-            continue
-        if name in OURS:
-            raise UsageError(
-                f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved."
-            )
+        return predict.names(pfs_clients)
+    found = tuple(_named(name.strip(), pfs_clients) for name in asked.split(",") if name.strip())
+    if not found or len(set(found)) != len(found):
+        raise UsageError(f"--policy '{asked}': name each policy once, or say all.")
+    return found
+
+
+def _named(name: str, pfs_clients: str) -> str:
+    known = predict.names(pfs_clients)
+    if name in known:
+        return name
+    listed = f"Use {', '.join(known)}."
+    if row := next((row for row in POLICIES.values() if row.published == name != row.name), None):
+        raise UsageError(
+            f"--policy {name} is the published simulator's name of '{row.name}'. Use --policy {row.name}, or "
+            f"--pfs-clients {PUBLISHED}."
+        )
+    if name not in POLICIES and name not in ALIASES:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")
-    if not names or len(set(names)) != len(names):
-        raise UsageError(f"--policy '{asked}': name each policy once, or say all.")
-    return names
+        raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} {listed}")
+    row = find(name)
+    if row.simulated:
+        if pfs_clients != PUBLISHED:
+            return row.name
+        if row.published is not None:
+            return row.published
+        raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved.")
+    raise UsageError(f"--policy {name}: the simulator does not model this reader. {listed}")
 
 
 def make_case(asked: Options) -> Case:

@@ -12,7 +12,6 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import Policy, resolve
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.drawn import drawn
@@ -109,8 +108,8 @@ class DrawnContract(PlacedContract):
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         shape, tiers = Shape(dataset.samples, ranks, BATCH), self.tiers(dataset)
-        row, form = ROWS[self.row.placement], self.form(dataset)
-        draw = drawn(row, tiers.sizes_of(form), tiers.capacities, shape, epochs)
+        form = self.form(dataset)
+        draw = drawn(self.row.rule, tiers.sizes_of(form), tiers.capacities, shape, epochs)
         return planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
 
 

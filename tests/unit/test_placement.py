@@ -232,10 +232,10 @@ def test_redrawn_orders_stay_with_what_is_kept(nodes: int, seed: int) -> None:
     ram, staged = shares.deepio(own, sizes, [7, 0]), shares.parallel_staging(own, sizes, [0, 25])
     partition = shares.stage_partition(own, sizes, [60, 0])
     for node in range(nodes):
-        drawn = redrawn.opportunistic(ram, node, 500, seed)
+        drawn = redrawn.opportunistic(ram, node, 500, 50, seed)
         reach = np.concatenate([ram[node].ids, ram[(node + 1) % nodes].ids])
         assert np.isin(drawn, reach).all()
-        assert np.isin(redrawn.staged_draws(staged, node, 500, seed), staged[node].ids).all()
+        assert np.isin(redrawn.staged_draws(staged, node, 500, 50, seed), staged[node].ids).all()
         per_epoch = samples // nodes
         epochs = redrawn.share_shuffle(partition, node, 3 * per_epoch, per_epoch, seed).reshape(3, per_epoch)
         assert (np.sort(epochs, axis=1) == partition[node].ids).all()
@@ -244,7 +244,7 @@ def test_redrawn_orders_stay_with_what_is_kept(nodes: int, seed: int) -> None:
 
 def test_opportunistic_draws_are_local_as_often_as_published() -> None:
     ram = shares.deepio([np.arange(0)] * 5, np.ones(1000, np.int64), [100, 0])
-    drawn = redrawn.opportunistic(ram, 2, 40_000, 1)
+    drawn = redrawn.opportunistic(ram, 2, 40_000, 400, 1)
     assert np.isin(drawn, ram[2].ids).mean() == pytest.approx(1 / 4, abs=0.01)
     assert len(np.unique(drawn)) == 200
 

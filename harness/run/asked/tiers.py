@@ -7,7 +7,6 @@ from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System, named
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
@@ -31,7 +30,7 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
     if unknown := [name for name in asked if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
-    keeping = [row.name for row in rows if row.placement in KEPT_ON_FILES]
+    keeping = [row.name for row in rows if row.rule.keeps_samples]
     if not keeping:
         if asked:
             raise UsageError(
