@@ -16,7 +16,7 @@ def add_bench_readers(commands: Commands) -> None:
         help="our readers beside plain loops, HDF5 and tf.data on warm data",
         description="Make small datasets, read them warm with every reader in turn, and print the ratios.",
     )
-    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)")
+    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)")
     own.add_argument("--ranks", type=int, default=2, metavar="R", help="ranks (default 2)")
     own.add_argument(
         "--trials", type=int, default=5, metavar="T", help="trials, of which the median counts (default 5)"

@@ -257,14 +257,13 @@ def _mean_bytes(name: str) -> float:
 
 
 def _workload_sizes(name: str, seed: int) -> Sizes:
-    """Bytes of every training sample: drawn from the published distribution for ImageNet, else the mean stored size."""
-    from dlio_bench.benchmarks.imagenet.sizes import image_bytes
+    """Bytes of every training sample: drawn from the published distribution, else the mean stored size."""
     from dlio_bench.benchmarks.registry import find
     from dlio_bench.datagen.layout import RANDOM
 
     workload = find(name)
     samples = workload.variants[workload.default_variant](False, RANDOM).splits[0].full_samples
-    if name == "imagenet":
+    if workload.sample_bytes is not None:
         words = np.random.Philox(key=np.array([seed, samples], dtype=np.uint64)).random_raw(samples)
-        return np.fromiter(map(image_bytes, words.tolist()), np.int64, samples)
+        return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples)
     return np.full(samples, round(_mean_bytes(name)), np.int64)
