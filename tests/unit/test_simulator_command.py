@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.answers import sampled_nodes
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, predict
+from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, names, predict
 from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from tests.unit.test_published_simulations import scenario
@@ -91,10 +91,7 @@ def test_the_lower_bounds_are_their_closed_forms(scenario: str) -> None:
 def test_rows_in_the_worst_case(capsys: pytest.CaptureFixture[str]) -> None:
     found = simulate(capsys, "--scenario", "s1", "--epochs", "2")
     rows = {row["policy"]: row for row in found["rows"]}
-    assert list(rows) == [
-        "lower-bound", "shuffled", "double-buffer", "clairvoyant", "lbann-dynamic", "lbann-preload", "deepio-ordered",
-        "deepio-opportunistic", "locality-aware", "parallel-staging", "cooperative", "staged",
-    ]  # fmt: skip
+    assert list(rows) == list(names(CONSERVED))
     assert found["kind"] == "simulation"
     bound = rows["lower-bound"]["seconds"]
     for row in found["rows"]:
@@ -308,8 +305,8 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     # a slow file system, so that copies on other nodes matter
     system = shipped("deck").with_capacities({"staging": 20_000_000})
     case = Case("small", sizes, 48, 5, 6, 4, system)
-    names = ["lower-bound", "shuffled", "double-buffer", "clairvoyant"]
-    for clients, policies in ((WORST, names), (CONSERVED, [*names, "cooperative"])):
+    few = ["lower-bound", "shuffled", "double-buffer", "clairvoyant"]
+    for clients, policies in ((WORST, few), (CONSERVED, [*few, "cooperative"])):
         whole = {found.policy: found for found in predict(case, policies, clients)}
         for found in scale.predict(case, policies, clients, scale.FEWEST_SAMPLED):
             exact = whole[found.policy]
