@@ -155,4 +155,4 @@ def open_reader(
         return READERS[policy.delivery](form, policy, resources, seat, pipeline)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
     delivery = READERS[policy.delivery](form, policy, replace(resources, staged=copies), seat, pipeline)
-    return Staged(delivery, copies, policy.placement, policy.rule.files, seat, threads=resources.threads)
+    return Staged(delivery, copies, policy.rule, seat, threads=resources.threads)

@@ -13,7 +13,7 @@ from dlio_bench.batches import Batch, Cost, Ids
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
-from dlio_bench.harness.plan.placement.rule import FileCopies
+from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
 from dlio_bench.harness.storage import tier
@@ -33,37 +33,23 @@ class Staged:
     """
 
     def __init__(
-        self,
-        delivery: Reader,
-        copies: dict[int, Path],
-        placement: str,
-        rule: FileCopies,
-        seat: "RankContext",
-        *,
-        threads: int,
+        self, delivery: Reader, copies: dict[int, Path], placement: Placement, seat: "RankContext", *, threads: int
     ) -> None:
-        """`copies` is where `delivery` looks for a file's copy; it is filled here. `rule`: what `placement` copies.
-
-        UsageError when there is no tier.
-        """
+        """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
+        assert placement.files is not None
         if seat.tier is None:
             raise UsageError(
-                f"{placement} copies files to node-local storage, but no folder on it is known. Give one that exists "
-                "on every node with --local-tier."
+                f"{placement.name} copies files to node-local storage, but no folder on it is known. Give one that "
+                "exists on every node with --local-tier."
             )
         self._tier = seat.tier
-        self._delivery, self._copies, self._placement, self._rule, self._seat = (
-            delivery,
-            copies,
-            placement,
-            rule,
-            seat,
-        )
+        self._delivery, self._copies, self._seat = delivery, copies, seat
+        self._name, self._rule = placement.name, placement.files
         largest = max(entry.bytes for entry in self.form.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
         self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
         # pieces that come from other ranks need a place of their own: one is received while another is sent
-        self._inbox = memoryview(touched(chunk if rule.handed_over else 0))
+        self._inbox = memoryview(touched(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property
@@ -192,7 +178,7 @@ class Staged:
                 folders = sorted({room.folder for room, _ in parts})
                 others = f" and {len(folders) - 1} more on the same disk" if len(folders) > 1 else ""
                 raise EnvironmentFailure(
-                    f"{self._placement} needs {format_bytes(needed)} on the local tier {folders[0]}{others} on {host}, "
+                    f"{self._name} needs {format_bytes(needed)} on the local tier {folders[0]}{others} on {host}, "
                     f"but {format_bytes(free)} are free. Free space there, give a larger folder with --local-tier, or "
                     "take more nodes."
                 )

@@ -122,24 +122,22 @@ def _named(name: str, pfs_clients: str) -> str:
     known = predict.names(pfs_clients)
     if name in known:
         return name
-    listed = f"Use {', '.join(known)}."
     if row := next((row for row in POLICIES.values() if row.published == name != row.name), None):
         raise UsageError(
             f"--policy {name} is the published simulator's name of '{row.name}'. Use --policy {row.name}, or "
             f"--pfs-clients {PUBLISHED}."
         )
-    if name not in POLICIES and name not in ALIASES:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} {listed}")
-    row = find(name)
-    if row.simulated:
-        if pfs_clients != PUBLISHED:
-            return row.name
-        if row.published is not None:
-            return row.published
-        raise UsageError(f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved.")
-    raise UsageError(f"--policy {name}: the simulator does not model this reader. {listed}")
+    if name in POLICIES or name in ALIASES:
+        row = find(name)
+        answer = row.published if pfs_clients == PUBLISHED else row.name
+        if answer in known:
+            return answer
+        if row.simulated:
+            raise UsageError(f"--policy {name} is not in the published simulator. Use it with --pfs-clients conserved.")
+        raise UsageError(f"--policy {name}: the simulator does not model this reader. Use {', '.join(known)}.")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} Use {', '.join(known)}.")
 
 
 def make_case(asked: Options) -> Case:
