@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
-from dlio_bench.datagen.formats import tfrecord
+from dlio_bench.datagen.formats import CONTAINERS, tfrecord
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, remedy
 
 ANEW = DAMAGED
@@ -39,9 +39,9 @@ def named(dataset: Dataset, files: Iterable[int], said: str) -> BenchError:
             size = path.stat().st_size
             if size != expected:
                 return DataError(f"{path} has {size} bytes instead of {expected}. {ANEW}")
-            container = dataset.manifest.container
-            if container.startswith("tfrecord"):
-                for _ in tfrecord.records(path, compressed=container == "tfrecord-gzip"):
+            compression = CONTAINERS[dataset.manifest.container].tfrecords
+            if compression is not None:
+                for _ in tfrecord.records(path, compressed=bool(compression)):
                     pass
         except (OSError, DataError) as error:
             return error if isinstance(error, DataError) else read_failure(path, error)

@@ -44,9 +44,10 @@ _ROW_KEYS = ("seconds", "spread", "steps", "forward_seconds")
 
 @cache
 def shipped(workload: str) -> Mapping[str, Profile]:
-    """The profiles that come with the package for a workload, by device; the default device first."""
+    """The profiles that come with the package for a workload, by device; the default device first. It may have none."""
     folder = files(f"dlio_bench.benchmarks.{workload}") / "profiles"
-    found = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in folder.iterdir()]
+    paths = folder.iterdir() if folder.is_dir() else ()
+    found = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
     return {one.device: one for one in sorted(found, key=lambda one: (one.device != DEFAULT_DEVICE, one.device))}
 
 

@@ -10,10 +10,8 @@ from dlio_bench.batches import Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.pipeline import Plan
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.tfrecord import HEAD, TAIL
-
-GZIP = "tfrecord-gzip"
-FRAMED = "tfrecord"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +34,9 @@ def runs(dataset: Dataset, ids: Ids) -> Runs:
     return Runs(files[starts], ids[starts] - first_of[files[starts]], counts, ids[starts])
 
 
-def compression(dataset: Dataset) -> str:
-    """As TFRecordDataset names it."""
-    return "GZIP" if dataset.manifest.container == GZIP else ""
+def compression(dataset: Dataset) -> str | None:
+    """As TFRecordDataset names it; None where there are no TFRecords."""
+    return CONTAINERS[dataset.manifest.container].tfrecords
 
 
 def part(dataset: Dataset, path: Any, skip: Any, count: Any, buffer: int | None = None) -> Any:
@@ -62,7 +60,7 @@ def sequence(dataset: Dataset, parts: Runs) -> Any:
 
 def asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
     """Epoch -> bytes of the plan's records: with their frames, or as whole files where these are compressed or bare."""
-    frame = HEAD + TAIL if dataset.manifest.container == FRAMED else 0
+    frame = HEAD + TAIL if compression(dataset) == "" else 0
     found: dict[int, int] = {}
     for epoch, ids in plan:
         stored = int(dataset.locate(ids, [dataset.manifest.fields[0].name])[2].sum())
@@ -72,9 +70,9 @@ def asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
 
 def framed(dataset: Dataset, ids: Ids, lengths: Any) -> int:
     """Bytes behind delivered records of these lengths; of compressed files, their sizes."""
-    if dataset.manifest.container == GZIP:
+    if compression(dataset):
         return sum(dataset.manifest.files[file].bytes for file in dataset.locate(ids, ())[0].tolist())
-    return int(lengths.sum()) + (len(lengths) * (HEAD + TAIL) if dataset.manifest.container == FRAMED else 0)
+    return int(lengths.sum()) + (len(lengths) * (HEAD + TAIL) if compression(dataset) == "" else 0)
 
 
 def interleaved(

@@ -25,6 +25,19 @@ class Validation:
     source: str
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What `bench-readers` reads of a workload, and expects.
+
+    variant: None: the default one. of_raw: least rate of `prefetch` over that of preadv of the same bytes.
+    cpu_us: most microseconds of CPU a sample beyond the read itself; None: no limit.
+    """
+
+    variant: str | None = None
+    of_raw: float = 0.90
+    cpu_us: float | None = None
+
+
 FORWARD_SHARE = 1 / 3
 """A forward pass costs this part of a training step: the backward pass computes two gradients, of the weights and of
 the layer's input, each at the cost of the forward pass (operation counts, as in `hepcnnb.operations`). An estimate."""
@@ -38,6 +51,7 @@ class Workload:
     `upstreams`: what was published for a variant, where that is not `upstream`.
     `models`: the networks that train on it, on what `decode` delivers; of those that take a variant the first is the
     default.
+    `sample_bytes`: a random word of 64 bits -> the bytes of a sample at its published size; None: all are of mean size.
     """
 
     name: str
@@ -52,6 +66,8 @@ class Workload:
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     validation: Validation | None = None
     models: tuple[Model, ...] = ()
+    expected: Expected = Expected()
+    sample_bytes: Callable[[int], int] | None = None
 
     @property
     def profiles(self) -> Mapping[str, Profile]:

@@ -4,11 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Field, Layout
 from dlio_bench.datagen.manifest import ANEW, NAME, Manifest, description_digest, spec_digest
 from dlio_bench.errors import DataError
-
-FILTERED = {"hdf5": "hdf5-filtered"}  # what HDF5 itself has to read, of a layout whose own files a plain read serves
 
 
 def require_layout(dataset: Dataset, layout: Layout) -> None:
@@ -45,7 +44,7 @@ def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
 
 def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
     """Files of others have any names; what `index` wrote of them has a digest."""
-    if manifest.container not in (layout.container, FILTERED.get(layout.container)):
+    if manifest.container not in (layout.container, CONTAINERS[layout.container].by_library):
         return f"the container of {layout.workload} {layout.variant} is {layout.container}, not {manifest.container}"
     found = [_without_length(one, other) for one, other in zip(manifest.fields, layout.fields, strict=False)]
     if len(found) < len(layout.fields) or len(manifest.fields) != len(layout.fields) or not all(found):

@@ -1,7 +1,8 @@
 """A manifest for files that others made: their layout checked, their extents and checksums read from them."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,19 +12,13 @@ from crc32c import crc32c
 
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.formats import CONTAINERS, tfrecord
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.formats.container import Container
 from dlio_bench.datagen.layout import Field, Layout, Written
 from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, description_digest, from_json
 from dlio_bench.errors import DataError, UsageError
 
 INDEXED = "indexed"  # stands for the fill: nobody asked for one, the files were there
-_ENDINGS = {
-    "hdf5": (".h5", ".hdf5"),
-    "hdf5-filtered": (".h5", ".hdf5"),
-    "tfrecord": (".tfrecord", ".tfrecords", ""),  # ImageNet's shards end in "-of-01024"
-    "tfrecord-gzip": (".tfrecord", ".tfrecords", ".gz"),
-    "raw": (".jpeg", ".jpg"),
-}
 
 
 @dataclass(frozen=True)
@@ -41,13 +36,13 @@ def candidates(folder: Path, layout: Layout) -> tuple[list[str], list[str]]:
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     visible = [path for path in files if not any(part.startswith(".") for part in path.parts)]
     names = [str(path) for path in visible if path.suffix != ".npy" and path.name != NAME]
-    shards = layout.container == "tfrecord"
+    endings = CONTAINERS[layout.container].endings
     fitting = {
         name
         for name in names
-        if Path(name).suffix.lower() in _ENDINGS[layout.container]
+        if Path(name).suffix.lower() in endings
         and name not in layout.auxiliary
-        and (Path(name).suffix or (shards and "-of-" in name))
+        and (Path(name).suffix or "-of-" in name)
     }
     return [name for name in names if name in fitting], [name for name in names if name not in fitting]
 
@@ -59,11 +54,8 @@ def examine(
     path = folder / name
     try:
         size = path.stat().st_size
-        if CONTAINERS[container].library is not None:
-            read = _through_library
-        else:
-            read = _unpacked if CONTAINERS[container].decode is not None else partial(_plain, fault=fault)
-        return Indexed(name, size, read(path, container, fields))
+        measure = CONTAINERS[container].measure or partial(_measured, container=CONTAINERS[container], fault=fault)
+        return Indexed(name, size, measure(path, fields))
     except DataError as error:
         return Indexed(name, 0, None, str(error))
     except OSError as error:
@@ -121,66 +113,59 @@ def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str])
     return lines
 
 
-def _plain(
-    path: Path, container: str, fields: Sequence[Field], fault: Callable[[bytes], str | None] | None = None
+def _measured(
+    path: Path, fields: Sequence[Field], *, container: Container, fault: Callable[[bytes], str | None] | None
 ) -> Written:
-    locate = CONTAINERS[container].locate
-    assert locate is not None
-    found = locate(path, fields)
+    found = container.locate(path, fields)
     if not len(found):
         raise DataError(f"{path} holds no sample.")
+    delivered = found[:, :, 1] if container.plain else np.broadcast_to([*map(_length, fields)], found.shape[:2])
     checksums = np.empty(found.shape[:2], dtype=np.uint32)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _opened(path, container, fields) as content_of:
         for place in np.ndindex(checksums.shape):
-            offset, length = (int(value) for value in found[place])
-            content = os.pread(handle, length, offset)
-            if len(content) != length:
-                raise DataError(f"{path} ends before byte {offset + length}, where its metadata place a sample.")
+            content = content_of(place[1], *found[place].tolist(), int(delivered[place]))
             checksums[place] = crc32c(content)
             if fault is not None and (reason := fault(content)):
                 raise DataError(f"{path}: sample {place[0]} cannot be decoded: {reason}")
-    finally:
-        os.close(handle)
-    stored = CONTAINERS[container].checksums
-    if stored is not None:
-        contradicted = np.flatnonzero((stored(path, found) != checksums).any(axis=1))
+    if container.checksums is not None:
+        contradicted = np.flatnonzero((container.checksums(path, found) != checksums).any(axis=1))
         if len(contradicted):
             raise DataError(
                 f"{path}: {len(contradicted)} of its {len(found)} records contradict their own CRC32C, the first at "
                 f"byte {found[contradicted[0], 0, 0]}."
             )
-    return Written(np.concatenate([found, found[:, :, 1:]], axis=2), checksums)
+    return Written(np.concatenate([found, delivered[:, :, None]], axis=2), checksums)
 
 
-def _through_library(path: Path, container: str, fields: Sequence[Field]) -> Written:
-    locate, library = CONTAINERS[container].locate, CONTAINERS[container].library
-    assert locate is not None
-    assert library is not None
-    found = locate(path, fields)
-    if not len(found):
-        raise DataError(f"{path} holds no sample.")
-    checksums = np.empty(found.shape[:2], dtype=np.uint32)
-    lengths = [_length(field) for field in fields]
-    opened = library(path)
+@contextmanager
+def _opened(path: Path, container: Container, fields: Sequence[Field]) -> Iterator[Callable[..., bytes]]:
+    """(column, offset, stored bytes, delivered bytes) -> what is delivered of an open file. DataError; OSError."""
+    if container.library is not None:
+        with closing(container.library(path)) as opened:
+
+            def fetched(column: int, offset: int, _: int, delivered: int) -> bytes:
+                out = bytearray(delivered)
+                opened.fetch(fields[column].name, offset, memoryview(out))
+                return bytes(out)
+
+            yield fetched
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(_: int, offset: int, stored: int, delivered: int) -> bytes:
+        content = os.pread(handle, stored, offset)
+        if len(content) != stored:
+            raise DataError(f"{path} ends before byte {offset + stored}, where its metadata place a sample.")
+        if container.decode is None:
+            return content
+        out = bytearray(delivered)
+        container.decode(memoryview(content), memoryview(out))
+        return bytes(out)
+
     try:
-        for row, column in np.ndindex(checksums.shape):
-            content = bytearray(lengths[column])
-            opened.fetch(fields[column].name, int(found[row, column, 0]), memoryview(content))
-            checksums[row, column] = crc32c(content)
+        yield read
     finally:
-        opened.close()
-    delivered = np.broadcast_to(np.array(lengths, dtype=np.int64)[None, :, None], (*found.shape[:2], 1))
-    return Written(np.concatenate([found, delivered], axis=2), checksums)
-
-
-def _unpacked(path: Path, container: str, fields: Sequence[Field]) -> Written:
-    del container, fields  # one record in one GZIP stream, nothing else
-    records = list(tfrecord.records(path, compressed=True))
-    if len(records) != 1:
-        raise DataError(f"{path} holds {len(records)} records in one GZIP stream: only a single one can be served.")
-    extents = np.array([[[0, path.stat().st_size, len(records[0])]]], dtype=np.int64)
-    return Written(extents, np.array([[crc32c(records[0])]], dtype=np.uint32))
+        os.close(handle)
 
 
 def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:

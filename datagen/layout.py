@@ -89,7 +89,7 @@ class Layout:
 
     workload: str
     variant: str
-    container: str  # a name of datagen.formats.CONTAINERS: "hdf5", "tfrecord", "tfrecord-gzip"
+    container: str  # a name of datagen.formats.CONTAINERS
     fields: tuple[Field, ...]
     splits: tuple[Split, ...]
     source: str  # where the layout is published

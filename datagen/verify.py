@@ -79,8 +79,6 @@ def damage(
 
 def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
     """The container's own metadata must lead to the extents of the manifest."""
-    if container.locate is None:
-        return None
     names = [field.name for field in dataset.manifest.fields]
     try:
         found = container.locate(path, dataset.manifest.fields)

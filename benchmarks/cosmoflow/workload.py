@@ -4,7 +4,7 @@ from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
 from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_SC18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
-from dlio_bench.benchmarks.workload import Validation, Workload
+from dlio_bench.benchmarks.workload import Expected, Validation, Workload
 
 COSMOFLOW = Workload(
     name="cosmoflow",
@@ -25,4 +25,5 @@ COSMOFLOW = Workload(
         "validates after each epoch",
     ),
     models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18),
+    expected=Expected(variant="sc18"),  # which is not compressed
 )

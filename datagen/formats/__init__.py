@@ -1,14 +1,21 @@
 """The containers samples are stored in: read and write side by side, one module each."""
 
 from dlio_bench.datagen.formats import hdf5, raw, tfrecord
-from dlio_bench.datagen.formats.container import Container
+from dlio_bench.datagen.formats.container import H5PY, TF_DATA, Container
+
+_HDF5, _TFRECORD = (".h5", ".hdf5"), (".tfrecord", ".tfrecords")
 
 CONTAINERS: dict[str, Container] = {
-    "hdf5": Container(decode=None, locate=hdf5.locate),  # contiguous or one chunk, no filter
+    # contiguous or one chunk, no filter
+    "hdf5": Container(hdf5.locate, _HDF5, by_library="hdf5-filtered", read_with=H5PY),
     # compressed, filtered or in many chunks: others' files, which HDF5 itself has to read
-    "hdf5-filtered": Container(decode=None, locate=hdf5.locate_rows, library=hdf5.Filtered),
-    "tfrecord": Container(decode=None, locate=tfrecord.locate, checksums=tfrecord.checksums),
+    "hdf5-filtered": Container(hdf5.locate_rows, _HDF5, library=hdf5.Filtered),
+    "tfrecord": Container(
+        tfrecord.locate, (*_TFRECORD, ""), checksums=tfrecord.checksums, read_with=TF_DATA, tfrecords=""
+    ),
     # one record a file: the extent is the whole file
-    "tfrecord-gzip": Container(decode=tfrecord.decode_gzip, locate=raw.locate),
-    "raw": Container(decode=None, locate=raw.locate),
+    "tfrecord-gzip": Container(
+        raw.locate, (*_TFRECORD, ".gz"), tfrecord.decode_gzip, tfrecord.measure_gzip, tfrecords="GZIP"
+    ),
+    "raw": Container(raw.locate, (".jpeg", ".jpg")),
 }

@@ -1,11 +1,13 @@
-"""What a reader must know of a container: whether a stored extent already is the delivered bytes."""
+"""What is known of a container: where its samples lie, how they are read, by what names its files are found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dlio_bench.datagen.layout import Checksums, Extents, Field
+from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
+
+H5PY, TF_DATA = "h5py", "tf.data"
 
 
 class Opened(Protocol):
@@ -24,22 +26,45 @@ class Opened(Protocol):
 class Container:
     """One way of storing samples in files.
 
+    locate: where the container's own metadata say that the fields of a file lie: int64 [samples, fields, 2] = offset,
+    stored bytes. DataError, naming the file, when it is not such a container or does not have these fields as they are
+    declared. OSError.
+
+    endings: of the names of its files, in lower case, with their dot; `index` looks for them. "" is a file of numbered
+    shards, "NAME-00000-of-00128".
+
     decode: None where a stored extent is the delivered bytes. Otherwise `decode(stored, out)` fills `out`, which
     has exactly the delivered length, from one stored extent, and raises DataError when that does not work out.
 
-    locate: where the container's own metadata say that the fields of a file lie: int64 [samples, fields, 2] = offset,
-    stored bytes. DataError, naming the file, when it is not such a container or does not have these fields as they are
-    declared. OSError. None where a file is one sample and has no metadata.
+    measure: where samples lie and what they are, for what is decoded to lengths that the layout does not fix. It reads
+    the file whole. DataError; OSError.
 
     library: None where stored extents are bytes of the file. Otherwise samples can only be had through the container's
     own library: an extent's offset is then a place that `library(path).fetch` understands, and its stored bytes are the
     sample's share of what the file takes.
 
+    by_library: the name of the container that reads such files through their library, where plain reads cannot serve
+    them.
+
     checksums: the CRC32C, uint32 [samples, fields], that the container itself holds of what `locate` found. None where
     it holds none. OSError.
+
+    read_with: the library that applications read it with, where `bench-readers` can compare it: H5PY or TF_DATA.
+
+    tfrecords: the compression of its TFRecords, as TFRecordDataset names it; None where it holds no TFRecords.
     """
 
-    decode: Callable[[memoryview, memoryview], None] | None
-    locate: Callable[[Path, Sequence[Field]], Extents] | None = None
+    locate: Callable[[Path, Sequence[Field]], Extents]
+    endings: tuple[str, ...]
+    decode: Callable[[memoryview, memoryview], None] | None = None
+    measure: Callable[[Path, Sequence[Field]], Written] | None = None
     library: Callable[[Path], "Opened"] | None = None
+    by_library: str | None = None
     checksums: Callable[[Path, Extents], Checksums] | None = None
+    read_with: str | None = None
+    tfrecords: str | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether a stored extent is bytes of the file as they are delivered."""
+        return self.decode is None and self.library is None

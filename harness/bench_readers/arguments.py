@@ -17,7 +17,7 @@ def add_bench_readers(commands: Commands) -> None:
         description="Make small datasets, read them from the page cache with every reader in turn, and print the "
         "ratios.",
     )
-    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)")
+    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)")
     own.add_argument("--ranks", type=int, default=2, metavar="R", help="number of ranks (default 2)")
     own.add_argument(
         "--trials", type=int, default=5, metavar="T", help="trials of each reader; the median counts (default 5)"

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import Batch, Block
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.formats.container import H5PY
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -74,16 +76,17 @@ def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
 
 def plain(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
     """The plain loop of one thread, for the run's own trainer: HDF5 through h5py, else open, seek and read."""
-    if form.dataset.manifest.container == "hdf5":
+    if CONTAINERS[form.dataset.manifest.container].read_with == H5PY:
         yield from _plain_h5py(form, plan)
         return
     for batch in plan:
         files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
         parts = []
-        for file, start, length in zip(files.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
+        for file, starts, lengths in zip(files.tolist(), offsets.tolist(), stored.tolist(), strict=True):
             with form.dataset.path(file).open("rb") as stream:
-                stream.seek(start)
-                parts.append(np.frombuffer(stream.read(length), dtype=np.uint8))
+                for start, length in zip(starts, lengths, strict=True):
+                    stream.seek(start)
+                    parts.append(np.frombuffer(stream.read(length), dtype=np.uint8))
         yield Batch(batch.ids, (Block(_one(parts), batch.starts),))
 
 

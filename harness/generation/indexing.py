@@ -12,6 +12,7 @@ from typing import Any
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
@@ -54,8 +55,9 @@ def index_data(options: Options) -> int:
     names = list(chosen.names)
     found = list(_examined(folder.absolute(), layout, names))
     refused = [one for one in found if one.refusal]
-    if refused and layout.container == "hdf5":  # what plain reads cannot serve, HDF5 itself may
-        filtered = replace(layout, container="hdf5-filtered")
+    by_library = CONTAINERS[layout.container].by_library
+    if refused and by_library:  # what plain reads cannot serve, the container's own library may
+        filtered = replace(layout, container=by_library)
         again = list(_examined(folder.absolute(), filtered, names))
         left = [one for one in again if one.refusal]
         if not left or (options.skip_bad and len(left) < len(refused)):
@@ -133,7 +135,7 @@ def _render(found: dict[str, Any]) -> str:
         f"{format_bytes(size['stored_bytes']):>8} stored"
         for size in found["splits"]
     ]
-    if found["container"] == "hdf5-filtered":
+    if CONTAINERS[found["container"]].library is not None:
         lines.append("  compressed or filtered, or in many chunks: read through HDF5, slower than plain reads")
     lines += [f"  {note}" for note in found["notes"]]
     lines += [f"  differs: {line}" for line in found["differences"]]

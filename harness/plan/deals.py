@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.draws import Ids
+from dlio_bench.harness.plan.draws import Ids, Purpose, words
 from dlio_bench.harness.plan.shape import KEEP, Shape
-from dlio_bench.harness.plan.staging import subset_count
 
 
 def sharers(shape: Shape) -> int:
@@ -34,6 +33,45 @@ def strided(shape: Shape, shares: int, share: int) -> Ids:
         _require_files(shape, shares)
         return np.arange(share, shape.files, shares, dtype=np.int64)
     return np.arange(share, _each(shape, shares) * shares, shares, dtype=np.int64) % shape.files
+
+
+def stage_partition(files: int, nodes: int, node: int) -> Ids:
+    """Every nodes-th file, floor(files / nodes) on every node; the remainder is on none, as `per_rank = len // size`.
+
+    Source: the trimmed `.shard()` of the climate benchmark's readers. UsageError when there are fewer files than nodes.
+    """
+    if files < nodes:
+        raise UsageError(
+            f"stage-partition gives every node files of its own, but {nodes} nodes cannot share {files} files. Use "
+            f"at most {files} nodes, more files, or --placement stage-replicate."
+        )
+    return np.arange(node, files - files % nodes, nodes, dtype=np.int64)
+
+
+def subset_count(files: int, ranks: int, count: int | None) -> int:
+    """Files that each rank draws: `count`, or floor(files / ranks) as its fair share.
+
+    UsageError when that is less than one, or more than there are.
+    """
+    chosen = files // ranks if count is None else count
+    if not 0 < chosen <= files:
+        raise UsageError(
+            f"Each of {ranks} ranks cannot draw {chosen} different files of {files}. Use --order 'subset-shuffle(N)' "
+            f"with N from 1 to {max(files, 1)}, or more files."
+        )
+    return chosen
+
+
+def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int) -> Ids:
+    """The `count` files that this rank draws without replacement and independently of all others, ascending.
+
+    So a file may be wanted by several ranks, or by none (Kurth et al., SC'18: 250 training files a process on Summit).
+    `count` and UsageError as `subset_count`.
+    """
+    count = subset_count(files, ranks, count)
+    drawn = words(Purpose.SUBSET, rank, 0, seed, files)
+    # the files with the smallest words; [:count] for a tie at the edge, so that all machines agree
+    return np.flatnonzero(drawn <= np.partition(drawn, count - 1)[count - 1])[:count].astype(np.int64, copy=False)
 
 
 # What an order makes of a shape: Shape -> Shape with the steps that the deal leaves. UsageError when it leaves none.

@@ -37,8 +37,22 @@ def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Wor
 
 
 def shuffled(drawn: Words) -> Ids:
-    """The permutation of range(len(drawn)) that these words stand for: their stable sort."""
-    return np.argsort(drawn, kind="stable").astype(np.int64, copy=False)
+    """The permutation of range(len(drawn)) that these words stand for: their stable sort, in a third of argsort's time.
+
+    Each word's position replaces its last bits, and numbers are sorted. What is equal but for those bits, some ten of
+    10 million random words, is put in order by the whole words.
+    """
+    bits = np.uint64(max(len(drawn) - 1, 0).bit_length())
+    last = (np.uint64(1) << bits) - np.uint64(1)
+    packed = drawn & ~last
+    packed |= np.arange(len(drawn), dtype=np.uint64)
+    packed.sort()
+    order: Ids = (packed & last).view(np.int64)
+    packed >>= bits
+    alike = np.flatnonzero(packed[1:] == packed[:-1])
+    at = np.union1d(alike, alike + 1)
+    order[at] = order[at][np.lexsort((order[at], drawn[order[at]]))]
+    return order
 
 
 def through_buffer(slots: Words, drain: Words) -> Ids:

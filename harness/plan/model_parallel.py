@@ -4,13 +4,8 @@ What a row must have for that: an order that is known, and that nobody's own sha
 """
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
-
-# orders of what a node or a rank has for itself
-OF_SHARES = ("node-shuffle", "subset-shuffle", "overlapping-shuffle")
-# placements by what a node alone reads, so that nodes which read the same would all keep the same part of it
-OF_ONE_NODE = ("stage-partition", "stage-subset", "lbann-dynamic")
 
 
 def require_readable(row: Policy) -> None:
@@ -28,12 +23,10 @@ def _why_not(row: Policy) -> str | None:
         return f"reader '{row.name}' deals files or samples to ranks as its application did"
     if not row.order_known:
         return f"reader '{row.name}' leaves it to tf.data in which order samples come"
-    redraws = row.placement in ROWS and ROWS[row.placement].redraw is not None
-    if redraws or row.order == REDRAWN:
+    if row.order == REDRAWN:
         return f"reader '{row.name}' draws the order of a node from what that node keeps"
-    if row.placement in OF_ONE_NODE:
+    if row.rule.of_one_node:
         return f"the placement {row.placement} gives every node a part of its own"
-    order = row.order.partition("(")[0]
-    if order in OF_SHARES:
+    if find_order(row.order).of_shares:
         return f"the order {row.order} gives every node or rank a part of its own"
     return None

@@ -28,7 +28,6 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import deals
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
 from dlio_bench.harness.plan.shape import JOB, KEEP, Shape
-from dlio_bench.harness.plan.staging import stage_partition, stage_subset
 
 __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
 
@@ -119,7 +118,7 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """Each node permutes the samples of the files that stage-partition gives it anew; its ranks cut that stream."""
     node, place = divmod(rank, shape.ranks_per_node)
     whole = shape.last == KEEP
-    files = deals.strided(shape, shape.nodes, node) if whole else stage_partition(shape.files, shape.nodes, node)
+    files = deals.strided(shape, shape.nodes, node) if whole else deals.stage_partition(shape.files, shape.nodes, node)
     ids = shape.samples_of(files)[0]
     order = shuffled(words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
     return _part(shape, ids[order], shape.ranks_per_node, place)
@@ -127,7 +126,7 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int | None = None) -> Ids:
     """Each rank permutes the samples of its own random files anew; `count` and the draw as in `stage_subset`."""
-    ids = shape.samples_of(stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
+    ids = shape.samples_of(deals.stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
     return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
 
 
@@ -196,6 +195,9 @@ class Order:
 
     name: with its number where it has one, as results tell it. number: items of its buffer, or files of its subset.
     exactly_once: in an epoch no sample comes twice, to one rank or to two (padding excepted).
+    tf_data: a tf.data pipeline can deliver it. It shards and shuffles files, or samples in a buffer; it has no shuffle
+    of all samples, and none that depends on what a node keeps.
+    of_shares: a node or a rank has another order than it would have alone with the dataset.
     """
 
     name: str
@@ -203,6 +205,8 @@ class Order:
     cut: Callable[[Shape], Shape] = deals.by_samples
     number: int | None = None
     exactly_once: bool = True
+    tf_data: bool = False
+    of_shares: bool = False
 
     def __call__(self, shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
         """The ids of this rank in this epoch. UsageError as `fit`."""
@@ -237,7 +241,9 @@ def _of_one(shape: Shape) -> Shape:
 
 def _buffered(number: int | None) -> Order:
     size = BUFFER if number is None else number
-    return Order(f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), deals.by_turns, size)
+    return Order(
+        f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), deals.by_turns, size, tf_data=True
+    )
 
 
 def _subset(number: int | None) -> Order:
@@ -247,17 +253,20 @@ def _subset(number: int | None) -> Order:
         partial(deals.by_draws, count=number),
         number,
         exactly_once=False,
+        of_shares=True,
     )
 
 
 ORDERS: dict[str, Order] = {
-    "sequential": Order("sequential", sequential),
+    "sequential": Order("sequential", sequential, tf_data=True),
     "global-shuffle": Order("global-shuffle", global_shuffle),
-    "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices),
-    "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation),
+    "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices, tf_data=True),
+    "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation, tf_data=True),
     "buffered-shuffle": _buffered(None),
-    "overlapping-shuffle": Order("overlapping-shuffle", overlapping_shuffle, deals.by_draws, exactly_once=False),
-    "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes),
+    "overlapping-shuffle": Order(
+        "overlapping-shuffle", overlapping_shuffle, deals.by_draws, exactly_once=False, of_shares=True
+    ),
+    "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes, of_shares=True),
     "subset-shuffle": _subset(None),
 }
 

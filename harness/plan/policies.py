@@ -1,13 +1,17 @@
-"""The one table of policies: a policy is a row order x placement x delivery. Readers execute rows, nothing else."""
+"""The table of policies: order x placement x delivery; the table of placements; and rows mixed by hand.
 
-from collections.abc import Sequence
+One table for both executors: `readers/` carries rows out on files, `simulator/` on the performance model.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.staging import STAGED
+from dlio_bench.harness.plan.placement import cooperative, files, frequency, redrawn, shares
+from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
+from dlio_bench.harness.plan.placement.rule import Behaviour, FileCopies, KeepSamples, Placement
 
 NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning I/O, SC'21"
 DEEPIO = "Zhu et al., Entropy-Aware I/O Pipelining for Large-Scale Deep Learning on HPC Systems, MASCOTS'18"
@@ -15,13 +19,54 @@ LBANN = "Jacobs et al., Parallelizing Training of Deep Generative Models on Mass
 CLIMATE = "Kurth et al., Exascale Deep Learning for Climate Analytics, SC'18"
 LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, HiPC'19"
 
-PLACEMENTS = ("none", *STAGED, *KEPT_ON_FILES)
 REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
-DELIVERIES = ("on demand", "ahead", "tf.data", OWN)
-# A tf.data pipeline shards and shuffles files, or samples in a buffer: it has no shuffle of all samples, and none that
-# depends on what a node keeps.
-TF_DATA_ORDERS = ("sequential", "buffered-shuffle", "file-shuffle", "global-file-shuffle")
+ON_DEMAND, AHEAD, TF_DATA = "on demand", "ahead", "tf.data"
+DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, OWN)
+MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
+
+
+# ---- placements
+
+
+def _plain(keep: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[NodeContents]]) -> KeepSamples:
+    """A placement that does not ask how long an epoch is."""
+    return lambda own, sizes, capacities, _: keep(own, sizes, capacities)
+
+
+_ANYWHERE = Behaviour(ahead_remote=True)
+_IN_MEMORY = Behaviour(ahead_remote=True, ahead_pfs=False)
+_WAITS = Behaviour(ahead_remote=True, waits=True)
+_PARTITION = FileCopies(files.partition, "a share of the dataset to each node")
+_REPLICATE = FileCopies(files.replicate, "the whole dataset to each node", by_wants=False)
+_SUBSET = FileCopies(files.subset, "random files for each rank to its node", handed_over=True)
+
+_PLACEMENTS = (
+    Placement("none"),
+    Placement(
+        "stage-partition", _plain(shares.stage_partition), _ANYWHERE, first=True, redraw=redrawn.share_shuffle,
+        files=_PARTITION, order="node-shuffle", of_one_node=True,
+    ),
+    Placement("stage-replicate", files=_REPLICATE),
+    Placement("stage-subset", files=_SUBSET, order="subset-shuffle", of_one_node=True),
+    # as published: in the simulator its staging threads read this node's copies or the PFS, and other nodes' only on
+    # demand (Boehringer, ETH 2020); its runtime asks other nodes ahead too, where it guesses that they have a sample
+    Placement("clairvoyant", _plain(frequency.clairvoyant), Behaviour(guesses=True)),
+    Placement("lbann-dynamic", _plain(frequency.lbann_dynamic), _WAITS, of_one_node=True),
+    Placement("lbann-preload", _plain(shares.lbann_preload), _ANYWHERE, first=True),
+    Placement("deepio-ordered", _plain(shares.deepio), _IN_MEMORY, first=True),
+    Placement("deepio-opportunistic", _plain(shares.deepio), _IN_MEMORY, first=True, redraw=redrawn.opportunistic),
+    Placement("locality-aware", _plain(shares.locality_aware), _ANYWHERE, first=True),
+    Placement(
+        "parallel-staging", _plain(shares.parallel_staging), _ANYWHERE, first=True, redraw=redrawn.staged_draws
+    ),
+    Placement("cooperative", cooperative.cooperative, _ANYWHERE, seen=cooperative.seen_by_node),
+)  # fmt: skip
+
+PLACEMENTS: dict[str, Placement] = {row.name: row for row in _PLACEMENTS}
+
+
+# ---- policies
 
 
 @dataclass(frozen=True)
@@ -29,6 +74,7 @@ class Policy:
     """One row. `exactly_once`: every planned sample once an epoch; `order_known`: a sequence, not a multiset.
 
     Of `upstream` neither is promised before a workload says what its own pipeline does.
+    published: its name in the published simulator (`simulate --pfs-clients published`); None: it is not in there.
     """
 
     name: str
@@ -38,28 +84,54 @@ class Policy:
     source: str
     exactly_once: bool = True
     order_known: bool = True
+    published: str | None = None
+
+    @property
+    def rule(self) -> Placement:
+        """What its placement does; that of a published pipeline does nothing that is known here."""
+        return PLACEMENTS["none" if self.placement == OWN else self.placement]
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """What a reader does on the performance model."""
+        return replace(self.rule.behaviour, ahead=self.delivery == AHEAD)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulator has it: there an epoch is a global shuffle, or drawn from what is kept."""
+        shuffles = self.order == "global-shuffle" and self.rule.files is None
+        return self.delivery in MODELLED and (shuffles or self.rule.redraw is not None)
 
 
-_ROWS = (
-    Policy("naive", "sequential", "none", "on demand", "the plain loop: open, read, train"),
-    Policy("shuffled", "global-shuffle", "none", "on demand", f"'Naive' of {NOPFS}"),
-    Policy("double-buffer", "global-shuffle", "none", "ahead", f"'StagingBuffer' of {NOPFS}; tf.data prefetch()"),
-    Policy("staged", "node-shuffle", "stage-partition", "ahead", CLIMATE),
-    Policy("staged-replicated", "global-shuffle", "stage-replicate", "ahead", CLIMATE),
-    Policy("staged-subset", "subset-shuffle", "stage-subset", "ahead", CLIMATE, exactly_once=False),
-    Policy("tfdata", "buffered-shuffle", "none", "tf.data", "tf.data: shuffle, map, prefetch", order_known=False),
-    Policy("clairvoyant", "global-shuffle", "clairvoyant", "ahead", NOPFS),
-    Policy("cooperative", "global-shuffle", "cooperative", "ahead", "this project"),
-    Policy("lbann-preload", "global-shuffle", "lbann-preload", "ahead", LBANN),
-    Policy("lbann-dynamic", "global-shuffle", "lbann-dynamic", "ahead", LBANN),
-    Policy("deepio-ordered", "global-shuffle", "deepio-ordered", "ahead", DEEPIO),
-    Policy("deepio-opportunistic", REDRAWN, "deepio-opportunistic", "ahead", DEEPIO, exactly_once=False),
-    Policy("locality-aware", "global-shuffle", "locality-aware", "ahead", LOCALITY),
-    Policy("parallel-staging", REDRAWN, "parallel-staging", "ahead", f"baseline of {NOPFS}", exactly_once=False),
+_POLICIES = (
+    Policy("naive", "sequential", "none", ON_DEMAND, "the plain loop: open, read, train"),
+    Policy("shuffled", "global-shuffle", "none", ON_DEMAND, f"'Naive' of {NOPFS}", published="naive"),
+    Policy(
+        "double-buffer", "global-shuffle", "none", AHEAD, f"'StagingBuffer' of {NOPFS}; tf.data prefetch()",
+        published="staging-pool",
+    ),
+    Policy("clairvoyant", "global-shuffle", "clairvoyant", AHEAD, NOPFS, published="clairvoyant"),
+    Policy("lbann-dynamic", "global-shuffle", "lbann-dynamic", AHEAD, LBANN, published="lbann-dynamic"),
+    Policy("lbann-preload", "global-shuffle", "lbann-preload", AHEAD, LBANN, published="lbann-preload"),
+    Policy("deepio-ordered", "global-shuffle", "deepio-ordered", AHEAD, DEEPIO, published="deepio-ordered"),
+    Policy(
+        "deepio-opportunistic", REDRAWN, "deepio-opportunistic", AHEAD, DEEPIO, exactly_once=False,
+        published="deepio-opportunistic",
+    ),
+    Policy("locality-aware", "global-shuffle", "locality-aware", AHEAD, LOCALITY, published="locality-aware"),
+    Policy(
+        "parallel-staging", REDRAWN, "parallel-staging", AHEAD, f"baseline of {NOPFS}", exactly_once=False,
+        published="parallel-staging",
+    ),
+    Policy("cooperative", "global-shuffle", "cooperative", AHEAD, "this project"),
+    Policy("staged", "node-shuffle", "stage-partition", AHEAD, CLIMATE),
+    Policy("staged-replicated", "global-shuffle", "stage-replicate", AHEAD, CLIMATE),
+    Policy("staged-subset", "subset-shuffle", "stage-subset", AHEAD, CLIMATE, exactly_once=False),
+    Policy("tfdata", "buffered-shuffle", "none", TF_DATA, "tf.data: shuffle, map, prefetch", order_known=False),
     Policy("upstream", OWN, OWN, OWN, "each application's published pipeline", exactly_once=False, order_known=False),
-)
+)  # fmt: skip
 
-POLICIES: dict[str, Policy] = {row.name: row for row in _ROWS}
+POLICIES: dict[str, Policy] = {row.name: row for row in _POLICIES}
 
 # `prefetch` is the best `ahead` row by measurement (README has it): where the tiers of 4 nodes hold the dataset
 # together, `cooperative` takes 0.75 of the time of `double-buffer`, and reads half as much from the file system as
@@ -129,7 +201,7 @@ def resolve(
     return replace(
         policy,
         exactly_once=policy.order != REDRAWN and find_order(policy.order).exactly_once,
-        order_known=policy.delivery not in {"tf.data", OWN},
+        order_known=policy.delivery not in (TF_DATA, OWN),
     )
 
 
@@ -145,26 +217,23 @@ def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
         if row.delivery != OWN:
             raise UsageError("Only reader 'upstream' has a delivery of its own. Use --reader upstream.")
         return
-    if delivery == "tf.data" and placement != "none":
+    if delivery == TF_DATA and placement != "none":
         raise UsageError(
             f"A tf.data pipeline reads where the dataset lies, so it cannot go with placement {placement}. Use "
             "--placement none, or --delivery ahead."
         )
-    if delivery == "tf.data" and order not in TF_DATA_ORDERS:
+    if delivery == TF_DATA and (order not in ORDERS or not ORDERS[order].tf_data):
+        possible = ", ".join(name for name, known in ORDERS.items() if known.tf_data)
         raise UsageError(
-            f"A tf.data pipeline cannot deliver the order {policy.order}. Use one of {', '.join(TF_DATA_ORDERS)}, or "
-            "--delivery ahead."
+            f"A tf.data pipeline cannot deliver the order {policy.order}. Use one of {possible}, or --delivery ahead."
         )
-    for kept, needed in (("stage-partition", "node-shuffle"), ("stage-subset", "subset-shuffle")):
-        if placement == kept and order != needed:
-            raise UsageError(
-                f"With placement {kept} a node keeps a part of the files, but the order {policy.order} asks it for "
-                f"others. Use --order {needed}, or --placement stage-replicate."
-            )
-
-    draws = placement in ROWS and ROWS[placement].redraw is not None
-    if draws != (order == REDRAWN):
-        if draws:
+    if policy.rule.order not in (None, order):
+        raise UsageError(
+            f"With placement {placement} a node keeps a part of the files, but the order {policy.order} asks it for "
+            f"others. Use --order {policy.rule.order}, or --placement stage-replicate."
+        )
+    if policy.rule.draws_order != (order == REDRAWN):
+        if policy.rule.draws_order:
             raise UsageError(
                 f"Placement {placement} draws the order from what it keeps, so it cannot go with {policy.order}. Leave "
                 "out --order."
@@ -200,13 +269,13 @@ def _same_order(asked: str, of_row: str) -> bool:
     return asked == of_row or (_kind(of_row) in ORDERS and find_order(asked).name == find_order(of_row).name)
 
 
-def _known(axis: str, value: str, known: Sequence[str]) -> str:
+def _known(axis: str, value: str, known: Collection[str]) -> str:
     if value not in known:
         hint = _did_you_mean(value, known)
         raise UsageError(f"There is no {axis} '{value}'.{hint} Use {', '.join(known)}.")
     return value
 
 
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
+def _did_you_mean(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known, n=1)
     return f" Did you mean '{close[0]}'?" if close else ""

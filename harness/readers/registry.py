@@ -11,15 +11,13 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
-from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.upstream import Published
@@ -138,10 +136,10 @@ def _placed(
         return ExtentReader(form.dataset, form.fields, form.decode if decoded else None, check=resources.check_crc)
 
     threads = max(1, resources.threads // 2)
-    return Placed(ROWS[policy.placement], form, delivery, extents, seat, resources.tiers, threads=threads)
+    return Placed(policy.rule, form, delivery, extents, seat, resources.tiers, threads=threads)
 
 
-READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "tf.data": _tfdata, "its own": _upstream}
+READERS: dict[str, Open] = {ON_DEMAND: _on_demand, AHEAD: _ahead, TF_DATA: _tfdata, OWN: _upstream}
 
 
 def open_reader(
@@ -151,10 +149,10 @@ def open_reader(
 
     UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
     """
-    if policy.placement in KEPT_ON_FILES:
+    if policy.rule.keeps_samples:
         return _placed(form, policy, resources, seat, pipeline)
-    if policy.placement not in SHARES:
+    if policy.rule.files is None:
         return READERS[policy.delivery](form, policy, resources, seat, pipeline)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
     delivery = READERS[policy.delivery](form, policy, replace(resources, staged=copies), seat, pipeline)
-    return Staged(delivery, copies, policy.placement, seat, threads=resources.threads)
+    return Staged(delivery, copies, policy.rule, seat, threads=resources.threads)

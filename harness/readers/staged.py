@@ -12,9 +12,10 @@ import numpy as np
 from dlio_bench.batches import Batch, Cost, Ids
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
+from dlio_bench.harness.plan.placement.files import Share
+from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
-from dlio_bench.harness.readers.shares import SHARES, Share
 from dlio_bench.harness.storage import tier
 from dlio_bench.units import format_bytes
 
@@ -32,21 +33,23 @@ class Staged:
     """
 
     def __init__(
-        self, delivery: Reader, copies: dict[int, Path], placement: str, seat: "RankContext", *, threads: int
+        self, delivery: Reader, copies: dict[int, Path], placement: Placement, seat: "RankContext", *, threads: int
     ) -> None:
         """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
+        assert placement.files is not None
         if seat.tier is None:
             raise UsageError(
-                f"{placement} copies files to node-local storage, but no folder on it is known. Give one that exists "
-                "on every node with --local-tier."
+                f"{placement.name} copies files to node-local storage, but no folder on it is known. Give one that "
+                "exists on every node with --local-tier."
             )
         self._tier = seat.tier
-        self._delivery, self._copies, self._placement, self._seat = delivery, copies, placement, seat
+        self._delivery, self._copies, self._seat = delivery, copies, seat
+        self._name, self._rule = placement.name, placement.files
         largest = max(entry.bytes for entry in self.form.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
         self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
         # pieces that come from other ranks need a place of their own: one is received while another is sent
-        self._inbox = memoryview(touched(chunk if placement == "stage-subset" else 0))
+        self._inbox = memoryview(touched(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property
@@ -99,7 +102,7 @@ class Staged:
         comm, held = self._seat.comm, self._folder(stack)
         self._require_room(held, share)
         together(comm, lambda: self._copy(share.reads.tolist(), held, cost))
-        if self._placement == "stage-subset":
+        if self._rule.handed_over:
             together(comm, lambda: self._hand_over(share, held, cost))
             for file in np.setdiff1d(share.reads, share.kept).tolist():
                 held.copy_of(file).unlink()
@@ -116,10 +119,9 @@ class Staged:
         """This rank's part in staging the plan; the ranks tell each other once a plan what they want."""
         if self._decided is None or self._decided[0] is not plan:
             seat = self._seat
-            # every node keeps everything under stage-replicate: nobody needs to know
-            wants = [] if self._placement == "stage-replicate" else seat.comm.allgather(self._wanted(plan))
+            wants = seat.comm.allgather(self._wanted(plan)) if self._rule.by_wants else []
             files = self._files_to_replicate(plan)
-            self._decided = plan, SHARES[self._placement](wants, files, seat.ranks_per_node, seat.comm.rank)
+            self._decided = plan, self._rule.share(wants, files, seat.ranks_per_node, seat.comm.rank)
         return self._decided[1]
 
     def _files_to_replicate(self, plan: Sequence[Planned]) -> int:
@@ -176,7 +178,7 @@ class Staged:
                 folders = sorted({room.folder for room, _ in parts})
                 others = f" and {len(folders) - 1} more on the same disk" if len(folders) > 1 else ""
                 raise EnvironmentFailure(
-                    f"{self._placement} needs {format_bytes(needed)} on the local tier {folders[0]}{others} on {host}, "
+                    f"{self._name} needs {format_bytes(needed)} on the local tier {folders[0]}{others} on {host}, "
                     f"but {format_bytes(free)} are free. Free space there, give a larger folder with --local-tier, or "
                     "take more nodes."
                 )

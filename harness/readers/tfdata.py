@@ -56,9 +56,10 @@ class TfData:
         self._open_extents = open_extents
         self._threads = max(1, threads)
         self._staging_bytes = staging_bytes
-        self._container = form.dataset.manifest.container
+        self._bare = form.dataset.manifest.container == "raw"  # each file is a sample, and has no CRC32C of its own
+        self._compression = records.compression(form.dataset)
         single = form.dataset.samples == len(form.dataset.manifest.files)
-        self._buffer = 0 if single or self._container != records.FRAMED else min(buffer, self._room())
+        self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
         self._check = check
         self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
 
@@ -85,7 +86,7 @@ class TfData:
     @property
     def _has_records(self) -> bool:
         """Whether tf.data itself can read the files."""
-        return self._container in {records.FRAMED, records.GZIP, "raw"}
+        return self._bare or self._compression is not None
 
     def _limits(self) -> Any:
         options = tensors.limited(self._threads, 1, ordered=False)
@@ -124,7 +125,7 @@ class TfData:
             if form.decode is not None:
                 return Batch(found, (Block.even(content),))
             batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
-            bare = self._check and self._container == "raw"  # TFRecord and GZIP have checked theirs
+            bare = self._check and self._bare  # TFRecord and GZIP have checked theirs
             if bare and (failure := self._altered(found, map(batch.sample, range(len(found))))):
                 raise failure
             return batch
@@ -153,7 +154,7 @@ class TfData:
             )
             return found
         names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
-        if self._container == "raw":
+        if self._bare:
             return names.map(
                 tensors.plain(lambda number, path: (number, tf.io.read_file(path))), num_parallel_calls=auto
             )
@@ -172,7 +173,7 @@ class TfData:
         """
         tf, decode = self._tf, self.form.decode
         assert decode is not None
-        bare = self._check and self._container == "raw"  # a picture may decode although a byte of it is wrong
+        bare = self._check and self._bare  # a picture may decode although a byte of it is wrong
 
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)

@@ -151,8 +151,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--min-seconds",
         type=float,
         metavar="S",
-        help=f"shortest trial that may be compared, in seconds (default {defaults.TIMED_SECONDS:g}; 0 with --tiny). Data "
-        f"and epochs are chosen to reach it; shorter trials are marked SHORT. With 0, {defaults.STEPS} steps are enough",
+        help=f"shortest trial that may be compared, in seconds (default {defaults.TIMED_SECONDS:g}; 0 with --tiny). "
+        "Data and epochs are chosen to reach it; shorter trials are marked SHORT. With 0, "
+        f"{defaults.STEPS} steps are enough",
     )
     how.add_argument(
         "--steps",

@@ -62,7 +62,13 @@ def add_simulate(commands: Commands) -> None:
         help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: what"
         " the system says)",
     )
-    own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="predict these policies (default all)")
+    own.add_argument(
+        "--policy",
+        default="all",
+        metavar="NAME[,NAME...]",
+        help="what to predict, by the names of `run --reader`; with --pfs-clients published, naive is shuffled and "
+        "staging-pool is double-buffer (default all)",
+    )
     own.add_argument(
         "--vary",
         type=axes.parse,

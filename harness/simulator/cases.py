@@ -8,33 +8,10 @@ import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
-from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.draws import Purpose, shuffled, words
 from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import MB, Costs, costs
-
-
-def quick_permutation(samples: int, epoch: int, seed: int) -> Ids:
-    """orders.permutation in a third of its time."""
-    return sorting(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(samples))
-
-
-def sorting(words: npt.NDArray[np.uint64]) -> Ids:
-    """np.argsort(words, kind="stable"), quickly: each word's position replaces its last bits, and numbers are sorted.
-
-    What is equal but for those bits, some ten of 10 million random words, is put in order by the whole words.
-    """
-    bits = np.uint64((len(words) - 1).bit_length())
-    last = (np.uint64(1) << bits) - np.uint64(1)
-    packed = words & ~last
-    packed |= np.arange(len(words), dtype=np.uint64)
-    packed.sort()
-    order: Ids = (packed & last).view(np.int64)
-    packed >>= bits
-    alike = np.flatnonzero(packed[1:] == packed[:-1])
-    at = np.union1d(alike, alike + 1)
-    order[at] = order[at][np.lexsort((order[at], words[order[at]]))]
-    return order
 
 
 @dataclass(frozen=True)
@@ -91,7 +68,7 @@ class Case:
     def epoch(self, number: int) -> npt.NDArray[np.int64]:
         """int64 [steps, nodes, batch]: what every node reads in epoch `number`, as orders.global_shuffle has it."""
         used = self.steps * self.nodes * self.batch
-        order = quick_permutation(len(self.sizes), number, self.seed)[:used]
+        order = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, number, self.seed, len(self.sizes)))[:used]
         return order.reshape(self.steps, self.nodes, self.batch)
 
     @cached_property

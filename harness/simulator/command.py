@@ -18,8 +18,8 @@ from dlio_bench.harness.cluster.system import SHIPPED, System, named
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.contents import Sizes
-from dlio_bench.harness.plan.placement.rows import OURS, POLICIES
-from dlio_bench.harness.simulator import axes, grid
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES, find
+from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
@@ -109,24 +109,35 @@ def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clien
 
 
 def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
-    """The names in `--policy`. UsageError for one that there is not, or that the published simulator did not have."""
-    known = tuple(name for name in POLICIES if pfs_clients != PUBLISHED or name not in OURS)
+    """What `--policy` names, by the names of the answer. UsageError for a policy that cannot be predicted."""
     if asked == "all":
-        return known
-    names = tuple(name.strip() for name in asked.split(",") if name.strip())
-    for name in names:
-        if name in known:
-            continue
-        if name in OURS:
-            raise UsageError(
-                f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved."
-            )
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")
-    if not names or len(set(names)) != len(names):
+        return predict.names(pfs_clients)
+    found = tuple(_named(name.strip(), pfs_clients) for name in asked.split(",") if name.strip())
+    if not found or len(set(found)) != len(found):
         raise UsageError(f"--policy '{asked}': name each policy once, or say all.")
-    return names
+    return found
+
+
+def _named(name: str, pfs_clients: str) -> str:
+    known = predict.names(pfs_clients)
+    if name in known:
+        return name
+    if row := next((row for row in POLICIES.values() if row.published == name != row.name), None):
+        raise UsageError(
+            f"--policy {name} is the published simulator's name of '{row.name}'. Use --policy {row.name}, or "
+            f"--pfs-clients {PUBLISHED}."
+        )
+    if name in POLICIES or name in ALIASES:
+        row = find(name)
+        answer = row.published if pfs_clients == PUBLISHED else row.name
+        if answer in known:
+            return answer
+        if row.simulated:
+            raise UsageError(f"--policy {name} is not in the published simulator. Use it with --pfs-clients conserved.")
+        raise UsageError(f"--policy {name}: the simulator does not model this reader. Use {', '.join(known)}.")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} Use {', '.join(known)}.")
 
 
 def make_case(asked: Options) -> Case:
@@ -244,14 +255,13 @@ def _mean_bytes(name: str) -> float:
 
 
 def _workload_sizes(name: str, seed: int) -> Sizes:
-    """Bytes of every training sample: drawn from the published distribution for ImageNet, else the mean stored size."""
-    from dlio_bench.benchmarks.imagenet.sizes import image_bytes
+    """Bytes of every training sample: drawn from the published distribution, else the mean stored size."""
     from dlio_bench.benchmarks.registry import find
     from dlio_bench.datagen.layout import RANDOM
 
     workload = find(name)
     samples = workload.variants[workload.default_variant](False, RANDOM).splits[0].full_samples
-    if name == "imagenet":
+    if workload.sample_bytes is not None:
         words = np.random.Philox(key=np.array([seed, samples], dtype=np.uint64)).random_raw(samples)
-        return np.fromiter(map(image_bytes, words.tolist()), np.int64, samples)
+        return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples)
     return np.full(samples, round(_mean_bytes(name)), np.int64)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator.model import Costs
 from dlio_bench.harness.simulator.traces import Outcome, Trace
 

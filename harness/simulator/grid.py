@@ -7,11 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.placement.rows import LOWER_BOUND, ROWS
 from dlio_bench.harness.simulator.answers import about, extent, heading, predictions, require, sampled_nodes
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.predict import Prediction
+from dlio_bench.harness.simulator.predict import LOWER_BOUND, Prediction, policy_of
 from dlio_bench.reports import simulation
 from dlio_bench.units import format_seconds
 
@@ -102,6 +101,6 @@ def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, P
 
 def _without_tiers(case: Case, name: str) -> Key | None:
     """All that a policy depends on, of what a grid varies, if that is no caching tier; else None."""
-    if name != LOWER_BOUND and ROWS[name].placement is not None:
+    if name != LOWER_BOUND and policy_of(name).rule.keep is not None:
         return None
     return name, case.nodes, case.system.tiers[0].capacity

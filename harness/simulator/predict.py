@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
-from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, LOWER_BOUND, ROWS, Row
+from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
@@ -16,6 +17,7 @@ from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
 CONSERVED, WORST, PUBLISHED = PFS_CLIENTS = ("conserved", "worst", "published")
+LOWER_BOUND = "lower-bound"
 Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
 MANY_NODES = 32  # from here on the vectorised engine is the faster one
 
@@ -39,6 +41,21 @@ class Prediction:
     reason: str | None = None
 
 
+_PUBLISHED_NAMES = {row.published: row for row in POLICIES.values() if row.published is not None}
+
+
+def names(pfs_clients: str) -> tuple[str, ...]:
+    """What can be predicted, by the names of the answer: those of `run`, or those of the published simulator."""
+    if pfs_clients == PUBLISHED:
+        return (LOWER_BOUND, *_PUBLISHED_NAMES)
+    return (LOWER_BOUND, *(row.name for row in POLICIES.values() if row.simulated))
+
+
+def policy_of(name: str) -> Policy:
+    """The row that a name of the answer stands for. KeyError."""
+    return _PUBLISHED_NAMES.get(name) or POLICIES[name]
+
+
 def lower_bound(case: Case) -> float:
     """Seconds of compute alone: the sum over steps of the slowest node's batch."""
     total = case.costs.sample * case.batch * case.steps * case.epochs
@@ -49,7 +66,7 @@ def lower_bound(case: Case) -> float:
 
 
 def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> list[Prediction]:
-    """A prediction for each policy, names of rows.POLICIES."""
+    """A prediction for each policy: `policies` are of `names`."""
     bound = lower_bound(case)
     return [_one(case, name, pfs_clients, bound) for name in policies]
 
@@ -63,7 +80,7 @@ def _one(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
     if name == LOWER_BOUND:
         return bound_row(bound)
     try:
-        outcome, filled, before = run(case, ROWS[name], pfs_clients)
+        outcome, filled, before = run(case, policy_of(name), pfs_clients)
     except DoesNotApplyError as error:
         return Prediction(name, None, None, {}, None, reason=str(error))
     return row(case, name, outcome, filled, before, bound)
@@ -84,37 +101,38 @@ def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, 
     )
 
 
-def run(case: Case, one: Row, pfs_clients: str) -> tuple[Outcome, Filled, float]:
+def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, float]:
     """Simulate all nodes: the engine's outcome, what filled the tiers, and the seconds of that before the first step.
 
     DoesNotApplyError when the policy does not.
     """
     if pfs_clients == CONSERVED:
-        return _run_conserved(case, one)
+        return _run_conserved(case, policy)
+    rule, behaviour = policy.rule, policy.behaviour
     sequences, tiers = case.sequences, len(case.capacities)
     fills: list[Fill] = []
     copies: list[Copies] | list[None] = [None] * case.nodes
     planned: list[list[float]] = []
     before = 0.0
-    if one.placement is not None:
-        keeps, blocks = _place(case, one, pfs_clients)
+    if rule.keep is not None:
+        keeps, blocks = _place(case, policy, pfs_clients)
         fills = [fill(node, case.megabytes, case.costs) for node in keeps]
         if blocks:
             fills = [published.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
             planned = published.first_fetches(fills, blocks)
-        if one.first:
+        if rule.first:
             before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
-        copies = all_copies([node.at_once() for node in fills] if one.first else fills, len(case.sizes))
-        sequences = _sequences(case, one, keeps)
+        copies = all_copies([node.at_once() for node in fills] if rule.first else fills, len(case.sizes))
+        sequences = _sequences(case, rule, keeps)
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
     if pfs_clients == PUBLISHED:
         traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
         clients = published.LoggedClients(case.nodes, planned)
-        outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before, clients, shared_turn=True)
+        outcome = events.simulate(traces, case.batch, behaviour, case.costs, before, clients, shared_turn=True)
     elif case.nodes < MANY_NODES:
-        outcome = events.simulate(traces, case.batch, one.behaviour, case.costs, before)
+        outcome = events.simulate(traces, case.batch, behaviour, case.costs, before)
     else:
-        outcome = steps.simulate(traces, case.batch, one.behaviour, case.costs, before)
+        outcome = steps.simulate(traces, case.batch, behaviour, case.costs, before)
     return outcome, filled_by(fills), before
 
 
@@ -123,32 +141,34 @@ def filled_by(fills: Sequence[Fill]) -> Filled:
     return sum(one.read_remote for one in fills), sum(one.read_pfs for one in fills)
 
 
-def _run_conserved(case: Case, one: Row) -> tuple[Outcome, Filled, float]:
-    keeps: list[NodeContents] = []
-    if one.placement is not None:
-        keeps = one.placement(case.sequences, case.sizes, useful(case, one), case.per_epoch)
-    sequences = _sequences(case, one, keeps)
-    return conserved.simulate(sequences, keeps, case.megabytes, case.batch, one.behaviour, case.costs, first=one.first)
+def _run_conserved(case: Case, policy: Policy) -> tuple[Outcome, Filled, float]:
+    rule, keeps = policy.rule, list[NodeContents]()
+    if rule.keep is not None:
+        keeps = rule.keep(case.sequences, case.sizes, useful(case, rule), case.per_epoch)
+    sequences = _sequences(case, rule, keeps)
+    return conserved.simulate(
+        sequences, keeps, case.megabytes, case.batch, policy.behaviour, case.costs, first=rule.first
+    )
 
 
-def useful(case: Case, one: Row) -> tuple[int, ...]:
+def useful(case: Case, rule: Placement) -> tuple[int, ...]:
     """Bytes of the tiers that a reader uses: where it may choose, none that is slower than the PFS."""
-    if one.first or one.behaviour.waits:
+    if rule.first or rule.behaviour.waits:
         return case.capacities
     tiers = zip(case.capacities, case.costs.local, strict=True)
     return tuple(capacity if cost < case.costs.worst_pfs else 0 for capacity, cost in tiers)
 
 
-def _sequences(case: Case, one: Row, keeps: Sequence[NodeContents]) -> list[npt.NDArray[np.int32]]:
+def _sequences(case: Case, rule: Placement, keeps: Sequence[NodeContents]) -> list[npt.NDArray[np.int32]]:
     """What every node reads, int32 [accesses]."""
-    if one.redraw is None:
+    if rule.redraw is None:
         return case.sequences
     count = case.per_epoch * case.epochs
-    return [one.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
+    return [rule.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
 
 
-def _place(case: Case, one: Row, pfs_clients: str) -> tuple[list[NodeContents], list[published.Block]]:
-    assert one.placement is not None
-    if pfs_clients == PUBLISHED and one.name == CLAIRVOYANT:
+def _place(case: Case, policy: Policy, pfs_clients: str) -> tuple[list[NodeContents], list[published.Block]]:
+    assert policy.rule.keep is not None
+    if pfs_clients == PUBLISHED and policy.placement == published.CLAIRVOYANT:
         return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
-    return one.placement(case.sequences, case.sizes, case.capacities, case.per_epoch), []
+    return policy.rule.keep(case.sequences, case.sizes, case.capacities, case.per_epoch), []

@@ -33,6 +33,7 @@ from dlio_bench.harness.plan.placement.frequency import counted
 from dlio_bench.harness.simulator.fills import Fill
 from dlio_bench.harness.simulator.traces import Trace
 
+CLAIRVOYANT = "clairvoyant"  # the placement that it carries out by habits of its own
 Block: TypeAlias = tuple[int, ...]  # for each tier, how many of its first samples
 
 

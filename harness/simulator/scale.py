@@ -8,9 +8,10 @@ small jobs, the estimates are right within 4 %, from 8 nodes as from 32: what no
 So the longer the nodes' sequences, the fewer nodes are simulated (sampled_nodes).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,22 @@ import numpy.typing as npt
 from dlio_bench.harness.plan.placement.contents import NodeContents
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_keeps
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
-from dlio_bench.harness.plan.placement.rows import CLAIRVOYANT, COOPERATIVE, LOWER_BOUND, NAIVE, ROWS, STAGING_POOL
+from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, Floats, fill, local_copies
-from dlio_bench.harness.simulator.predict import CONSERVED, WORST, Filled, Prediction, bound_row, filled_by, row, useful
+from dlio_bench.harness.simulator.predict import (
+    CONSERVED,
+    LOWER_BOUND,
+    WORST,
+    Filled,
+    Prediction,
+    bound_row,
+    filled_by,
+    policy_of,
+    row,
+    useful,
+)
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
 SAMPLED, FEWEST_SAMPLED = 32, 8  # nodes at most, and at least: of jobs of 48 to 200, 8 told no less than 32 do
@@ -30,10 +42,9 @@ SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: some 5 microseconds and 1
 STREAMS = 2  # epochs at a time: each takes about 50 bytes a sample
 HOLDING_EPOCHS = 3  # what is read in these is looked for on other nodes; a sample read later only has no holder here
 HOLDING_ACCESSES = 100_000_000  # of all nodes, where memory allows more epochs: about 8 bytes each
-SUPPORTED = {
-    CONSERVED: (LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT, COOPERATIVE),
-    WORST: (LOWER_BOUND, NAIVE, STAGING_POOL, CLAIRVOYANT),
-}
+
+
+Estimate: TypeAlias = tuple[list[NodeContents], list[conserved.Stands]]
 
 
 @dataclass(frozen=True)
@@ -75,34 +86,38 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
     for name in policies:
         if name == LOWER_BOUND:
             yield bound_row(bound)
-        elif name in SUPPORTED[pfs_clients]:
+        elif (policy := policy_of(name)).placement in ESTIMATED[pfs_clients]:
             run = _conserved if pfs_clients == CONSERVED else _sampled
-            outcome, filled = run(case, name, streamed, crowd)
+            outcome, filled = run(case, policy, streamed, crowd)
             found = row(case, name, outcome, filled, 0.0, bound)
             yield replace(found, bytes={tier: round(n * case.nodes / sampled) for tier, n in found.bytes.items()})
         else:
-            hint = " --pfs-clients conserved estimates it." if name in SUPPORTED[CONSERVED] else ""
+            hint = " --pfs-clients conserved estimates it." if policy.placement in ESTIMATED[CONSERVED] else ""
             reason = f"Of {case.nodes} nodes only {sampled} are simulated, and this policy needs all of them.{hint}"
             yield Prediction(name, None, None, {}, None, reason=f"{reason} Use fewer nodes or epochs.")
 
 
-def _conserved(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
-    keeps: list[NodeContents] = []
-    stands: list[conserved.Stands] = []
-    capacities = useful(case, ROWS[name])
-    if name == CLAIRVOYANT:
-        keeps = _clairvoyant(case, streamed, capacities)
-        stands = _by_position(case, streamed, keeps)
-    elif name == COOPERATIVE:
-        keeps, stands = _cooperative(case, streamed, capacities)
+def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
+    keeps, stands = ESTIMATED[CONSERVED][policy.placement](case, streamed, useful(case, policy.rule))
     outcome, filled, _ = conserved.simulate(
-        streamed.sequences, keeps, case.megabytes, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd,
+        streamed.sequences, keeps, case.megabytes, case.batch, policy.behaviour, case.costs, crowd=crowd,
         stands=stands,
     )  # fmt: skip
     return outcome, filled
 
 
-def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[NodeContents]:
+def _nothing(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
+    del case, streamed, capacities
+    return [], []
+
+
+def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
+    """A node that is not simulated is taken to keep, at each early position of its sequence, what its stand-in does."""
+    keeps = _most_read(case, streamed, capacities)
+    return keeps, _by_position(case, streamed, keeps)
+
+
+def _most_read(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[NodeContents]:
     starts = (streamed.nodes * len(case.sizes) // case.nodes).tolist()
     return [
         clairvoyant_node(sequence, case.sizes, capacities, start)
@@ -110,9 +125,7 @@ def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> l
     ]
 
 
-def _cooperative(
-    case: Case, streamed: Streamed, capacities: Sequence[int]
-) -> tuple[list[NodeContents], list[conserved.Stands]]:
+def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
     """The holders are known of all nodes. A node that is not simulated has its n-th sample when its stand-in has."""
     coming = (list(case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1)) for number in range(case.epochs))
     firsts = first_holders(coming, case.nodes, case.sizes, capacities)
@@ -137,7 +150,6 @@ def _cooperative(
 
 
 def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) -> list[conserved.Stands]:
-    """A node that is not simulated is taken to keep, at each early position of its sequence, what its stand-in does."""
     early = min(max(HOLDING_EPOCHS, HOLDING_ACCESSES // len(case.sizes)), case.epochs)
     reads = np.empty((case.nodes, early, case.steps, case.batch), np.int32)
     for number in range(early):
@@ -160,19 +172,18 @@ def _alike(case: Case, streamed: Streamed, position: int) -> list[int]:
     return others[position :: len(streamed.nodes)]
 
 
-def _sampled(case: Case, name: str, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
+def _sampled(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
     fills: list[Fill] = []
     remote: tuple[Floats, ...] = ()
     tiers = len(case.capacities)
-    if name == CLAIRVOYANT:
-        keeps = _clairvoyant(case, streamed, case.capacities)
-        fills = [fill(node, case.megabytes, case.costs) for node in keeps]
+    if policy.rule.keep is not None:  # that of `clairvoyant`
+        fills = [fill(node, case.megabytes, case.costs) for node in _most_read(case, streamed, case.capacities)]
         remote = _elsewhere(case, streamed, fills)
     traces = []
     for position, sequence in enumerate(streamed.sequences):
         copies = Copies(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
         traces.append(trace(sequence, case.megabytes, copies, tiers))
-    return steps.simulate(traces, case.batch, ROWS[name].behaviour, case.costs, crowd=crowd), filled_by(fills)
+    return steps.simulate(traces, case.batch, policy.behaviour, case.costs, crowd=crowd), filled_by(fills)
 
 
 def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[Floats, ...]:
@@ -194,3 +205,10 @@ def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[F
                 offered = likely[tier, node % len(fills), number]
                 found[tier][ids] = np.minimum(found[tier][ids], offered)
     return found
+
+
+# Placements of which some nodes tell what all keep: what the simulated nodes do, and what they stand for.
+ESTIMATED: dict[str, dict[str, Callable[[Case, Streamed, Sequence[int]], Estimate]]] = {
+    CONSERVED: {"none": _nothing, "clairvoyant": _clairvoyant, "cooperative": _cooperative},
+    WORST: {"none": _nothing, "clairvoyant": _clairvoyant},
+}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs
 from dlio_bench.harness.simulator.traces import Outcome, Trace

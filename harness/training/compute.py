@@ -43,10 +43,11 @@ def step_time(workload: Workload, asked: str, variant: str | None = None, *, tin
     known = workload.profiles
     profile = known.get((device or DEFAULT_DEVICE).lower())
     if profile is None:
+        of_device = f" for device '{device}'. Known: {', '.join(known)}" if known else ""
         raise UsageError(
-            f"No step time of {workload.name} is known for device '{device}'. Known: {', '.join(known)}. Give a time "
-            f"of your own, such as emulate:50ms, or measure one with `dlio-bench calibrate --compute {workload.name} "
-            "--out FILE` and use emulate:@FILE."
+            f"No step time of {workload.name} is known{of_device}. Give a time of your own, such as --compute "
+            f"emulate:50ms, or measure one with `dlio-bench calibrate --compute {workload.name} --out FILE` and use "
+            "emulate:@FILE."
         )
     if variant not in profile.variants:
         source = f"{profile.source}; of {workload.name} {' and '.join(profile.variants)}, and taken for {variant}"

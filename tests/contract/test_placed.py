@@ -12,8 +12,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.placement.rows import ROWS
-from dlio_bench.harness.plan.policies import Policy, resolve
+from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -109,8 +108,8 @@ class DrawnContract(PlacedContract):
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         shape, tiers = Shape(dataset.samples, ranks, BATCH), self.tiers(dataset)
-        row, form = ROWS[self.row.placement], self.form(dataset)
-        draw = drawn(row, tiers.sizes_of(form), tiers.capacities, shape, epochs)
+        form = self.form(dataset)
+        draw = drawn(self.row.rule, tiers.sizes_of(form), tiers.capacities, shape, epochs)
         return planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
 
 
@@ -154,33 +153,8 @@ class TestClairvoyant(PlacedContract):
     policy = "clairvoyant"
 
 
-class TestLbannDynamic(PlacedContract):
-    policy = "lbann-dynamic"
-    workloads = ONE
-
-
-class TestLbannPreload(PlacedContract):
-    policy = "lbann-preload"
-    workloads = ONE
-
-
-class TestDeepioOrdered(PlacedContract):
-    policy = "deepio-ordered"
-    workloads = ONE
-
-
 class TestDeepioOpportunistic(DrawnContract):
     policy = "deepio-opportunistic"
-
-
-class TestLocalityAware(PlacedContract):
-    policy = "locality-aware"
-    workloads = ONE
-
-
-class TestParallelStaging(DrawnContract):
-    policy = "parallel-staging"
-    workloads = ONE
 
 
 class TestCooperativeWithoutRoom(PlacedContract):
@@ -218,3 +192,24 @@ class TestCooperativeDecoded(PlacedContract):
     def form(self, dataset: Dataset) -> SampleView:
         workload = find_workload(dataset.manifest.workload)
         return SampleView(dataset, workload.view, None if workload.decode is None else workload.decode(dataset))
+
+
+def mechanism(row: Policy) -> tuple[object, ...]:
+    """What decides which code carries out a row; rows that differ by an array alone have the same."""
+    rule = row.rule
+    return rule.behaviour, rule.first, rule.seen is None, rule.draws_order
+
+
+def _classes() -> Iterator[type[PlacedContract]]:
+    """A class for each mechanism of the table that no class above has: a new one is tested by being there."""
+    bases = (PlacedContract, DrawnContract)
+    here = [one for one in globals().values() if getattr(one, "__base__", None) in bases and hasattr(one, "policy")]
+    seen = {mechanism(find(one.policy)) for one in here}
+    for row in POLICIES.values():
+        if row.rule.keeps_samples and mechanism(row) not in seen:
+            seen.add(mechanism(row))
+            base = DrawnContract if row.rule.draws_order else PlacedContract
+            yield type(f"Test{row.name.title().replace('-', '')}", (base,), {"policy": row.name, "workloads": ONE})
+
+
+globals().update({one.__name__: one for one in _classes()})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.bench_readers import yardsticks
@@ -61,7 +62,9 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
     times[fast] = [own[0] | {"bytes": rate} for rate in (100, 100, 100)]
     job = Job("imagenet", "", "", (), 2, 4, 1, 1, 3, 1)
     measured = {"times": times, "missing": {}, "resident_share": 1.0}
-    row = facts(job, "tfrecord", measured, ratios("imagenet", "tfrecord", 2, tiny=False), tiny=False)["ratios"][0]
+    row = facts(
+        job, "tfrecord", measured, ratios(find_workload("imagenet"), CONTAINERS["tfrecord"], 2, tiny=False), tiny=False
+    )["ratios"][0]
     assert (row["ours"], row["yardstick"], row["fastest"]) == ("prefetch", "raw preadv", fast)
     assert row["ratios"] == [0.8, 0.8, 0.8]
 

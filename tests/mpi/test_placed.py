@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
+from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.shelf import SHARED_MEMORY
 from dlio_bench.reports.result import load
@@ -27,9 +27,10 @@ def epochs(result: dict[str, Any], name: str) -> list[int]:
 
 
 def test_every_row_runs_and_stands_beside_the_others_in_one_report(cache: Path, tmp_path: Path) -> None:
-    done = dlio(cache, tmp_path, *RUN, *PFS, "--reader", ",".join(KEPT_ON_FILES), "--out", "out")
+    names = [row.name for row in POLICIES.values() if row.rule.keeps_samples]
+    done = dlio(cache, tmp_path, *RUN, *PFS, "--reader", ",".join(names), "--out", "out")
     assert "RAM tier" in done.stdout
-    for name in KEPT_ON_FILES:
+    for name in names:
         result, _ = load(tmp_path / "out" / f"{name}-4x1")
         assert all(check["ok"] for check in result["checks"]), result["checks"]
         assert result["policy"]["placement"] == name

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
+from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.plan.shape import Shape
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 
@@ -19,7 +19,7 @@ SIZE = 107_700  # bytes of a sample: the mean of ImageNet-22k (Dryden et al., SC
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("policy", choices=KEPT_ON_FILES)
+    parser.add_argument("policy", choices=[name for name, rule in PLACEMENTS.items() if rule.keeps_samples])
     parser.add_argument("--samples", type=int, default=14_197_122)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--ranks-per-node", type=int, default=1)
@@ -34,7 +34,7 @@ def main() -> None:
         lambda rank, epoch: order(shape, rank, epoch, 1).ravel(), asked.ranks, asked.ranks_per_node, range(asked.epochs)
     )
     capacity = int(asked.keep * asked.samples * SIZE)
-    found = lay_out(ROWS[asked.policy], read, sizes, asked.samples, (capacity,), 0)
+    found = lay_out(PLACEMENTS[asked.policy], read, sizes, asked.samples, (capacity,), 0)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"{asked.policy}: {asked.samples} samples, {asked.epochs} epochs, {asked.ranks} ranks: keeps {len(found.ids)}, "

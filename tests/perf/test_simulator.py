@@ -4,7 +4,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from dlio_bench.harness.cluster.system import shipped
-from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
@@ -21,8 +21,8 @@ def test_lower_bound(benchmark: BenchmarkFixture) -> None:
 
 
 @pytest.mark.benchmark(group="one row, 40 000 accesses")
-@pytest.mark.parametrize("policy", ["naive", "staging-pool", "clairvoyant"])
+@pytest.mark.parametrize("policy", ["shuffled", "double-buffer", "clairvoyant"])
 @pytest.mark.parametrize("nodes", [4, 64])  # event by event, vectorised
 def test_one_row(benchmark: BenchmarkFixture, policy: str, nodes: int) -> None:
-    outcome, _, _ = benchmark(run, case(nodes), ROWS[policy], WORST)
+    outcome, _, _ = benchmark(run, case(nodes), POLICIES[policy], WORST)
     assert outcome.seconds > 0

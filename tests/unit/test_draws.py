@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.plan.draws import Purpose, through_buffer, words
+from dlio_bench.harness.plan.draws import Purpose, shuffled, through_buffer, words
 from dlio_bench.harness.plan.orders import Ids, Shape, find_order
 
 
@@ -45,6 +45,12 @@ def plain_buffer(items: int, size: int, chance: random.Random) -> Ids:
         buffer[slot] = item
     chance.shuffle(buffer)
     return np.array(out + buffer)
+
+
+@given(st.lists(st.integers(2**64 - 40, 2**64 - 1) | st.integers(0, 40), max_size=60))
+def test_words_that_differ_little_or_not_at_all_are_sorted_stably(drawn: list[int]) -> None:
+    array = np.array(drawn, np.uint64)
+    assert shuffled(array).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 def test_no_two_streams_share_a_word() -> None:

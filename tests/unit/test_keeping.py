@@ -5,7 +5,7 @@ import pytest
 
 from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
@@ -20,7 +20,7 @@ def run(
     policy: str, nodes: int, capacity: int, *, per_node: int = 1, step_seconds: float = 0.0
 ) -> tuple[FileSystem, Memory, Keeping, list[runtime.Rank]]:
     """All ranks read EPOCHS epochs with tiers of `capacity` bytes in memory."""
-    one, ranks = ROWS[policy], nodes * per_node
+    one, ranks = PLACEMENTS[policy], nodes * per_node
     shape, order = Shape(SAMPLES, ranks, BATCH, ranks_per_node=per_node), find_order("global-shuffle")
     ids = [[order(shape, rank, epoch, 7) for epoch in range(EPOCHS)] for rank in range(ranks)]
     read = Sequences(lambda rank, epoch: ids[rank][epoch].ravel(), ranks, per_node, range(EPOCHS))

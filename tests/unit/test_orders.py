@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.deals import stage_partition, stage_subset
 from dlio_bench.harness.plan.draws import Purpose, shuffled, words
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order, part_of_pass, permutation
-from dlio_bench.harness.plan.staging import stage_partition, stage_subset
 
 
 def test_sequential_is_each_ranks_own_share_front_to_back_in_every_epoch() -> None:

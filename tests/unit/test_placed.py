@@ -19,8 +19,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Serving
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
-from dlio_bench.harness.plan.policies import REDRAWN, find
+from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.speeds import Speeds
@@ -33,7 +32,7 @@ from dlio_bench.harness.storage import extents, shelf
 from dlio_bench.harness.storage.extents import ExtentReader
 
 BATCH = 4
-IN_ORDER = [name for name in KEPT_ON_FILES if find(name).order != REDRAWN]
+IN_ORDER = [name for name, rule in PLACEMENTS.items() if rule.keeps_samples and not rule.draws_order]
 
 
 class Threads(Solo):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
+from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds
@@ -20,7 +20,7 @@ from dlio_bench.harness.readers.threads import queued_seconds
 
 @settings(deadline=None)
 @given(
-    name=st.sampled_from(KEPT_ON_FILES),
+    name=st.sampled_from([name for name, rule in PLACEMENTS.items() if rule.keeps_samples]),
     nodes=st.integers(1, 4),
     per_node=st.integers(1, 3),
     samples=st.integers(24, 80),
@@ -34,7 +34,7 @@ def test_nodes_agree_on_who_keeps_what(
     shape, order = Shape(samples, nodes * per_node, 2), find_order("global-shuffle")
     read = Sequences(lambda rank, epoch: order(shape, rank, epoch, seed).ravel(), shape.ranks, per_node, range(3))
     try:
-        found = [lay_out(ROWS[name], read, sizes, samples, capacities, node) for node in range(nodes)]
+        found = [lay_out(PLACEMENTS[name], read, sizes, samples, capacities, node) for node in range(nodes)]
     except DoesNotApplyError:
         return
     for node, own in enumerate(found):
@@ -92,7 +92,7 @@ def test_memory_does_not_grow_with_the_epochs(per_node: int) -> None:
     read = Sequences(lambda rank, epoch: order(shape, rank, epoch, 1).ravel(), shape.ranks, per_node, range(epochs))
     tracemalloc.start()
     try:
-        found = lay_out(ROWS["cooperative"], read, np.full(samples, 10), samples, (300_000,), 3)
+        found = lay_out(PLACEMENTS["cooperative"], read, np.full(samples, 10), samples, (300_000,), 3)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

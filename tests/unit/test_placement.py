@@ -19,8 +19,9 @@ from dlio_bench.harness.plan.placement.frequency import (
     expected_above,
     lbann_dynamic,
 )
+from dlio_bench.harness.plan.policies import PLACEMENTS
 
-ALL = ("clairvoyant", "cooperative", "deepio", "locality-aware", "parallel-staging")
+ALL = [name for name, rule in PLACEMENTS.items() if rule.keep is not None]
 
 
 def sequences(samples: int, nodes: int, batch: int, epochs: int, seed: int = 1) -> list[np.ndarray]:
@@ -32,15 +33,9 @@ def sequences(samples: int, nodes: int, batch: int, epochs: int, seed: int = 1) 
 
 
 def place(name: str, own: list[np.ndarray], sizes: Sizes, capacities: list[int], per_epoch: int) -> list[NodeContents]:
-    if name == "cooperative":
-        return cooperative(own, sizes, capacities, per_epoch)
-    function = {
-        "clairvoyant": clairvoyant,
-        "deepio": shares.deepio,
-        "locality-aware": shares.locality_aware,
-        "parallel-staging": shares.parallel_staging,
-    }[name]
-    return function(own, sizes, capacities)
+    keep = PLACEMENTS[name].keep
+    assert keep is not None
+    return keep(own, sizes, capacities, per_epoch)
 
 
 cases = st.tuples(
@@ -62,14 +57,18 @@ def test_a_node_keeps_each_sample_once_and_no_tier_overflows(
     samples = nodes * batch * steps + min(rest, nodes * batch - 1)
     sizes = np.random.default_rng(seed).integers(1, 40, samples)
     own = sequences(samples, nodes, batch, epochs, seed)
-    keeps = place(name, own, sizes, capacities, batch * steps)
+    try:
+        keeps = place(name, own, sizes, capacities, batch * steps)
+    except DoesNotApplyError:
+        return
     assert len(keeps) == nodes
     for node in keeps:
         assert len(np.unique(node.ids)) == len(node.ids)
         assert [len(copies) for copies in node.copies] == [len(ids) for ids in node.tiers]
         for ids, capacity in zip(node.tiers, capacities, strict=True):
             assert ids.dtype == np.int64
-            assert sizes[ids].sum() <= capacity
+            if not name.startswith("lbann"):  # whose published condition is one of all nodes together
+                assert sizes[ids].sum() <= capacity
     # a copy has a holder that took the sample from the file system
     originals = [ids[~copies] for node in keeps for ids, copies in zip(node.tiers, node.copies, strict=True)]
     for node in keeps:
@@ -232,10 +231,10 @@ def test_redrawn_orders_stay_with_what_is_kept(nodes: int, seed: int) -> None:
     ram, staged = shares.deepio(own, sizes, [7, 0]), shares.parallel_staging(own, sizes, [0, 25])
     partition = shares.stage_partition(own, sizes, [60, 0])
     for node in range(nodes):
-        drawn = redrawn.opportunistic(ram, node, 500, seed)
+        drawn = redrawn.opportunistic(ram, node, 500, 50, seed)
         reach = np.concatenate([ram[node].ids, ram[(node + 1) % nodes].ids])
         assert np.isin(drawn, reach).all()
-        assert np.isin(redrawn.staged_draws(staged, node, 500, seed), staged[node].ids).all()
+        assert np.isin(redrawn.staged_draws(staged, node, 500, 50, seed), staged[node].ids).all()
         per_epoch = samples // nodes
         epochs = redrawn.share_shuffle(partition, node, 3 * per_epoch, per_epoch, seed).reshape(3, per_epoch)
         assert (np.sort(epochs, axis=1) == partition[node].ids).all()
@@ -244,7 +243,7 @@ def test_redrawn_orders_stay_with_what_is_kept(nodes: int, seed: int) -> None:
 
 def test_opportunistic_draws_are_local_as_often_as_published() -> None:
     ram = shares.deepio([np.arange(0)] * 5, np.ones(1000, np.int64), [100, 0])
-    drawn = redrawn.opportunistic(ram, 2, 40_000, 1)
+    drawn = redrawn.opportunistic(ram, 2, 40_000, 400, 1)
     assert np.isin(drawn, ram[2].ids).mean() == pytest.approx(1 / 4, abs=0.01)
     assert len(np.unique(drawn)) == 200
 

@@ -7,7 +7,7 @@ from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, REDRAWN, find, resolve
 from dlio_bench.harness.readers.registry import READERS
 
-DRAWN = ("deepio-opportunistic", "parallel-staging")
+DRAWN = [name for name, row in POLICIES.items() if row.rule.draws_order]
 RUNNABLE = [name for name in POLICIES if name not in DRAWN]
 
 
@@ -20,6 +20,12 @@ def test_the_policy_table_has_the_readers_of_the_design() -> None:
     assert find("tfdata").order == "buffered-shuffle"
     assert {row.delivery for row in POLICIES.values()} <= set(READERS)
     assert set(READERS) <= set(DELIVERIES)
+
+
+def test_the_rows_that_draw_their_order_are_known() -> None:
+    assert {"deepio-opportunistic", "parallel-staging"} <= set(DRAWN)
+    assert {row.name for row in POLICIES.values() if row.simulated} >= {"shuffled", "double-buffer", "staged", *DRAWN}
+    assert not any(find(name).simulated for name in ("naive", "staged-replicated", "tfdata", "upstream"))
 
 
 def test_what_a_row_promises_is_what_its_axes_promise() -> None:

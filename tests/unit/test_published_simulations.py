@@ -7,15 +7,13 @@ import pytest
 
 from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.contents import from_file_system
-from dlio_bench.harness.plan.placement.rows import OURS, ROWS, Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator import events, published
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import fill
-from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, predict
+from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.harness.simulator.traces import Trace
-
-PUBLISHED_ROWS = [name for name in ROWS if name not in OURS]
 
 
 def scenario(name: str, part: int = 1, seed: int = 1, **tiers: int) -> Case:
@@ -40,9 +38,11 @@ def test_distance_of_clairvoyant_to_the_bound(name: str, part: int, percent: flo
 
 def test_counting_all_nodes_makes_the_rows_slower_as_much_as_published() -> None:
     # S2, gamma = N everywhere: 6074.73 s and 16222.27 s over a bound of 3826.25 s
-    for row in predict(scenario("S2", 4), ["staging-pool", "naive"], WORST):
+    for row in predict(scenario("S2", 4), ["double-buffer", "shuffled"], WORST):
         assert row.over_bound is not None
-        assert row.over_bound + 1 == pytest.approx({"staging-pool": 1.58765, "naive": 4.23973}[row.policy], rel=1e-3)
+        assert row.over_bound + 1 == pytest.approx(
+            {"double-buffer": 1.58765, "shuffled": 4.23973}[row.policy], rel=1e-3
+        )
 
 
 def test_the_rate_of_three_readers_is_the_one_in_the_text() -> None:
@@ -60,7 +60,7 @@ def test_the_rate_of_three_readers_is_the_one_in_the_text() -> None:
 
 @pytest.mark.parametrize(("name", "part"), [("S1", 1), ("S3", 20), ("S4", 20)])
 def test_what_applies_to_a_scenario(name: str, part: int) -> None:
-    rows = {row.policy: row for row in predict(scenario(name, part), PUBLISHED_ROWS, PUBLISHED)}
+    rows = {row.policy: row for row in predict(scenario(name, part), names(PUBLISHED), PUBLISHED)}
     in_memory = {"lbann-dynamic", "lbann-preload"}  # S > N d_1 in S3 and S4
     without = {policy for policy, row in rows.items() if row.seconds is None}
     assert without == (set() if name == "S1" else in_memory)

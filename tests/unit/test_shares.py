@@ -1,21 +1,26 @@
-"""Who copies what, from what the ranks want: it fits together over the job, and is what the plan of staging says."""
+"""Which files a rank has for its own, and who copies what: it fits together over the job."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.plan.staging import stage_plan, stage_subset
-from dlio_bench.harness.readers.shares import SHARES, Share
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.deals import stage_partition, stage_subset
+from dlio_bench.harness.plan.placement import files
+from dlio_bench.harness.plan.placement.files import Share
+from dlio_bench.harness.plan.policies import PLACEMENTS
 
 FILES = 40
+SHARES = {name: rule.files.share for name, rule in PLACEMENTS.items() if rule.files}
 
 
 @st.composite
 def jobs(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
     """(wants of every rank, ranks per node): any files, nothing at all included."""
     nodes, ranks_per_node = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    files = st.sets(st.integers(0, FILES - 1), max_size=12).map(lambda found: np.array(sorted(found), dtype=np.int64))
-    return [draw(files) for _ in range(nodes * ranks_per_node)], ranks_per_node
+    wanted = st.sets(st.integers(0, FILES - 1), max_size=12).map(lambda found: np.array(sorted(found), dtype=np.int64))
+    return [draw(wanted) for _ in range(nodes * ranks_per_node)], ranks_per_node
 
 
 def shares(placement: str, wants: list[np.ndarray], ranks_per_node: int) -> list[Share]:
@@ -58,18 +63,40 @@ def test_a_subset_file_is_read_once_in_the_job_and_reads_are_balanced(job: tuple
     assert max(map(len, reads)) - min(map(len, reads)) <= 1
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(sorted(SHARES)), st.integers(0, 99))
-def test_shares_of_a_whole_plan_are_those_of_the_plan_of_staging(
-    nodes: int, per_node: int, placement: str, seed: int
-) -> None:
-    plan, ranks = stage_plan(placement, FILES, nodes, per_node, seed), nodes * per_node
-    if placement == "stage-subset":
-        wants = [stage_subset(FILES, ranks, rank, None, seed) for rank in range(ranks)]
-    else:
-        wants = [plan.nodes[rank // per_node] for rank in range(ranks)]
-    found = shares(placement, wants, per_node)
-    for rank, share in enumerate(found):
-        assert share.kept.tolist() == plan.nodes[rank // per_node].tolist()
-        assert share.reads.tolist() == plan.reads[rank].tolist()
-    sent = [(file, rank, to) for rank, share in enumerate(found) for file, all_to in share.sends for to in all_to]
-    assert sorted(sent) == plan.sends
+def test_ranks_of_a_node_read_in_turn_what_it_wants_or_everything() -> None:
+    wants = [np.array(files) for files in ([0, 3], [3, 6], [1, 4, 7], [7])]
+    reads = [share.reads.tolist() for share in shares("stage-partition", wants, 2)]
+    assert reads == [[0, 6], [3], [1, 7], [4]]
+    reads = [files.replicate([], 5, 2, rank).reads.tolist() for rank in range(4)]
+    assert reads == [[0, 2, 4], [1, 3], [0, 2, 4], [1, 3]]
+
+
+def test_a_partition_deals_files_in_turn_and_leaves_the_remainder_out() -> None:
+    assert [stage_partition(11, 3, node).tolist() for node in range(3)] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+
+
+def test_subsets_are_drawn_without_replacement_evenly_and_independently() -> None:
+    count_of_files, ranks, count, seeds_tried = 60, 8, 15, 100
+    drawn = [
+        [stage_subset(count_of_files, ranks, rank, count, seed) for rank in range(ranks)] for seed in range(seeds_tried)
+    ]
+    hits = np.bincount(np.concatenate([one for job in drawn for one in job]), minlength=count_of_files)
+    # every file 200 times, binomial with deviation 12; five of them
+    assert 140 < hits.min() <= hits.max() < 260
+    shared = [len(np.intersect1d(a, b)) for job in drawn for i, a in enumerate(job) for b in job[:i]]
+    assert abs(np.mean(shared) - count * count / count_of_files) < 0.2  # 15 / 4 of two independent draws
+    union = np.mean([len(np.unique(np.concatenate(job))) for job in drawn])
+    assert abs(union - count_of_files * (1 - 0.75**ranks)) < 0.5  # some files are on no node
+    assert len({tuple(one) for job in drawn for one in job}) == ranks * seeds_tried
+
+
+def test_shares_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UsageError, match="4 nodes cannot share 3 files"):
+        stage_partition(3, 4, 0)
+    for count_of_files, count, says in (
+        (3, None, "0 different files of 3"),
+        (3, 5, "5 different"),
+        (0, 1, "1 different"),
+    ):
+        with pytest.raises(UsageError, match=f"cannot draw {says}"):
+            stage_subset(count_of_files, 4, 0, count, 1)

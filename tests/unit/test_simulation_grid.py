@@ -13,7 +13,7 @@ from dlio_bench.harness.simulator.axes import Axis
 from dlio_bench.reports import simulation
 
 SMALL = ("--scenario", "S1", "--epochs", "2")
-SOME = "lower-bound,naive,staging-pool,clairvoyant,lbann-dynamic,cooperative,staged"
+SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative,staged"
 
 
 def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_every_cell_is_the_case_simulated_alone(capsys: pytest.CaptureFixture[st
 
 
 def test_the_staging_buffer_is_an_axis_that_changes_what_has_no_tiers(capsys: pytest.CaptureFixture[str]) -> None:
-    found = simulate(capsys, *SMALL, "--policy", "staging-pool", "--vary", "staging=700kB,3MB")
+    found = simulate(capsys, *SMALL, "--policy", "double-buffer", "--vary", "staging=700kB,3MB")
     small, large = found["rows"]
     assert small["seconds"] > large["seconds"]
     assert found["case"]["nodes"] == 4
@@ -78,16 +78,16 @@ def test_a_workload_is_varied_over_nodes_without_nodes_of_its_own(capsys: pytest
 
 
 def test_the_text_has_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*SMALL, "--policy", "naive,lbann-dynamic,clairvoyant", "--vary", "ram=0GB,60MB,100MB")
+    words = (*SMALL, "--policy", "shuffled,lbann-dynamic,clairvoyant", "--vary", "ram=0GB,60MB,100MB")
     found = simulate(capsys, *words)
     assert main(["simulate", *words]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert max(map(len, lines)) <= 80
-    naive = next(line for line in lines if line.startswith("naive"))
+    shuffled = next(line for line in lines if line.startswith("shuffled"))
     for row in found["rows"]:
-        if row["policy"] == "naive":
-            assert f"{row['seconds']:#.4g} s {row['over_bound'] + 1:.2f}×*" in naive
+        if row["policy"] == "shuffled":
+            assert f"{row['seconds']:#.4g} s {row['over_bound'] + 1:.2f}×*" in shuffled
     dynamic = next(line for line in lines if line.startswith("lbann-dynamic"))
     assert dynamic.count("n/a") == 2
     assert "lbann-dynamic does not apply in 2 of 3 cells; at ram 0 B: LBANN's data store" in " ".join(said.out.split())
@@ -99,11 +99,12 @@ def test_the_text_has_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], count: int) -> None:
     sizes = ",".join(f"{size + 1}MB" for size in range(count))
     for more in ((), ("--vary", "disk=1MB,200MB")):
-        words = (*SMALL, "--epochs", "1", "--policy", "lower-bound,naive,staging-pool", "--vary", f"ram={sizes}", *more)
+        policies = "lower-bound,shuffled,double-buffer"
+        words = (*SMALL, "--epochs", "1", "--policy", policies, "--vary", f"ram={sizes}", *more)
         assert main(["simulate", *words]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= 80
-        assert sum(line.count(" s ") for line in lines if line.startswith(("staging", "1 MB"))) >= count
+        assert sum(line.count(" s ") for line in lines if line.startswith(("double-buffer", "1 MB"))) >= count
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
             ("--vary", "nodes=2", "--vary", "ram=1GB", "--vary", "disk=1GB", "--vary", "staging=1GB"),
             "at most 3 axes",
         ),
-        (("--vary", "ram=1GB", "--policy", "naiv"), "Did you mean 'naive'?"),
+        (("--vary", "ram=1GB", "--policy", "shufled"), "Did you mean 'shuffled'?"),
     ],
 )
 def test_what_cannot_be_varied(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
@@ -149,7 +150,7 @@ def test_a_large_job_is_refused_before_the_published_mode_starts(
 def test_a_long_grid_says_so_before_it_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (*SMALL, "--policy", "naive,staging-pool", "--vary", "ram=10MB,20MB")
+    words = (*SMALL, "--policy", "shuffled,double-buffer", "--vary", "ram=10MB,20MB")
     assert main(["simulate", *words]) == 0
     assert "will take about" not in capsys.readouterr().err
     monkeypatch.setattr(grid, "SECONDS_AN_ACCESS", 1.0)
@@ -158,7 +159,7 @@ def test_a_long_grid_says_so_before_it_starts(
     # 20000 accesses of each policy, once: RAM changes neither
     assert said.startswith("dlio-bench: 2 cells of 2 policies will take about 11h06m.")
     assert "cell 1 of 2" in said.splitlines()[-1]
-    assert main(["simulate", *SMALL, "--policy", "naive"]) == 0
+    assert main(["simulate", *SMALL, "--policy", "shuffled"]) == 0
     assert capsys.readouterr().err.startswith("dlio-bench: This will take about 5h33m. Fewer epochs")
 
 

@@ -224,7 +224,7 @@ def test_the_command_writes_the_json_and_a_page_made_from_it_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "what-if"
-    words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "naive,cooperative", "--out", str(out)]
+    words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "shuffled,cooperative", "--out", str(out)]
     assert main([*words, "--vary", "ram=0GB,1GB"]) == 0
     assert str(out / "report.html") in capsys.readouterr().out
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "simulation.json"]

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped
-from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.answers import sampled_nodes
-from dlio_bench.harness.simulator.cases import Case, quick_permutation, sorting
-from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, predict
+from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, names, predict
 from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from tests.unit.test_published_simulations import scenario
@@ -94,17 +91,14 @@ def test_the_lower_bounds_are_their_closed_forms(scenario: str) -> None:
 def test_rows_in_the_worst_case(capsys: pytest.CaptureFixture[str]) -> None:
     found = simulate(capsys, "--scenario", "s1", "--epochs", "2")
     rows = {row["policy"]: row for row in found["rows"]}
-    assert list(rows) == [
-        "lower-bound", "naive", "staging-pool", "clairvoyant", "lbann-dynamic", "lbann-preload", "deepio-ordered",
-        "deepio-opportunistic", "locality-aware", "parallel-staging", "cooperative", "staged",
-    ]  # fmt: skip
+    assert list(rows) == list(names(CONSERVED))
     assert found["kind"] == "simulation"
     bound = rows["lower-bound"]["seconds"]
     for row in found["rows"]:
         assert row["seconds"] >= bound
         assert row["over_bound"] == pytest.approx(row["seconds"] / bound - 1)
         assert 0 <= row["stall_seconds"] <= row["seconds"]
-    assert rows["naive"]["bytes"] == {"ram": 0, "disk": 0, "remote": 0, "pfs": 2 * found["case"]["bytes"]}
+    assert rows["shuffled"]["bytes"] == {"ram": 0, "disk": 0, "remote": 0, "pfs": 2 * found["case"]["bytes"]}
     # what is loaded before the first step is read from the PFS once, and every access from memory
     assert rows["lbann-preload"]["bytes"]["pfs"] == pytest.approx(found["case"]["bytes"])
     assert rows["lbann-preload"]["bytes"]["ram"] + rows["lbann-preload"]["bytes"]["remote"] == pytest.approx(
@@ -115,7 +109,7 @@ def test_rows_in_the_worst_case(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_does_not_apply_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--scenario", "S1", "--tiers", "ram=40MB,disk=20MB", "--policy", "lbann-preload,staged,naive")
+    words = ("--scenario", "S1", "--tiers", "ram=40MB,disk=20MB", "--policy", "lbann-preload,staged,shuffled")
     found = simulate(capsys, *words)
     preload, staged, naive = found["rows"]
     assert preload["seconds"] is staged["seconds"] is preload["over_bound"] is None
@@ -134,10 +128,10 @@ def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.Ca
         ("worst", "all 4 nodes, always (--pfs-clients worst)"),
         ("published", "as the published simulator counted them"),
     ):
-        words = ("--scenario", "S1", "--policy", "naive,lbann-preload", "--pfs-clients", clients)
+        words = ("--scenario", "S1", "--policy", "shuffled,lbann-preload", "--pfs-clients", clients)
         assert main(["simulate", *words]) == 0
         text = capsys.readouterr().out
-        assert "naive *" in text
+        assert ("naive *" if clients == "published" else "shuffled *") in text
         assert "lbann-preload *" not in text
         assert said in " ".join(text.split())
 
@@ -145,7 +139,7 @@ def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.Ca
 def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "here.toml"
     path.write_text(SYSTEM)
-    words = ("cosmoflow", "--nodes", "8", "--system", str(path), "--epochs", "1", "--policy", "lower-bound,naive")
+    words = ("cosmoflow", "--nodes", "8", "--system", str(path), "--epochs", "1", "--policy", "lower-bound,shuffled")
     found = simulate(capsys, *words)
     assert found["case"]["nodes"] == 8
     assert found["system"]["tiers"] == {"staging": 10**9, "ram": 10**11}
@@ -272,7 +266,10 @@ def test_a_system_file_that_cannot_be_used(
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
         (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has a compute rate of its own"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
-        (("--scenario", "S1", "--policy", "naive,naive"), "name each policy once"),
+        (("--scenario", "S1", "--policy", "shuffled,shuffled"), "name each policy once"),
+        (("--scenario", "S1", "--policy", "naive"), "Use --policy shuffled, or --pfs-clients published"),
+        (("--scenario", "S1", "--policy", "staging-pool", "--pfs-clients", "worst"), "Use --policy double-buffer"),
+        (("--scenario", "S1", "--policy", "tfdata"), "does not model this reader. Use lower-bound, shuffled"),
         (
             ("--scenario", "S1", "--policy", "cooperative", "--pfs-clients", "published"),
             "Use it with --pfs-clients conserved",
@@ -289,15 +286,10 @@ def test_what_cannot_be_simulated(capsys: pytest.CaptureFixture[str], words: tup
     assert said in refused(capsys, *words)
 
 
-def test_the_quick_permutation_is_the_plans() -> None:
-    for samples, epoch, seed in ((1, 0, 1), (1000, 0, 1), (100_000, 7, 2**40)):
-        assert (quick_permutation(samples, epoch, seed) == permutation(samples, epoch, seed)).all()
-
-
-@given(st.lists(st.integers(2**64 - 40, 2**64 - 1) | st.integers(0, 40), min_size=1, max_size=60))
-def test_words_that_differ_little_or_not_at_all_are_sorted_too(words: list[int]) -> None:
-    array = np.array(words, np.uint64)
-    assert sorting(array).tolist() == np.argsort(array, kind="stable").tolist()
+def test_policies_have_the_names_of_readers_and_published_rows_their_own() -> None:
+    assert command.policies("shuffled,prefetch,staged", CONSERVED) == ("shuffled", "cooperative", "staged")
+    for asked in ("shuffled,double-buffer", "naive,staging-pool"):
+        assert command.policies(asked, PUBLISHED_CLIENTS) == ("naive", "staging-pool")
 
 
 def test_the_longer_a_job_runs_the_fewer_of_its_nodes_are_simulated() -> None:
@@ -313,8 +305,8 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     # a slow file system, so that copies on other nodes matter
     system = shipped("deck").with_capacities({"staging": 20_000_000})
     case = Case("small", sizes, 48, 5, 6, 4, system)
-    names = ["lower-bound", "naive", "staging-pool", "clairvoyant"]
-    for clients, policies in ((WORST, names), (CONSERVED, [*names, "cooperative"])):
+    few = ["lower-bound", "shuffled", "double-buffer", "clairvoyant"]
+    for clients, policies in ((WORST, few), (CONSERVED, [*few, "cooperative"])):
         whole = {found.policy: found for found in predict(case, policies, clients)}
         for found in scale.predict(case, policies, clients, scale.FEWEST_SAMPLED):
             exact = whole[found.policy]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster.system import Rates, Tier, shipped
-from dlio_bench.harness.plan.placement.rows import ROWS
+from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import Prediction, predict
@@ -41,7 +41,7 @@ def seconds(case: Case, name: str) -> float:
     return row.seconds
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.simulated])
 @settings(max_examples=10, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 99), st.floats(0, 1.5), st.floats(0, 1.5))
 def test_nobody_draws_more_than_the_file_system_has(name: str, nodes: int, seed: int, ram: float, disk: float) -> None:
@@ -52,9 +52,9 @@ def test_nobody_draws_more_than_the_file_system_has(name: str, nodes: int, seed:
         return
     assert row.bytes["pfs"] / MB <= row.seconds * min(DECK.pfs.at(nodes), nodes * DECK.pfs_link) * (1 + 1e-9)
     assert row.over_bound is not None
-    if ROWS[name].redraw is None:  # else other samples are read than those of the bound
+    if POLICIES[name].rule.redraw is None:  # else other samples are read than those of the bound
         assert row.over_bound >= -1e-9
-    if ROWS[name].placement is None:
+    if POLICIES[name].rule.keep is None:
         assert row.bytes["pfs"] == case.megabytes[np.concatenate(case.sequences)].sum().round(6) * MB
 
 
@@ -62,11 +62,11 @@ def test_closed_forms() -> None:
     case = small(0, 0)
     volume = 5 * float(case.megabytes.sum())
     # the threads of a node together get no more than its share
-    assert seconds(case, "staging-pool") == pytest.approx(volume / T4, rel=0.02)
+    assert seconds(case, "double-buffer") == pytest.approx(volume / T4, rel=0.02)
     batches = np.stack([case.megabytes[ids].reshape(-1, 5).sum(axis=1) for ids in case.sequences])
-    assert seconds(case, "naive") == pytest.approx(batches.max(axis=0).sum() * (U + 1 / 100))
+    assert seconds(case, "shuffled") == pytest.approx(batches.max(axis=0).sum() * (U + 1 / 100))
     # without tiers there is nothing to keep
-    assert seconds(case, "clairvoyant") == seconds(case, "cooperative") == seconds(case, "staging-pool")
+    assert seconds(case, "clairvoyant") == seconds(case, "cooperative") == seconds(case, "double-buffer")
     # each byte once, before the first step or beside it; then everything is at hand
     roomy = small(1.1, 0)
     bound = seconds(roomy, "lower-bound")
@@ -81,11 +81,11 @@ def test_cooperative_reads_the_least_that_anybody_could(share: float) -> None:
     case = small(share * 0.6, share * 0.4)
     volume = float(case.sizes.sum())
     least = volume + 4 * max(volume - sum(case.capacities) * 4, 0.0)
-    read = {name: found(case, name).bytes["pfs"] for name in ("cooperative", "clairvoyant", "staging-pool")}
+    read = {name: found(case, name).bytes["pfs"] for name in ("cooperative", "clairvoyant", "double-buffer")}
     largest = int(case.sizes.max()) * 8 * 4  # a tier ends with what does not fit
     assert least <= read["cooperative"] * (1 + 1e-9) <= least * 1.001 + largest
     assert read["cooperative"] <= read["clairvoyant"] + largest
-    assert read["clairvoyant"] < read["staging-pool"]
+    assert read["clairvoyant"] < read["double-buffer"]
 
 
 def test_cooperative_wins_where_tiers_hold_half_and_ties_at_a_fifth() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.contents import from_file_system
-from dlio_bench.harness.plan.placement.rows import ROWS, Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator import events, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import all_copies, fill, round_robin
@@ -47,14 +48,14 @@ def both(case: Case, name: str) -> tuple[float, ...]:
     for engine, limit in (("events", 10**6), ("steps", 0)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dlio_bench.harness.simulator.predict.MANY_NODES", limit)
-            found[engine] = run(case, ROWS[name], WORST)[0]
+            found[engine] = run(case, POLICIES[name], WORST)[0]
     one, other = found["events"], found["steps"]
     np.testing.assert_allclose(other.stalls, one.stalls, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(other.read, one.read, rtol=1e-9, atol=1e-9)
     return one.seconds, other.seconds
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.simulated])
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 99), st.integers(1, 200), st.integers(1, 900), st.integers(1, 200))
 def test_vectorised_and_event_by_event_are_the_same(
@@ -62,7 +63,7 @@ def test_vectorised_and_event_by_event_are_the_same(
 ) -> None:
     if name in ("lbann-dynamic", "lbann-preload", "staged"):
         ram = 1000  # they need it
-    if ROWS[name].redraw is not None:
+    if POLICIES[name].rule.redraw is not None:
         ram, disk = max(ram, 10), max(disk, 10)  # room for a sample to draw
     case = small(nodes, seed)
     sizes = {"staging": staging * 10**6, "ram": ram * 10**6, "disk": disk * 10**6}
@@ -173,8 +174,8 @@ def test_closed_forms(fifth: Case) -> None:
     init = total / 4 * U / 2
     staging_copies = (102_400 / 5 - total / 4) * (1 / 86 + 1 / 200) / 2
     expected = {
-        "naive": 10 * 300 * (25 * total / 30_000 + Z4 * 0.1 * 5) * (U + 1 / 100),
-        "staging-pool": 10 * total / 4 * U / 2,
+        "shuffled": 10 * 300 * (25 * total / 30_000 + Z4 * 0.1 * 5) * (U + 1 / 100),
+        "double-buffer": 10 * total / 4 * U / 2,
         "lbann-preload": bound + init,
         "deepio-ordered": bound + init,
         "deepio-opportunistic": bound + init,
@@ -184,7 +185,7 @@ def test_closed_forms(fifth: Case) -> None:
         "staged": bound + init,
     }
     assert lower_bound(fifth) == pytest.approx(bound, rel=1e-3)
-    found = {name: run(fifth, ROWS[name], WORST)[0].seconds for name in expected}
+    found = {name: run(fifth, POLICIES[name], WORST)[0].seconds for name in expected}
     assert found == pytest.approx(expected, rel=3e-3)
 
 

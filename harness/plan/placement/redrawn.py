@@ -29,12 +29,13 @@ def _kept(keeps: Sequence[NodeContents], node: int) -> Ids:
     return mine
 
 
-def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, seed: int) -> Ids:
+def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """DeepIO's opportunistic order: `count` ids that are in memory, with replacement.
 
     A draw is local with probability 1 / (nodes - 1), else from the next node's RAM, as the published model of DeepIO
     has it (Boehringer, ETH 2020, section 5.2). DoesNotApplyError where the node keeps nothing.
     """
+    del per_epoch
     nodes = len(keeps)
     mine, next_one = _kept(keeps, node), keeps[(node + 1) % nodes].ids
     if not len(next_one):
@@ -45,8 +46,9 @@ def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, seed: in
     return np.where(local, mine[_below(drawn, len(mine))], next_one[_below(drawn, len(next_one))])
 
 
-def staged_draws(keeps: Sequence[NodeContents], node: int, count: int, seed: int) -> Ids:
+def staged_draws(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """Parallel staging's order: `count` draws, with replacement, from what it keeps. DoesNotApplyError for nothing."""
+    del per_epoch
     mine = _kept(keeps, node)
     return mine[_below(_words(seed, _STAGED, node, count), len(mine))]
 

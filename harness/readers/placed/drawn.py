@@ -6,23 +6,23 @@ from functools import lru_cache
 import numpy as np
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.plan.placement.rows import Row
+from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.plan.shape import Shape
 
 # (rank, steps of an epoch, seed) -> the ids of each epoch, int64 [steps, batch]
 Draw = Callable[[int, int, int], Sequence[Ids]]
 
 
-def drawn(row: Row, sizes: Ids, capacities: Sequence[int], shape: Shape, epochs: int) -> Draw:
+def drawn(rule: Placement, sizes: Ids, capacities: Sequence[int], shape: Shape, epochs: int) -> Draw:
     """The order of a policy that draws its own. `sizes` [training samples] and `capacities` in bytes.
 
     The draws of a node are dealt to its ranks as a step needs them. DoesNotApplyError where a node keeps nothing.
     """
-    assert row.placement is not None
-    assert row.redraw is not None
-    redraw, per_node = row.redraw, shape.ranks_per_node
+    assert rule.keep is not None
+    assert rule.redraw is not None
+    redraw, per_node = rule.redraw, shape.ranks_per_node
     nothing = [np.zeros(0, np.int32)] * shape.nodes  # these placements do not depend on what is read
-    keeps = row.placement(nothing, sizes, capacities, 1)
+    keeps = rule.keep(nothing, sizes, capacities, 1)
 
     @lru_cache(maxsize=2)
     def of_node(node: int, steps: int, seed: int) -> Ids:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
-from dlio_bench.harness.plan.placement.rows import Row
+from dlio_bench.harness.plan.placement.rule import Placement
 
 Ranks = npt.NDArray[np.int32]
 NOWHERE = -1
@@ -108,7 +108,9 @@ class Layout:
         return [int(self.size[first:last].sum()) for first, last in pairwise(self.bounds.tolist())]
 
 
-def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int) -> Layout:
+def lay_out(
+    rule: Placement, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
+) -> Layout:
     """The layout of `node` for a policy. `sizes` [samples] and `capacities` (one a tier) in bytes.
 
     Where the placement does not depend on what is read, it is one of the first `training` samples alone: those that
@@ -120,8 +122,8 @@ def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: 
 
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
-    keeps = _keeps(row, read, sizes, training, capacities, node)
-    brings = _bringers(row, read, keeps)
+    keeps = _keeps(rule, read, sizes, training, capacities, node)
+    brings = _bringers(rule, read, keeps)
     samples = len(sizes)
     holder, holder_tier = np.full(samples, NOWHERE, np.int32), np.zeros(samples, np.int8)
     holder_place = np.zeros(samples, np.int64)
@@ -164,19 +166,19 @@ def lay_out(row: Row, read: Sequences, sizes: Sizes, training: int, capacities: 
 
 
 def _keeps(
-    row: Row, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
+    rule: Placement, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
 ) -> Sequence[NodeContents]:
-    assert row.placement is not None
-    if row.first:
-        return row.placement([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
-    if row.seen is not None:
+    assert rule.keep is not None
+    if rule.first:
+        return rule.keep([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
+    if rule.seen is not None:
         own = (read.ids(node, epoch) for epoch in read.epochs)
-        return row.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
+        return rule.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
     everybody = read.whole()
-    return row.placement(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
+    return rule.keep(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
 
 
-def _bringers(row: Row, read: Sequences, keeps: Sequence[NodeContents]) -> list[Ranks]:
+def _bringers(rule: Placement, read: Sequences, keeps: Sequence[NodeContents]) -> list[Ranks]:
     """For all that a node keeps, int32 [kept], the rank that brings it: its first reader; in turn, where that is done
     before the run. Reads as many epochs as it takes to find them.
     """
@@ -184,7 +186,7 @@ def _bringers(row: Row, read: Sequences, keeps: Sequence[NodeContents]) -> list[
     found: list[Ranks] = [
         (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(keeps)
     ]
-    if per_node == 1 or row.first:
+    if per_node == 1 or rule.first:
         return found
     orders = [np.argsort(kept.ids) for kept in keeps]
     ordered = [kept.ids[order] for kept, order in zip(keeps, orders, strict=True)]

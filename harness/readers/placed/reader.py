@@ -13,7 +13,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.plan.placement.rows import Row
+from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.filling import Filling
 from dlio_bench.harness.readers.placed.keeper import Keeper
@@ -48,7 +48,7 @@ class Placed:
 
     def __init__(
         self,
-        row: Row,
+        rule: Placement,
         form: SampleView,
         delivery: Delivery,
         extents: Open,
@@ -61,24 +61,24 @@ class Placed:
 
         UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
         """
-        self._row, self._seat, self._tiers, self._threads = row, seat, tiers, threads
+        self._rule, self._seat, self._tiers, self._threads = rule, seat, tiers, threads
         self._extents = extents
         self._source: Source | None = None
         self._delivery = delivery(self._taken)
         self._speeds = Speeds(tiers.rates)
         if not tiers.names:
             raise UsageError(
-                f"{row.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "
+                f"{rule.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "
                 "--tiers ram=1GB."
             )
         if tiers.disk and seat.tier is None:
             raise UsageError(
-                f"{row.name} keeps samples on node-local storage, but no folder on it is known. Give one that exists "
+                f"{rule.name} keeps samples on node-local storage, but no folder on it is known. Give one that exists "
                 "on every node with --local-tier."
             )
-        assert row.placement is not None
+        assert rule.keep is not None
         nothing = [np.zeros(0, np.int32)] * seat.nodes
-        row.placement(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
+        rule.keep(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
 
     @property
     def form(self) -> SampleView:
@@ -115,9 +115,9 @@ class Placed:
             samples = dataset.samples if beyond else dataset.training_samples
             sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
-            layout = lay_out(self._row, read, sizes, training, capacities, self._seat.node)
+            layout = lay_out(self._rule, read, sizes, training, capacities, self._seat.node)
             cached = _cached(dataset)
-            store = self._shelf(layout, reserve=not cached or self._row.first)
+            store = self._shelf(layout, reserve=not cached or self._rule.first)
             stack.callback(store.close)
             raw = self._extents(False)
             stack.callback(raw.close)
@@ -128,8 +128,8 @@ class Placed:
             # others may ask, and have files opened, before the delivery has prepared its reads
             raw.expect(np.concatenate([np.zeros(0, np.int64), *(batch.ids for batch in plan)]))
             sources = Sources(places, raw, self._speeds, stored)
-            keeper = Keeper(sources, guesses=self._row.behaviour.guesses)
-            supply = Supply(sources, self._row.behaviour, self._speeds)
+            keeper = Keeper(sources, guesses=self._rule.behaviour.guesses)
+            supply = Supply(sources, self._rule.behaviour, self._speeds)
             if comm.size > 1:
                 self._meet(sources, keeper, stack)
             sources.probe(int(sizes.mean()) if len(sizes) else 0)
@@ -159,7 +159,7 @@ class Placed:
     ) -> Iterator[Batch]:
         comm = self._seat.comm
         keeper.epoch = plan[0].epoch if plan else 0
-        if self._row.first:
+        if self._rule.first:
             together(comm, lambda: filling.all_now(copies=False))
             together(comm, lambda: filling.all_now(copies=True))
         elif not supply.bypassed:  # else there is no need yet

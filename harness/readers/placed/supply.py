@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlio_bench.batches import Cost, Ids
-from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.sources import Sources
 from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds

@@ -37,7 +37,7 @@ def policy(name: str, workload: Workload) -> Policy:
     reader, *parts = name.split("+")
     axes = policies.axes_of(name, parts)
     own = workload.upstream
-    if policies.find(reader).name != "upstream":
+    if policies.find(reader).delivery != OWN:
         return policies.resolve(reader, **axes)
     if own is None:
         raise UsageError(f"Workload '{workload.name}' has no published pipeline. Choose another --reader.")

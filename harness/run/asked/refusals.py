@@ -6,8 +6,7 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, TF_DATA, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
@@ -51,14 +50,12 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
 
 def _fills_first(row: Policy) -> bool:
     """Whether copies are made before the first step. (Other tiers are filled in each session.)"""
-    if row.placement in KEPT_ON_FILES:
-        return ROWS[row.placement].first
-    return row.placement != "none" and row.delivery != OWN
+    return row.rule.first or row.rule.files is not None
 
 
 def _tensorflow(row: Policy, workload: Workload) -> bool:
     """Whether a reader is made with TensorFlow."""
-    return row.delivery == "tf.data" or (
+    return row.delivery == TF_DATA or (
         row.delivery == OWN and workload.upstream is not None and workload.upstream.tensorflow
     )
 

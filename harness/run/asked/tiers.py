@@ -7,7 +7,6 @@ from tempfile import gettempdir
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.ground.defaults import disk_tier, ram_tier
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import Job
@@ -29,7 +28,7 @@ def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
     rows = job.readers.values()
-    keeping = [row.name for row in rows if row.placement in KEPT_ON_FILES]
+    keeping = [row.name for row in rows if row.rule.keeps_samples]
     if not keeping:
         if asked:
             raise UsageError(

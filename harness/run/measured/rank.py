@@ -22,7 +22,6 @@ from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
@@ -77,7 +76,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     passes = _passes(job, validation_shape(job, dataset))
     forms = {name: _form(job, site.dataset, row, pipeline) for name, row in job.readers.items()}
     draws = {
-        name: drawn(ROWS[row.placement], job.tiers.sizes_of(forms[name]), job.tiers.capacities, shape, job.epochs)
+        name: drawn(row.rule, job.tiers.sizes_of(forms[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
         if row.order == REDRAWN
     }

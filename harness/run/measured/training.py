@@ -13,7 +13,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.training import Training
@@ -100,7 +100,7 @@ def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Width
     Published pipelines deliver what they deliver: theirs are looked at, in a first batch that nobody counts; the caches
     are made ready after that.
     """
-    if row.delivery not in (OWN, "tf.data"):
+    if row.delivery not in (OWN, TF_DATA):
         assert reader.form.decode is not None
         return (reader.form.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
@@ -124,9 +123,7 @@ class Trial:
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self.order = policy.order  # as it is executed
         # this process reads its copies from devices too
-        self._copies = policy.placement.startswith("stage-") or bool(
-            policy.placement in KEPT_ON_FILES and job.tiers.disk
-        )
+        self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; may be lowered

@@ -11,12 +11,11 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.placement.files import Share
+from dlio_bench.harness.plan.policies import ON_DEMAND, Policy
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.readers.shares import SHARES, Share
 from dlio_bench.harness.readers.threads import Spent, readers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.predicted import runtime
@@ -122,7 +121,7 @@ class Executed:
 
 def execute(setting: Setting) -> Executed:
     """Run a reader to its end. DoesNotApplyError where its placement cannot work with the tiers there are."""
-    if setting.row.placement in KEPT_ON_FILES:
+    if setting.row.rule.keeps_samples:
         from dlio_bench.harness.run.predicted.execution_placed import bypassed, execute_placed
 
         if not bypassed(setting):
@@ -160,7 +159,7 @@ def _plain(setting: Setting) -> Executed:
             staged[0] = clock.now
         handles = runtime.Handles(handles_kept(dataset), sources.stored.open_seconds)
         fetch = partial(runtime.fetch_reads, clock, rank, sources, handles)
-        if row.delivery == "on demand":
+        if row.delivery == ON_DEMAND:
             yield from runtime.on_demand(clock, rank, fetch, meeting, pace)
         else:
             yield from runtime.Ahead(clock, rank, fetch, threads, slots).trainer(meeting, pace)
@@ -173,15 +172,15 @@ def _plain(setting: Setting) -> Executed:
 
 def _shares(setting: Setting, form: SampleView) -> list[Share]:
     """What each rank stages; nothing where nothing is staged."""
-    job, dataset, row = setting.job, setting.dataset, setting.row
-    if row.placement not in SHARES:
+    job, dataset, copied = setting.job, setting.dataset, setting.row.rule.files
+    if copied is None:
         return []
     files = len(dataset.training_files)
     wants = [
         np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), form.fields)[0])
         for own in setting.plans.ids
     ]
-    return [SHARES[row.placement](wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]
+    return [copied.share(wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]
 
 
 def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:

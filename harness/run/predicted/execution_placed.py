@@ -3,7 +3,6 @@
 import numpy as np
 
 from dlio_bench.harness.cluster.system import MB
-from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import AT_MEMORY_SPEED, PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
@@ -20,7 +19,7 @@ from dlio_bench.harness.storage.extents import CHUNK_BYTES
 
 def bypassed(setting: Setting) -> bool:
     """Whether the file system is the best source, so that the reader leaves its tiers empty (placed/speeds.py)."""
-    job, system, behaviour = setting.job, setting.system, ROWS[setting.row.placement].behaviour
+    job, system, behaviour = setting.job, setting.system, setting.row.rule.behaviour
     if behaviour.waits or not behaviour.ahead_pfs:
         return False
     own, rates = job.tiers.names[0], job.tiers.rates
@@ -36,13 +35,13 @@ def bypassed(setting: Setting) -> bool:
 
 def execute_placed(setting: Setting) -> Executed:
     """See execution.execute."""
-    job, system, plans, one = setting.job, setting.system, setting.plans, ROWS[setting.row.placement]
+    job, system, plans, rule = setting.job, setting.system, setting.plans, setting.row.rule
     clock, form = Clock(), setting.form
     tiers = job.tiers
     sizes = tiers.sizes_of(form)
     epochs = range(len(plans.ids[0]))
     read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
-    shelves = [Shelf(lay_out(one, read, sizes, len(sizes), tiers.capacities, node)) for node in range(job.nodes)]
+    shelves = [Shelf(lay_out(rule, read, sizes, len(sizes), tiers.capacities, node)) for node in range(job.nodes)]
     pfs = FileSystem(clock, system, job.nodes)
     rates = [setting.tier(name) for name in tiers.names]
     kept = [setting.memory(clock, tier) for tier in rates]
@@ -55,7 +54,7 @@ def execute_placed(setting: Setting) -> Executed:
         system.network * MB or float("inf"),
         pfs.open_seconds if setting.dataset.samples == len(setting.dataset.manifest.files) else 0.0,
     )
-    keeping = Keeping(clock, shelves, job.ranks_per_node, one.behaviour, costs)
+    keeping = Keeping(clock, shelves, job.ranks_per_node, rule.behaviour, costs)
     ranks = [setting.rank(number, _groups(setting, form, number)) for number in range(job.ranks)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     filling, staged = max(1, job.threads // 2), [0.0]
@@ -64,11 +63,11 @@ def execute_placed(setting: Setting) -> Executed:
     threads = setting.readers([size for sample in samples for size in costs.reads(sample)], opens)
 
     def run(number: int) -> Process:
-        for copies in (False, True) if one.first else ():
+        for copies in (False, True) if rule.first else ():
             yield from runtime.together(clock, list(keeping.fill(number, filling, copies=copies)))
             yield from meeting.meet()
             staged[0] = clock.now
-        if not one.first:
+        if not rule.first:
             for filler in keeping.fill(number, filling, copies=False):
                 clock.start(filler)
         ahead = runtime.Ahead(clock, ranks[number], lambda chunk: keeping.fetch(number, chunk), threads, slots)

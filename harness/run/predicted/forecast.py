@@ -15,7 +15,6 @@ from dlio_bench.harness.calibration import command as calibration
 from dlio_bench.harness.calibration import description
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import node_memory
 from dlio_bench.harness.run.asked.options import Options
@@ -69,7 +68,7 @@ def require_possible(options: Options, folder: Path) -> None:
 
 def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
     """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
-    staged = any(job.tiers.disk or any(row.placement in SHARES for row in job.readers.values()) for job in jobs)
+    staged = any(job.tiers.disk or any(row.rule.files for row in job.readers.values()) for job in jobs)
     asked = calibration.Options(
         pfs=dataset.folder.parent,
         local=(options.local_tier or Path(gettempdir())) if staged else None,

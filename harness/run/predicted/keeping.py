@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.filling import FILL_BYTES
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.supply import AHEAD_OF_HOLDER

@@ -10,11 +10,9 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
-from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
-from dlio_bench.harness.plan.policies import REDRAWN, Policy, order_of
+from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, Policy, order_of
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.run.asked.choice import executed
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of
@@ -25,7 +23,6 @@ from dlio_bench.harness.storage.pfs.spec import describe
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # that are simulated for a reader; beyond it, the first steps of the first epochs stand for all
 LEAST_EPOCHS = 3  # the first, and two that are alike
-DELIVERIES = ("on demand", "ahead")
 
 
 def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> list[dict[str, Any]]:
@@ -48,7 +45,7 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
             if reason is None:
                 plans = _plans(job, dataset, row, steps)
                 setting = Setting(job, dataset, system, row, plans, node_memory)
-                reason = _cannot_keep(setting) if row.placement in KEPT_ON_FILES else None
+                reason = _cannot_keep(setting) if row.rule.keeps_samples else None
                 if reason is None:
                     figures = _figures(setting)
         except DoesNotApplyError as error:
@@ -110,10 +107,8 @@ def document(system: System, notes: Sequence[str], rows: Sequence[Mapping[str, A
 
 def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     """Why a reader cannot be predicted."""
-    if row.delivery not in DELIVERIES:
+    if row.delivery not in MODELLED:
         return f"its delivery ({row.delivery}) is not modelled"
-    if row.placement not in ("none", *SHARES, *KEPT_ON_FILES):
-        return f"its placement ({row.placement}) is not modelled"
     if not is_readable(dataset):
         return "its files are read through their container's library, which is not modelled"
     if job.parted:
@@ -125,7 +120,7 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
 
 def _cannot_keep(setting: Setting) -> str | None:
     """Why a reader that keeps samples cannot be predicted."""
-    if setting.row.delivery != "ahead":
+    if setting.row.delivery != AHEAD:
         return f"a reader that keeps samples and delivers {setting.row.delivery} is not modelled"
     if not setting.plans.whole:
         return f"what it keeps depends on the whole run, whose {setting.plans.steps} steps an epoch are too many here"
@@ -142,7 +137,7 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
     if row.order == REDRAWN:
         form = SampleView(dataset, job.view)
-        draw = drawn(ROWS[row.placement], job.tiers.sizes_of(form), job.tiers.capacities, shape, job.epochs)
+        draw = drawn(row.rule, job.tiers.sizes_of(form), job.tiers.capacities, shape, job.epochs)
         ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
         return Plans(ids, steps, job.epochs)
     ids = [[order(shape, rank, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for rank in range(job.ranks)]

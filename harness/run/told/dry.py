@@ -70,11 +70,7 @@ def describe(
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
         ("cache", job.cache),
         *([("validation", _validation(source, job, job.validation))] if job.validation else []),
-        *(
-            [("local tier", _tier(request, policies))]
-            if any(row.placement.startswith("stage-") for row in policies)
-            else []
-        ),
+        *([("local tier", _tier(request, policies))] if any(row.rule.files for row in policies) else []),
         *([("tiers", _kept(job.tiers))] if job.tiers.names else []),
         *([("shard", f"job: all {job.ranks} ranks read the whole dataset in one order")] if job.copies > 1 else []),
         *([("decode", "what the application makes of its samples")] if job.decode else []),
@@ -127,7 +123,7 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
 
 def _tier(request: Request, rows: Sequence[Policy]) -> str:
     where = request.options.local_tier or "the temporary folder of each node"
-    copies = [f"{row.name} copies {_COPIES[row.placement]}" for row in rows if row.placement in _COPIES]
+    copies = [f"{row.name} copies {row.rule.files.told}" for row in rows if row.rule.files]
     return f"{where}: {'; '.join(copies)}"
 
 
@@ -140,13 +136,6 @@ def _kept(tiers: Tiers) -> str:
     ]
     rates = "rates of sources as measured" if tiers.rates is None else "rates of sources from --system"
     return f"{' and '.join(sizes)} a node for samples; {rates}"
-
-
-_COPIES = {
-    "stage-partition": "a share of the dataset to each node",
-    "stage-replicate": "the whole dataset to each node",
-    "stage-subset": "random files for each rank to its node",
-}
 
 
 def _row(policy: Policy) -> str:

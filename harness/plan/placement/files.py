@@ -4,7 +4,7 @@ They take what a session really reads, whatever order made it, so that the untim
 staged like any other plan. Ranks fill node after node: node n has ranks [n * r, (n + 1) * r).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,13 +70,6 @@ def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> 
             for file, receiver in zip(files_in[mine].tolist(), receivers[mine].tolist(), strict=True):
                 sends.setdefault(file, []).append(receiver)
     return Share(kept, union[rank::ranks], sorted(sends.items()), receives)
-
-
-SHARES: dict[str, Callable[[Sequence[Ids], int, int, int], Share]] = {
-    "stage-partition": partition,
-    "stage-replicate": replicate,
-    "stage-subset": subset,
-}
 
 
 def _of_node(wants: Sequence[Ids], ranks_per_node: int, node: int) -> Ids:
