@@ -1,19 +1,36 @@
 """What holds for all tests: their files are on a disk, as data in memory can never be cold and many tests ask for cold
-data; and no example fails because the machine is busy.
+data; and no example fails because the machine is busy. And how a command is refused.
 """
 
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dlio_bench.harness import cli
 from dlio_bench.harness.machine.mounts import memory_backed
 
 if memory_backed(Path(tempfile.gettempdir())):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # pytest's own variable for the root of tmp_path
+
+# The files whose tests take long: `pytest -m quick` leaves them out, and does not even import them.
+ROOT = Path(__file__).parent
+SLOW_FOLDERS = ("mpi", "perf")
+SLOW = (
+    "contract/test_ahead", "contract/test_exchange", "contract/test_exchange_training",
+    "contract/test_pipelines", "contract/test_tf_readers", "test_packaging", "unit/test_calibrate_compute",
+    "unit/test_cdb", "unit/test_cli", "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor",
+    "unit/test_every_order", "unit/test_generate", "unit/test_hdf5_tools", "unit/test_hepcnnb",
+    "unit/test_imagenet", "unit/test_layouts", "unit/test_models", "unit/test_models_delivery",
+    "unit/test_models_learn", "unit/test_mutated_files", "unit/test_peers", "unit/test_pfs_mounts",
+    "unit/test_process", "unit/test_published_simulations", "unit/test_rank", "unit/test_report_in_browser",
+    "unit/test_simulation_grid", "unit/test_simulator_command", "unit/test_simulator_engines",
+    "unit/test_storage_command", "unit/test_tensorflow_reads_ours", "unit/test_train", "unit/test_upstream",
+)  # fmt: skip
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -29,3 +46,40 @@ def pytest_configure(config: pytest.Config) -> None:
     shared = os.environ.get("DLIO_TEST_TEMP")
     if shared and config.option.basetemp is None:
         config.option.basetemp = Path(shared) / str(os.getpid())
+
+
+def _is_slow(path: Path) -> bool:
+    name = path.relative_to(ROOT).with_suffix("").as_posix()
+    return name in SLOW or name.startswith(SLOW_FOLDERS)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick`, files of slow tests are left alone: TensorFlow alone takes seconds to import."""
+    is_file = collection_path.name.startswith("test_")
+    return True if config.option.markexpr == "quick" and is_file and _is_slow(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test is quick or slow, by its file."""
+    for item in items:
+        item.add_marker("slow" if _is_slow(item.path) else "quick")
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """refused("run", "cdb", ..., status=2) -> the one paragraph that ends a command before anything is started.
+
+    The command runs in this process, in tmp_path; its dataset cache would be made there.
+    """
+
+    def ask(*arguments: str, status: int = 2) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+        assert cli.main(arguments) == status
+        out, told = capsys.readouterr()
+        assert out == ""
+        assert "Traceback" not in told
+        [paragraph] = [line for line in told.splitlines() if line.startswith("dlio-bench: ")]
+        return paragraph
+
+    return ask

@@ -8,7 +8,7 @@ import pytest
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A class of a suite says on which workloads it runs: the `dataset` fixture of its module makes their data."""
-    workloads = getattr(metafunc.cls, "workloads", None)
+    workloads = getattr(metafunc.cls, "harmed" if "harm" in metafunc.fixturenames else "workloads", None)
     if workloads is not None and "dataset" in metafunc.fixturenames:
         metafunc.parametrize("dataset", workloads, indirect=True, scope="module")
 

@@ -15,7 +15,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.readers import registry
 from dlio_bench.harness.readers.session import Tally, largest
 from tests.contract import test_readers
-from tests.contract.test_readers import ReaderContract, readers, view
+from tests.contract.test_readers import EVERY, ReaderContract, readers, view
 
 world, nothing_is_left, dataset = test_readers.world, test_readers.nothing_is_left, test_readers.dataset
 
@@ -24,6 +24,7 @@ TRAINER, THREADS = "MainThread", {"reader-0", "reader-1", "reader-2"}
 
 class TestDoubleBuffer(ReaderContract):
     policy = "double-buffer"
+    workloads = EVERY
     cores = 64
 
     @pytest.fixture(autouse=True)

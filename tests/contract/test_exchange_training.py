@@ -19,12 +19,11 @@ WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launc
 STEPS, BATCH, RATE = 20, 8, 0.05
 Arrays = list[npt.NDArray[Any]]
 
-WAYS = {
-    "mpi": {"kind": "mpi"},
-    "mpi by node": {"kind": "mpi", "hierarchical": True, "ranks_per_node": 2},
-    "horovod": {"kind": "horovod"},
-    "horovod by node": {"kind": "horovod", "hierarchical": True, "ranks_per_node": 2},
-}
+WAYS: dict[str, dict[str, Any]] = {"mpi": {"kind": "mpi"}}
+if WORLD > 1:
+    WAYS["horovod"] = {"kind": "horovod"}
+if WORLD > 2:
+    WAYS |= {f"{name} by node": way | {"hierarchical": True, "ranks_per_node": 2} for name, way in WAYS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def comm() -> Comm:
 
 @pytest.fixture(params=list(WAYS))
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    asked: dict[str, Any] = WAYS[request.param]
+    asked = WAYS[request.param]
     if asked["kind"] == "horovod" and WORLD > 1 and find_spec("horovod") is None:
         pytest.skip("Horovod is not installed")
     return asked

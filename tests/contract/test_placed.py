@@ -22,16 +22,13 @@ from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import shelf
 from tests.contract import test_readers
-from tests.contract.test_readers import BATCH, WORLD, ReaderContract, harmed
+from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
 
 # of a file system that is not bypassed, as the one of the tests would be, whose files are in memory
 SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}
 
 # a fixture belongs to the module that has its name
 dataset, world, nothing_is_left = test_readers.dataset, test_readers.world, test_readers.nothing_is_left
-
-# Policies that differ from a neighbour by an array alone: the code is the same, and records of varying length suffice.
-ONE = ("imagenet",)
 
 
 class PlacedContract(ReaderContract):
@@ -115,6 +112,7 @@ class DrawnContract(PlacedContract):
 
 class TestCooperative(PlacedContract):
     policy = "cooperative"
+    workloads = EVERY
 
 
 class TestCooperativeOnFastStorage(PlacedContract):
@@ -144,13 +142,16 @@ class TestCooperativeOneModelOnNodesOfTwo(OneModelContract):
     ranks_per_node = 2
 
 
-class TestClairvoyantOneModel(OneModelContract):
-    policy = "clairvoyant"
-    workloads = ONE
-
-
 class TestClairvoyant(PlacedContract):
+    """Nodes are asked for what they are guessed to have."""
+
     policy = "clairvoyant"
+
+
+class TestLbannDynamic(PlacedContract):
+    """Threads wait for the copy that is planned."""
+
+    policy = "lbann-dynamic"
 
 
 class TestDeepioOpportunistic(DrawnContract):
@@ -187,6 +188,7 @@ class TestCooperativeDecoded(PlacedContract):
     """Samples are kept as they are stored, and decoded on their way to the trainer."""
 
     policy = "cooperative"
+    workloads = EVERY[-2:]  # records compressed as a whole, and pictures
     compared = 5
 
     def form(self, dataset: Dataset) -> SampleView:
@@ -209,7 +211,7 @@ def _classes() -> Iterator[type[PlacedContract]]:
         if row.rule.keeps_samples and mechanism(row) not in seen:
             seen.add(mechanism(row))
             base = DrawnContract if row.rule.draws_order else PlacedContract
-            yield type(f"Test{row.name.title().replace('-', '')}", (base,), {"policy": row.name, "workloads": ONE})
+            yield type(f"Test{row.name.title().replace('-', '')}", (base,), {"policy": row.name, "workloads": ("cdb",)})
 
 
 globals().update({one.__name__: one for one in _classes()})

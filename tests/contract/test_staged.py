@@ -15,7 +15,7 @@ from dlio_bench.harness.readers.registry import ALONE, RankContext, Resources, o
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import tier
 from tests.contract import test_readers
-from tests.contract.test_readers import WORLD, ReaderContract, harmed, view
+from tests.contract.test_readers import EVERY, WORLD, ReaderContract, harmed, view
 
 # a fixture belongs to the module that has its name
 dataset, world, nothing_is_left = test_readers.dataset, test_readers.world, test_readers.nothing_is_left
@@ -176,6 +176,7 @@ class StagedContract(ReaderContract):
 
 class TestPartition(StagedContract):
     policy, placement = "double-buffer", "stage-partition"
+    workloads = EVERY
 
 
 class TestReplicate(StagedContract):
@@ -188,7 +189,3 @@ class TestSubset(StagedContract):
 
 class TestPartitionOnDemand(StagedContract):
     policy, placement = "shuffled", "stage-partition"
-
-
-class TestReplicateOnDemand(StagedContract):
-    policy, placement = "shuffled", "stage-replicate"

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ def bench(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_small_samples_are_held_against_plain_loops(ranks: str, tmp_path: Path) -> None:
-    done = bench(tmp_path, "--tiny", "--size", "1MB", "--ranks", ranks, "--json")
+def test_small_samples_are_held_against_plain_loops(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--tiny", "--size", "1MB", "--ranks", "2", "--json")
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     assert [one["workload"] for one in found] == ["hepcnnb", "cdb", "cosmoflow", "imagenet"]
@@ -100,8 +100,5 @@ def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatc
     ("arguments", "says"),
     [(("--ranks", "0"), "--ranks 0 is too small"), (("nothing",), "There is no workload 'nothing'")],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    done = bench(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_cannot_be_is_refused(arguments: tuple[str, ...], says: str, refused: Callable[..., str]) -> None:
+    assert says in refused("bench-readers", *arguments)

@@ -41,7 +41,7 @@ def made(cwd: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+@pytest.mark.parametrize("workload", ["cdb", "imagenet"])  # HDF5 and TFRecord
 def test_ranks_and_processes_make_the_same_dataset(workload: str, tmp_path: Path) -> None:
     asked = (workload, "--tiny", "--files", "7", "--no-raw")
     ranks = made(tmp_path, *asked, "--out", "ranks", "--nodes", "3")
@@ -71,8 +71,7 @@ def test_the_json_holds_our_rate_beside_the_folders_own(who: tuple[str, str], tm
     assert again["seconds"] is None
 
 
-@pytest.mark.parametrize("who", [("--workers", "2"), ("--nodes", "2")])
-@pytest.mark.parametrize("victim", ["writer", "command"])
+@pytest.mark.parametrize(("who", "victim"), [(("--workers", "2"), "command"), (("--nodes", "2"), "writer")])
 def test_a_killed_generation_goes_on_where_it_was(who: tuple[str, ...], victim: str, tmp_path: Path) -> None:
     process = start(tmp_path, "generate", *MANY, "--out", "set", *who)
     writers = wait_for_writers(tmp_path / "set", process)
@@ -189,22 +188,21 @@ def test_a_read_only_folder_is_named(who: tuple[str, str], tmp_path: Path, read_
     ],
 )
 def test_what_cannot_be_is_answered_before_anything_is_made(
-    arguments: tuple[str, ...], says: str, tmp_path: Path
+    arguments: tuple[str, ...], says: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    done = dlio(tmp_path, "generate", *arguments, "--tiny", "--out", "set", status=2)
-    assert says in done.stderr
+    assert says in refused("generate", *arguments, "--tiny", "--out", "set")
     assert not (tmp_path / "set").exists()
 
 
-def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path, refused: Callable[..., str]) -> None:
     first = made(tmp_path, "cdb", "--tiny", "--files", "4", "--no-raw", "--out", "set")
     for other in (("hepcnnb", "--files", "4"), ("cdb", "--files", "5"), ("cdb", "--files", "4", "--seed", "2")):
         for who in ((), ("--nodes", "2")):
-            done = dlio(tmp_path, "generate", *other, "--tiny", "--out", "set", *who, status=2)
-            assert "holds another dataset (cdb cori tiny" in done.stderr
+            told = refused("generate", *other, "--tiny", "--out", "set", *who)
+            assert "holds another dataset (cdb cori tiny" in told
     assert made(tmp_path, "cdb", "--tiny", "--files", "4", "--out", "set")["digest"] == first["digest"]
-    fill = dlio(tmp_path, "generate", "cdb", "--files", "4", "--tiny", "--out", "set", "--fill", "random", status=2)
-    assert "random fill" in fill.stderr
+    fill = refused("generate", "cdb", "--files", "4", "--tiny", "--out", "set", "--fill", "random")
+    assert "random fill" in fill
 
 
 def test_verify_lists_every_bad_file_and_says_5(tmp_path: Path) -> None:
@@ -226,7 +224,7 @@ def test_verify_lists_every_bad_file_and_says_5(tmp_path: Path) -> None:
     assert "3 bad files" in text
 
 
-@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
+@pytest.mark.parametrize("workload", ["hepcnnb", "imagenet"])
 def test_a_run_reads_the_training_files_of_an_indexed_dataset(workload: str, tmp_path: Path) -> None:
     made(tmp_path, workload, "--tiny", "--files", "20", "--no-raw", "--out", "set")
     for name in ("manifest.json", "extents.npy", "checksums.npy"):

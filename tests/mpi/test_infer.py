@@ -12,9 +12,7 @@ from tests.mpi.conftest import complaint, dlio
 # (workload, its network and metric, files, samples of them, batch): steps do not divide the samples
 DATA = [
     ("hepcnnb", "hepcnn", "auc", 7, 280, 16),
-    ("cdb", "tiramisu", "mean_iou", 17, 17, 1),
     ("cosmoflow", "cosmoflow", "mae", 17, 17, 4),
-    ("imagenet", "resnet50", "top_1", 3, 148, 32),
 ]
 
 
@@ -24,7 +22,7 @@ def checked(result: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(("workload", "network", "metric", "files", "samples", "batch"), DATA)
-def test_every_network_predicts_every_sample_of_every_split_once(
+def test_a_network_predicts_every_sample_of_every_split_once(
     workload: str, network: str, metric: str, files: int, samples: int, batch: int, cache: Path, tmp_path: Path
 ) -> None:
     dlio(cache, tmp_path, "generate", workload, "--tiny", "--files", str(files), "--out", "data")
@@ -80,7 +78,7 @@ def test_a_checkpoint_predicts_what_its_training_validated(cache: Path, tmp_path
 def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches_it_once(
     cache: Path, tmp_path: Path
 ) -> None:
-    readers = ("naive", "shuffled", "double-buffer", "cooperative")
+    readers = ("naive", "double-buffer", "cooperative")
     done = dlio(
         cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--shard", "job",
         "--reader", ",".join(readers), "--emulate-pfs", "bandwidth=200MB/s", "--epochs", "2", "--warmup-trials", "0",
@@ -102,7 +100,7 @@ def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches
         requested.append(trial["bytes_requested"])
     # samples are of one size; four ranks ask for them in each of two epochs and in a pass, or one of them does, once
     sample = requested[0] / (4 * (2 * samples + held_out))
-    assert requested == [requested[0]] * 3 + [pytest.approx(sample * (samples + held_out))]
+    assert requested == [requested[0]] * 2 + [pytest.approx(sample * (samples + held_out))]
 
 
 def test_training_on_the_same_batches_is_that_of_one_rank(cache: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.shelf import SHARED_MEMORY
 from dlio_bench.reports.result import load
-from tests.mpi.conftest import complaint, dlio, start
+from tests.mpi.conftest import dlio, start
 from tests.mpi.test_run import gone, pids_of
 
 RUN = ("run", "hepcnnb", "--tiny", "--nodes", "4", "--epochs", "3", "--warmup-trials", "0")
@@ -98,7 +99,11 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
     assert process.returncode == 4
     assert re.search(r"Rank \d \(process \d+ on \S+\) was ended by SIGKILL", err), err
     assert "Traceback" not in err
-    assert kept() <= left
+    made = kept() - left  # by others too, who are at work on this machine; theirs go
+    deadline = time.monotonic() + 60
+    while made := made & kept():
+        assert time.monotonic() < deadline, made
+        time.sleep(0.1)
 
 
 def kept() -> set[Path]:
@@ -124,11 +129,10 @@ def serving(pid: int) -> bool:
     ],
 )
 def test_tiers_that_cannot_be_are_refused_in_one_paragraph(
-    arguments: list[str], says: str, cache: Path, tmp_path: Path
+    arguments: list[str], says: str, refused: Callable[..., str]
 ) -> None:
     reader = [] if "--reader" in arguments else ["--reader", "cooperative"]
-    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *reader, "--out", "out", *arguments, status=2)
-    assert says in complaint(done)
+    assert says in refused("run", "cdb", "--tiny", "--nodes", "2", *reader, "--out", "out", *arguments)
 
 
 def test_a_dry_run_says_what_nodes_keep(cache: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`dlio-bench run --compute train` for real: the four networks on two ranks, and what is said when it cannot be."""
+"""`dlio-bench run --compute train` for real: networks on two ranks, and what is said when it cannot be."""
 
 import math
 import re
@@ -10,13 +10,13 @@ import pytest
 from dlio_bench.reports.result import load
 from tests.mpi.conftest import complaint, dlio
 
-NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "cdb": ("tiramisu", "mean_iou"), "cosmoflow": ("cosmoflow", "mae"),
-            "imagenet": ("resnet50", "top_1")}  # fmt: skip
+# a small one, and one with statistics of batches, which have no gradients; tests/unit/test_models.py has them all
+NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "imagenet": ("resnet50", "top_1")}
 PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 
 
 @pytest.mark.parametrize("workload", NETWORKS)
-def test_every_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_path: Path) -> None:
+def test_a_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_path: Path) -> None:
     done = dlio(
         cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
         "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60", "--out", "out",

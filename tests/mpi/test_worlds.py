@@ -1,13 +1,12 @@
 """The suites that ranks share, under real mpirun: one launch a world size.
 
-With 2 ranks all of them; with 4 those in which more ranks than two make a difference, which have something to give each
-other; with one only how ranks talk, as the rest is what runs without mpirun too.
+With one rank only how ranks talk, as the rest is what runs without mpirun too; with 2 a class of each way to deliver
+and to place; with 4 those in which more ranks than two make a difference, which have something to give each other.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +14,25 @@ import pytest
 
 from dlio_bench.harness.cluster import launchers
 
-NAMES = ("comm", "peers", "readers", "ahead", "placed", "staged", "staging_job", "pipelines")
-GIVING = ("comm", "peers", "placed", "staged", "staging_job")
+TALK = ("comm", "peers")
+SUITES = {
+    1: TALK,
+    2: (
+        *TALK, "readers", "ahead::TestDoubleBuffer", "placed", "staged", "staging_job", "pipelines::TestHepcnnb",
+        "pipelines::TestTfDataImageNet",
+    ),
+    4: (
+        *TALK, "placed::TestCooperative", "placed::TestCooperativeOneModelOnNodesOfTwo", "placed::TestClairvoyant",
+        "placed::TestLbannDynamic", "placed::TestDeepioWithoutRoom", "staging_job",
+    ),
+}  # fmt: skip
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("ranks", "names"), [(1, ["comm", "peers"]), (2, NAMES), (4, GIVING)], ids=["1", "2", "4"])
-def test_the_shared_suites_pass_on_every_rank(ranks: int, names: Sequence[str], tmp_path: Path) -> None:
-    suites = [f"tests/contract/test_{name}.py" for name in names]
+@pytest.mark.parametrize("ranks", SUITES)
+def test_the_shared_suites_pass_on_every_rank(ranks: int, tmp_path: Path) -> None:
+    names = [name.partition("::") for name in SUITES[ranks]]
+    suites = [f"tests/contract/test_{file}.py{colons}{suite}" for file, colons, suite in names]
     site = launchers.detect_site(os.environ)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suites)
     job = launchers.Job(

@@ -87,3 +87,8 @@ def test_what_is_prepared_for_the_plan_marks_the_bytes_that_come() -> None:
         assert log.samples.tolist() == [[*marks(delivered[0]).tolist()], [*marks(delivered[1]).tolist(), 0]]
     with pytest.raises(DataError, match="the plan says"):
         consumer.take(0, plan[1])
+
+
+def test_samples_of_zeros_leave_the_marks_of_their_ids() -> None:
+    zeros = Batch(np.arange(50), (Block.even(np.zeros((50, 100), np.uint8)),))
+    assert len(set(marks(zeros).tolist())) == 50

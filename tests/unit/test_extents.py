@@ -13,6 +13,7 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from dlio_bench.harness.storage import extents as extents_module
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
@@ -29,11 +30,23 @@ def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monk
         made.clear()
         extents, content = ExtentReader(dataset, form.fields), np.zeros(batch.bytes, dtype=np.uint8)
         work = extents.prepare([batch.ids], chunk_bytes=999)
-        chunks = range(len(work.batches))
+        chunks, cost = range(len(work.batches)), Cost()
         for part in [chunks] if whole else [range(chunk, chunk + 1) for chunk in chunks]:
-            extents.fetch(work, part, memoryview(content), Cost())
+            extents.fetch(work, part, memoryview(content), cost)
         extents.close()
         found.append(len(made))
+        assert cost.requested == form.stored(batch.ids)
         assert damaged(Batch(batch.ids, (Block(content, batch.starts),)), form) == []
     apart, together = found
     assert together <= apart / 2
+
+
+def test_a_long_field_is_checked_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extents_module, "CHECKED_BYTES", 1000)
+    workload = find("cdb")
+    dataset = generate(workload.variants["cori"](True, RANDOM), 2, tmp_path / "data", 1, workers=1)
+    batch = planned(SampleView(dataset, workload.view), [(0, [np.array([1, 0])])])[0]
+    assert dataset.locate(batch.ids, workload.view)[2].min() > 1000
+    extents = ExtentReader(dataset, workload.view, check=True)
+    extents.read(batch.ids, memoryview(bytearray(batch.bytes)), Cost())  # as generated
+    extents.close()

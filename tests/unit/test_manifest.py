@@ -15,7 +15,7 @@ from dlio_bench.datagen import extents
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Written
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, from_json, sha256, spec_digest, to_json
+from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, file_sha256, from_json, sha256, spec_digest, to_json
 from dlio_bench.errors import DataError, UsageError
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
@@ -145,11 +145,14 @@ def test_missing_and_resized_files_are_named(tmp_path: Path) -> None:
     dataset = generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 3, tmp_path / "cdb", 1)
     assert missing_or_resized(dataset) == []
     dataset.path(1).unlink()
+    os.truncate(dataset.path(0), 244_747)
     os.truncate(dataset.path(2), 100)
     (dataset.folder / "stats.h5").unlink()
-    problems = missing_or_resized(dataset)
-    assert [dataset.path(1).name in problems[0], "100 bytes instead of 244746" in problems[1]] == [True, True]
-    assert "stats.h5" in problems[2]
+    grown, gone, short, auxiliary = missing_or_resized(dataset)
+    assert "244747 bytes instead of 244746" in grown
+    assert dataset.path(1).name in gone
+    assert "100 bytes instead of 244746" in short
+    assert "stats.h5" in auxiliary
 
 
 def test_a_folder_without_manifest_is_no_dataset(tmp_path: Path) -> None:
@@ -184,6 +187,19 @@ def test_a_damaged_manifest_is_refused(hep: Dataset, name: str, value: object) -
     (hep.folder / NAME).write_text(json.dumps(raw | {name: value}))
     with pytest.raises(DataError, match=str(hep.folder)):
         open_dataset(hep.folder)
+
+
+def test_a_sample_of_absurd_size_is_refused(tmp_path: Path) -> None:
+    folder = generate(IMAGENET, 1, tmp_path / "set", 1).folder
+    table = np.load(folder / EXTENTS)
+    table[0, 0] = (0, 2 << 30, 2 << 30)
+    np.save(folder / EXTENTS, table)
+    raw = json.loads((folder / NAME).read_bytes())
+    raw["extents_sha256"] = file_sha256(folder / EXTENTS)
+    raw["files"][0]["bytes"] = 3 << 30
+    (folder / NAME).write_text(json.dumps(raw))
+    with pytest.raises(DataError, match="at most 1073741824 are served"):
+        open_dataset(folder)
 
 
 @pytest.mark.parametrize("name", ["spec", "container", "extents_sha256", "fingerprint", "auxiliary"])

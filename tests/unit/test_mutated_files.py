@@ -1,4 +1,4 @@
-"""Files that anybody may have edited: 2,000 mutations of each kind end in an answer or in one of our errors.
+"""Files that anybody may have edited: 1,000 mutations of each kind end in an answer or in one of our errors.
 
 HDF5 files are mutated in this process: 16,000 mutations by other means crashed HDF5 2.0 never, and the seeds are fixed.
 """
@@ -45,7 +45,7 @@ Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 # No search for a smaller case, no memory of earlier ones: every machine runs the same mutations, once.
 MANY = settings(
-    max_examples=2000,
+    max_examples=1000,
     derandomize=True,
     deadline=None,
     database=None,
@@ -175,7 +175,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made
 
 
-@settings(MANY, max_examples=1000)  # on each of the two datasets
+@settings(MANY, max_examples=500)  # on each of the two datasets
 @given(chance=CHANCE)
 def test_manifests(folder: Path, chance: random.Random) -> None:
     path = folder / NAME

@@ -335,7 +335,7 @@ def test_somebody_who_takes_anybody_is_not_believed() -> None:
             link.sendall(bytes(32))
             assert link.recv(1) == b""  # not asked for anything
 
-    with listener, asking(address) as peers, ThreadPoolExecutor(1) as pool:
+    with listener, asking(address, patience=2) as peers, ThreadPoolExecutor(1) as pool:
         pretending = pool.submit(pretend)
         assert peers.fetch(0, [1], buffers(5)) == [False]
         pretending.result(60)

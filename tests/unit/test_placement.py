@@ -131,6 +131,9 @@ def test_cooperative_gives_every_sample_a_holder_before_any_has_two(nodes: int, 
     read = np.unique(np.concatenate(own))
     firsts = np.concatenate([ids[~copies] for one in keeps for ids, copies in zip(one.tiers, one.copies, strict=True)])
     assert len(np.unique(firsts)) == len(firsts) == (kept > 0).sum()
+    for node, one in enumerate(keeps):  # copies are of what is read again
+        copied = np.concatenate([ids[copies] for ids, copies in zip(one.tiers, one.copies, strict=True)])
+        assert all(np.count_nonzero(own[node] == sample) > 1 for sample in copied)
     for sample in read[kept[read] == 0]:
         for node in range(nodes):
             if sample in own[node]:  # no room, and none of it has gone to a copy

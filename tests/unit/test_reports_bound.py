@@ -63,3 +63,10 @@ def test_what_could_not_be_measured_is_left_out(draft_and_steps: Callable[..., A
     found = bound.determine(draft, statistics.metrics(draft, steps), steps)
     assert found["by"] == "storage"
     assert "busy" not in "; ".join(found["evidence"]).replace("how busy the cores were is not known", "")
+
+
+def test_the_least_resident_host_tells_whether_the_storage_was_asked(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps()
+    for trial in draft["trials"]:
+        trial["cache"]["hosts"]["node02"] = {"resident_share": 0.95, "attestable": True}
+    assert bound.gather(draft, statistics.metrics(draft, steps), steps).resident == 0

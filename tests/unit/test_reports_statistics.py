@@ -317,3 +317,8 @@ def test_median_trial_is_a_measured_one() -> None:
 def test_a_result_of_warm_up_alone_is_refused() -> None:
     with pytest.raises(ValueError, match="not a warm-up"):
         statistics.measured({"trials": [trial(1.0, warmup=True)]})
+
+
+def test_interval_leaves_out_a_fortieth_on_either_side() -> None:
+    drawn = np.arange(1001.0)[:, None]
+    assert statistics._interval(drawn, mean=False) == statistics._interval(drawn, mean=True) == [25.0, 975.0]

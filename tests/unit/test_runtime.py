@@ -8,6 +8,7 @@ import pytest
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
+from dlio_bench.harness.run.predicted.runtime import Handles
 from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
 
 LATENCY, OPEN = 0.001, 0.002
@@ -148,3 +149,11 @@ def test_a_link_is_first_come_first_served() -> None:
     assert link.reserve(0.0, 100) == (0.0, 1.0)
     assert link.reserve(0.5, 50) == (1.0, 1.5)
     assert link.reserve(9.0, 100) == (9.0, 10.0)
+
+
+def test_the_files_read_last_stay_open() -> None:
+    handles = Handles(2, open_seconds=1.0)
+    for key in (1, 2, 1, 3):  # the third read makes 2 the one that was read longest ago
+        handles.ready(key, 0.0)
+    assert handles.ready(1, 5.0) == 5.0
+    assert handles.ready(2, 5.0) == 6.0

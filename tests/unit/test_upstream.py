@@ -1,4 +1,7 @@
-"""Published pipelines: what they deliver, what they read and how often, and that nothing of them is left."""
+"""Published pipelines: what they deliver of every variant, what they read and how often, and that no thread is left.
+
+As readers they have to pass the suite in tests/contract/test_pipelines.py besides.
+"""
 
 import io
 import os
@@ -20,7 +23,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.choice import executed, policy
@@ -139,13 +142,6 @@ def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: d
     assert f"sample {batch.ids[-1]}:" in line
 
 
-def test_it_delivers_every_sample_with_a_smaller_last_batch(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline = pipeline_of(dataset, started)
-    last = min(dataset.samples, 66 if dataset.manifest.workload == "hepcnnb" else 16)
-    plan = [(0, np.arange(at, min(at + 7, last))) for at in range(0, last, 7)]
-    assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
-
-
 def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
     dataset: Dataset, started: dict[str, Pipeline]
 ) -> None:
@@ -165,17 +161,6 @@ def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipel
     sizes = [3, 1, 4, 2, 2, 4]
     plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
     checked(dataset, plan, pipeline_of(dataset, started))
-
-
-def test_no_plan_gives_nothing(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    assert deliver(pipeline_of(dataset, started), dataset, []) == ([], [], {})
-
-
-def test_nothing_is_read_before_the_first_batch_is_asked_for(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    costs: dict[int, Cost] = {}
-    with pipeline_of(dataset, started).batches(dataset, tail(dataset), lambda e: costs.setdefault(e, Cost())):
-        time.sleep(0.05)
-    assert not any(cost.requested for cost in costs.values())
 
 
 def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
@@ -201,22 +186,6 @@ def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: 
         time.sleep(0.02)
     assert left_behind(dataset)[0] <= threads
     assert left_behind(dataset)[1] == files
-
-
-@pytest.mark.parametrize("harm", ["gone", "short"])
-def test_a_bad_file_is_named(dataset: Dataset, started: dict[str, Pipeline], harm: str) -> None:
-    plan = tail(dataset, epochs=1)
-    victim = dataset.path(int(dataset.locate(plan[1][1][:1], ())[0][0]))
-    aside = victim.with_suffix(".aside")
-    victim.rename(aside)
-    try:
-        if harm == "short":
-            victim.write_bytes(b"")
-        with pytest.raises(DataError, match=victim.name):
-            deliver(pipeline_of(dataset, started), dataset, plan)
-    finally:
-        aside.rename(victim)
-    checked(dataset, plan, pipeline_of(dataset, started))
 
 
 class TestHepcnnb:

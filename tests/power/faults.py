@@ -1,0 +1,254 @@
+"""Faults made by hand, over all rooms: each must make a test fail, or the tests have lost power.
+
+Not collected by pytest; `python tests/power/check.py` puts them one at a time into a copy and says which survive.
+"""
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """`old`, which is in one file once, becomes `new`, which `breaks` something that `tests` should see.
+
+    file: where it was when this was written; it is looked for in all files where it is there no more.
+    """
+
+    file: str
+    old: str
+    new: str
+    breaks: str
+    tests: tuple[str, ...]
+
+
+def _faults(file: str, *rows: tuple[str, ...]) -> list[Fault]:
+    """(old, new, what it breaks, test...) for each fault of a file."""
+    return [
+        Fault(file, old, new, breaks, tuple(f"tests/{test}" for test in tests)) for old, new, breaks, *tests in rows
+    ]
+
+
+ORDERS, PLACEMENT = ("unit/test_orders.py", "unit/test_every_order.py"), ("unit/test_placement.py",)
+READERS, PLACED = ("contract/test_readers.py",), ("contract/test_placed.py", "unit/test_placed.py")
+WORLD, WORLD_OF_4 = (f"mpi/test_worlds.py::test_the_shared_suites_pass_on_every_rank[{ranks}]" for ranks in (2, 4))
+
+FAULTS = [
+    *_faults(
+        "harness/plan/orders.py",
+        (
+            "part = stream[:length].reshape(shape.steps, sharers, shape.batch)[:, place].copy()",
+            "part = stream[:length].reshape(shape.steps, sharers, shape.batch)[:, 0].copy()",
+            "every rank reads what the first one reads", *ORDERS,
+        ),
+        ("    part += shape.first", "    part += 0", "a split that does not lie first", "unit/test_validation.py"),
+        ("    if epoch > 0:", "    if epoch > 1:", "the second epoch's order of files", *ORDERS),
+        ("range(1, epoch + 1)", "range(0, epoch + 1)", "the first epoch's order of files", *ORDERS),
+        ("node + local * shape.nodes", "local + node * shape.nodes", "the files of a node", *ORDERS),
+        ("(place + 1) * len(rest) // sharers]", "(place + 1) * len(rest) // sharers - 1]", "the last samples", *ORDERS),
+        ("min(at + batch, last)", "at + batch", "the end of a rank's share of a pass", *ORDERS, *READERS),
+    ),
+    *_faults(
+        "harness/plan/deals.py",
+        ("np.arange(share, shape.files, shares", "np.arange(share, shape.files - 1, shares", "the last file", *ORDERS),
+    ),
+    *_faults(
+        "harness/plan/placement/contents.py",
+        (
+            'before + capacity, side="right"', 'before + capacity, side="left"',
+            "a sample that just fits into a tier", *PLACEMENT,
+        ),
+        ("> nodes * capacities[0]", "> capacities[0]", "when a data store applies", *PLACEMENT),
+    ),
+    *_faults(
+        "harness/plan/placement/frequency.py",
+        ("len(sizes), -counts))", "len(sizes), counts))", "what is read most often is kept", *PLACEMENT),
+    ),
+    *_faults(
+        "harness/plan/placement/shares.py",
+        ("first[(node + step) % nodes]", "first[step % nodes]", "copies behind a node's own share", *PLACEMENT),
+    ),
+    *_faults(
+        "harness/plan/placement/cooperative.py",
+        ("& (counts > 1)", "& (counts > 0)", "copies of what is read once", *PLACEMENT),
+    ),
+    *_faults(
+        "harness/plan/placement/redrawn.py",
+        ("max(1, nodes - 1)) == 0", "max(1, nodes)) == 0", "the share of local draws", *PLACEMENT),
+    ),
+    *_faults(
+        "harness/readers/ahead.py",
+        ("staging_bytes // max(batch_bytes, 1))", "staging_bytes // max(batch_bytes, 1) + 1)",
+         "the bound of the buffer",
+         "contract/test_ahead.py"),
+        ("(step == first or not self._missing[first])", "True", "the first batch has the storage to itself",
+         "contract/test_ahead.py"),
+        ("self._errors.setdefault(step, error)", "pass", "a bad file is told", "contract/test_ahead.py"),
+        ("                tally.add(own)", "                pass", "what threads have read counts",
+         "contract/test_ahead.py"),
+    ),
+    *_faults(
+        "harness/storage/extents.py",
+        ("left, offset = left[count:], offset + count", "left, offset = left[count:], offset", "short reads", *READERS),
+        ("        if file in self._staged:", "        if not self._staged:", "bytes of copies", *READERS,
+         "contract/test_staged.py"),
+        ("crc32c.crc32c(piece, crc)", "crc32c.crc32c(piece)", "checksums of long fields", "unit/test_extents.py"),
+        ("if one != wanted:", "if one > wanted:", "half of all wrong checksums", *READERS, "unit/test_extents.py"),
+        ("before[3] += size", "before[3] = size", "reads that were joined", "unit/test_extents.py"),
+        ("FOLLOWING * whole * len(ids)", "0 * whole * len(ids)", "how files of one sample are opened",
+         "unit/test_files.py", "unit/test_extents.py", *READERS),
+    ),
+    *_faults(
+        "harness/readers/shares.py",
+        ("kept[rank % ranks_per_node :: ranks_per_node]", "kept[rank % ranks_per_node :: 1]",
+         "a node reads a file once",
+         "unit/test_shares.py"),
+        ("foreign = owners // ranks_per_node != node", "foreign = owners != node", "files of ranks of one node",
+         "unit/test_shares.py"),
+    ),
+    *_faults(
+        "harness/readers/placed/claims.py",
+        ("if not self._mine[number]:", "if False:", "one rank alone brings a sample", WORLD_OF_4),
+    ),
+    *_faults(
+        "harness/readers/placed/keeper.py",
+        ("own.spared = 0", "own.spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
+        ("cost.kept += cost.requested - before", "cost.kept += 0", "what is brought to a tier counts", *PLACED),
+    ),
+    *_faults(
+        "harness/readers/placed/supply.py",
+        ("holder_place[sample]) + AHEAD_OF_HOLDER", "holder_place[sample])", "guesses of what others have",
+         *PLACED[::-1]),
+        ("elif ahead and not self._behaviour.ahead_pfs", "elif not self._behaviour.ahead_pfs", "what threads leave out",
+         *PLACED),
+    ),
+    *_faults(
+        "harness/readers/placed/layout.py",
+        ("(turns % len(own)).ravel()", "(turns * 0).ravel()", "ranks that read the same take turns", WORLD),
+    ),
+    *_faults(
+        "harness/readers/placed/filling.py",
+        ("mine & layout.copy,", "mine & ~layout.copy,", "copies are filled behind all else", *PLACED, WORLD),
+    ),
+    *_faults(
+        "harness/readers/placed/sources.py",
+        ("cost.spared += int(self._stored[sample])", "cost.spared += len(out)", "bytes spared of compressed samples",
+         *PLACED),
+    ),
+    *_faults(
+        "harness/run/told/checks.py",
+        ("planned + kept == requested + spared", "planned + kept <= requested + spared", "bytes read twice",
+         "unit/test_checks.py"),
+        ("worst <= MOST_RESIDENT", "worst <= LEAST_WARM", "what counts as cold", "unit/test_checks.py"),
+        ("once == epochs, each, each if once", "once > 0, each, each if once", "epochs with samples twice",
+         "unit/test_checks.py"),
+    ),
+    *_faults(
+        "harness/run/measured/consumer.py",
+        ("    total += _ALL_WEIGHTS", "    total += np.uint64(0)", "bytes of 0 leave a mark", "unit/test_consumer.py"),
+        ("if found != expected[i, j]:", "if found != expected[i, 0]:", "content of samples of several fields",
+         *READERS),
+    ),
+    *_faults(
+        "harness/run/measured/trial.py",
+        ("seed = self._job.seed + self._number", "seed = self._job.seed", "each trial has its order",
+         "unit/test_trial.py"),
+    ),
+    *_faults(
+        "harness/run/asked/sizing.py",
+        ("epochs = -(-needed(chosen) // steps)", "epochs = needed(chosen) // steps", "trials long enough",
+         "unit/test_sizing.py"),
+        ("samples // samples_per_file + 1)", "samples // samples_per_file)", "more data than tiers hold",
+         "unit/test_sizing.py"),
+    ),
+    *_faults(
+        "reports/statistics.py",
+        ("job_stall(timed, meeting) / training", "job_stall(timed, meeting) / elapsed", "stall is of training's time",
+         "unit/test_reports_statistics.py"),
+        ("[2.5, 97.5]", "[5, 95]", "the interval is of 95 %", "unit/test_reports_statistics.py"),
+        ("own.max(axis=1)", "own.mean(axis=1)", "the worst rank", "unit/test_reports_statistics.py"),
+    ),
+    *_faults(
+        "reports/bound.py",
+        ("facts.own < OWN_SHARE * busy", "facts.own > OWN_SHARE * busy", "who kept the cores busy",
+         "unit/test_reports_bound.py"),
+        ("float(min(shares))", "float(max(shares))", "the least resident host", "unit/test_reports_bound.py"),
+    ),
+    *_faults(
+        "reports/result.py",
+        ('if k != "digest"})', 'if k not in ("digest", "trials")})', "an edited result is found",
+         "unit/test_reports_result.py"),
+    ),
+    *_faults(
+        "datagen/formats/tfrecord.py",
+        ("+ 0xA282EAD8)", "+ 0xA282EAD9)", "records that others read", "unit/test_tfrecord.py"),
+        ("if len(rest) != TAIL or not unpacker.eof:", "if False:", "what stands behind a record",
+         "unit/test_tfrecord.py"),
+    ),
+    *_faults(
+        "datagen/dataset.py",
+        ('ids, side="right") - 1', 'ids, side="left") - 1', "the first sample of each file", *READERS),
+        ("        if found != expected:", "        if found < expected:", "files that have grown",
+         "unit/test_manifest.py",
+         "unit/test_generate.py"),
+        ("if lengths.max() > MOST_SAMPLE_BYTES:", "if False:", "samples of absurd size", "unit/test_manifest.py",
+         "unit/test_indexing.py"),
+    ),
+    *_faults(
+        "harness/simulator/steps.py",
+        ("self.turn[rows] += 1", "self.turn[rows] += 0", "threads take turns", "unit/test_simulator_engines.py"),
+    ),
+    *_faults(
+        "harness/simulator/events.py",
+        ("self.stall += served - clock", "self.stall += served - start", "the stall of a node",
+         "unit/test_simulator_engines.py"),
+    ),
+    *_faults(
+        "harness/run/predicted/runtime.py",
+        ("self._free += step - 1 in self._taken", "self._free += 1", "slots of batches of nothing",
+         "unit/test_runtime.py"),
+        ("self._open.move_to_end(key)", "pass", "which files stay open", "unit/test_runtime.py"),
+    ),
+    *_faults(
+        "harness/storage/pfs/bucket.py",
+        ("now - min(max(credit, 0.0), SLACK)", "now - max(credit, 0.0)", "bursts of an emulated file system",
+         "unit/test_pfs_bucket.py"),
+    ),
+    *_faults(
+        "harness/storage/pfs/cache.py",
+        ("self._blocks.move_to_end(key)", "pass", "what a client cache forgets", "unit/test_pfs_cache.py"),
+    ),
+    *_faults(
+        "harness/cluster/peers.py",
+        ("self.misses += piece is None", "self.misses += 1", "misses are counted", "unit/test_peers.py"),
+        ("    if count > MOST_ASKED:", "    if False:", "nobody asks for too much at once", "unit/test_peers.py"),
+    ),
+    *_faults(
+        "harness/cluster/watch.py",
+        ("and not self._pulses[who][\"waiting\"]", "", "who waits for others stands not still", "unit/test_watch.py"),
+    ),
+    *_faults(
+        "harness/cluster/launchers.py",
+        ("ppr:{job.ranks_per_host}:node", "ppr:1:node", "ranks of a node", "unit/test_launchers.py"),
+    ),
+    *_faults(
+        "harness/training/exchange/exchange.py",
+        ("self._late = None if lagged is None else list(lagged)", "self._late = None", "a lagged training goes on",
+         "contract/test_exchange.py"),
+    ),
+    *_faults(
+        "harness/training/exchange/mpi.py",
+        ("wanted = 1 + self._options.lag", "wanted = 1", "means in use are not written over",
+         "mpi/test_exchange_worlds.py::test_the_suites_pass_on_every_rank[2]"),
+    ),
+    *_faults(
+        "benchmarks/metrics.py",
+        ("(true[:-1] + true[1:]) / 2)", "true[:-1])", "the area under the curve", "unit/test_metrics.py"),
+    ),
+    *_faults(
+        "benchmarks/larc.py",
+        ("of_variable, of_gradient), self.least", "of_variable, of_gradient), self.trust", "the least local rate",
+         "unit/test_models.py::test_larc_is_adam_over_scaled_gradients"),
+    ),
+    *_faults(
+        "harness/parser.py",
+        ("difflib.get_close_matches(word, known, 1)", "[]", "what was probably meant", "unit/test_cli.py"),
+    ),
+]  # fmt: skip
