@@ -35,7 +35,7 @@ class Ahead:
 
     def __init__(
         self,
-        form: SampleView,
+        sample_view: SampleView,
         open_extents: OpenSource,
         *,
         threads: int,
@@ -49,7 +49,7 @@ class Ahead:
         threads: at most; how many read follows from what reads take (see threads.readers). step_seconds: how long the
         trainer computes in a step. spare_cores: threads that can compute beside trainers.
         """
-        self.form = form
+        self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
         self._threads, self._step_seconds, self._spare_cores = threads, step_seconds, spare_cores
@@ -69,7 +69,7 @@ class Ahead:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
-        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
+        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

@@ -70,57 +70,57 @@ ALONE = RankContext(Solo())
 Open = Callable[[SampleView, Policy, Resources, RankContext, Pipeline | None], Reader]
 
 
-def _extents(form: SampleView, resources: Resources) -> OpenExtents:
+def _extents(sample_view: SampleView, resources: Resources) -> OpenExtents:
     return lambda: ExtentReader(
-        form.dataset, form.fields, form.decode, check=resources.check_crc, staged=resources.staged
+        sample_view.dataset, sample_view.fields, sample_view.decode, check=resources.check_crc, staged=resources.staged
     )
 
 
-def _source(form: SampleView, resources: Resources) -> OpenSource:
-    return resources.source or _extents(form, resources)
+def _source(sample_view: SampleView, resources: Resources) -> OpenSource:
+    return resources.source or _extents(sample_view, resources)
 
 
 def _on_demand(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del policy, seat, pipeline
-    return OnDemand(form, _source(form, resources), batch_bytes=resources.batch_bytes)
+    del policy, context, pipeline
+    return OnDemand(sample_view, _source(sample_view, resources), batch_bytes=resources.batch_bytes)
 
 
 def _ahead(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
     del policy, pipeline
     return Ahead(
-        form,
-        _source(form, resources),
+        sample_view,
+        _source(sample_view, resources),
         threads=resources.most_threads or resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
         step_seconds=resources.step_seconds,
-        spare_cores=usable_cores() // seat.comm.host_size - 1,
+        spare_cores=usable_cores() // context.comm.host_size - 1,
     )
 
 
 def _upstream(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del resources, seat
+    del resources, context
     if pipeline is None:
         raise UsageError(
             f"Reader '{policy.name}' is a workload's published pipeline, and workload "
-            f"'{form.dataset.manifest.workload}' has none. Use another reader."
+            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
         )
-    return Published(form, pipeline)
+    return Published(sample_view, pipeline)
 
 
 def _tfdata(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del seat, pipeline
+    del context, pipeline
     return TfData(
-        form,
-        _extents(form, resources),
+        sample_view,
+        _extents(sample_view, resources),
         threads=resources.threads,
         staging_bytes=resources.staging_bytes,
         buffer=shuffle_buffer(policy.order),
@@ -129,32 +129,38 @@ def _tfdata(
 
 
 def _placed(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
     def delivery(source: OpenSource) -> Reader:
-        return READERS[policy.delivery](form, policy, replace(resources, source=source), seat, pipeline)
+        return READERS[policy.delivery](sample_view, policy, replace(resources, source=source), context, pipeline)
 
     def extents(decoded: bool) -> ExtentReader:
-        return ExtentReader(form.dataset, form.fields, form.decode if decoded else None, check=resources.check_crc)
+        return ExtentReader(
+            sample_view.dataset, sample_view.fields, sample_view.decode if decoded else None, check=resources.check_crc
+        )
 
     threads = max(1, resources.threads // 2)
-    return Placed(ROWS[policy.placement], form, delivery, extents, seat, resources.tiers, threads=threads)
+    return Placed(ROWS[policy.placement], sample_view, delivery, extents, context, resources.tiers, threads=threads)
 
 
 READERS: dict[str, Open] = {"on demand": _on_demand, "ahead": _ahead, "tf.data": _tfdata, "its own": _upstream}
 
 
 def open_reader(
-    policy: Policy, form: SampleView, resources: Resources, seat: RankContext = ALONE, pipeline: Pipeline | None = None
+    policy: Policy,
+    sample_view: SampleView,
+    resources: Resources,
+    context: RankContext = ALONE,
+    pipeline: Pipeline | None = None,
 ) -> Reader:
     """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
 
     UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
     """
     if policy.placement in KEPT_ON_FILES:
-        return _placed(form, policy, resources, seat, pipeline)
+        return _placed(sample_view, policy, resources, context, pipeline)
     if policy.placement not in SHARES:
-        return READERS[policy.delivery](form, policy, resources, seat, pipeline)
+        return READERS[policy.delivery](sample_view, policy, resources, context, pipeline)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    delivery = READERS[policy.delivery](form, policy, replace(resources, staged=copies), seat, pipeline)
-    return Staged(delivery, copies, policy.placement, seat, threads=resources.threads)
+    delivery = READERS[policy.delivery](sample_view, policy, replace(resources, staged=copies), context, pipeline)
+    return Staged(delivery, copies, policy.placement, context, threads=resources.threads)

@@ -9,7 +9,7 @@ from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
-from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, Shelf
+from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, NodeTiers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine
 
@@ -25,12 +25,12 @@ def run(
     ids = [[order(shape, rank, epoch, 7) for epoch in range(EPOCHS)] for rank in range(ranks)]
     read = Sequences(lambda rank, epoch: ids[rank][epoch].ravel(), ranks, per_node, range(EPOCHS))
     sizes = np.full(SAMPLES, SIZE)
-    shelves = [Shelf(lay_out(one, read, sizes, SAMPLES, (capacity,), node)) for node in range(nodes)]
+    tiers = [NodeTiers(lay_out(one, read, sizes, SAMPLES, (capacity,), node)) for node in range(nodes)]
     clock = Clock()
     pfs = FileSystem(clock, machine(), nodes)
     memory, writes = (Memory(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))
     costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, [memory], [writes], 1e9)
-    keeping = Keeping(clock, shelves, per_node, one.behaviour, costs)
+    keeping = Keeping(clock, tiers, per_node, one.behaviour, costs)
     meeting = Meeting(clock, ranks, 0.0)
     steps = EPOCHS * len(ids[0][0])
     all_ranks = []

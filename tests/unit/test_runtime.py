@@ -38,7 +38,7 @@ def run(
     pace = runtime.Pace(step_seconds, "step", frozenset({0}))
     for rank in ranks:
         handles = runtime.Handles(4, pfs.open_seconds)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), handles)
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), handles)
         if ahead is None:
             clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
         else:
@@ -91,7 +91,7 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
         clock, system = Clock(), machine()
         pfs = FileSystem(clock, system, 1)
         rank = runtime.Rank(0, chunks(6), 6)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), runtime.Handles(4, 0.0))
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), runtime.Handles(4, 0.0))
         ahead = runtime.Ahead(clock, rank, fetch, 2, slots)
         clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
         clock.run(until=0.055)

@@ -64,12 +64,12 @@ def _plain(place: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[Node
     return lambda own, sizes, capacities, _: place(own, sizes, capacities)
 
 
-def _opportunistic(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
-    return redrawn.opportunistic(keeps, node, count, seed)
+def _opportunistic(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+    return redrawn.opportunistic(contents, node, count, seed)
 
 
-def _staged_draws(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
-    return redrawn.staged_draws(keeps, node, count, seed)
+def _staged_draws(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:  # noqa: ARG001 - as Redraw
+    return redrawn.staged_draws(contents, node, count, seed)
 
 
 _AHEAD = Behaviour(ahead=True)

@@ -60,7 +60,7 @@ class Setting:
     node_memory: int
 
     @property
-    def form(self) -> SampleView:
+    def sample_view(self) -> SampleView:
         """What is delivered of a sample."""
         decode = find(self.job.workload).decode
         return SampleView(self.dataset, self.job.view, decode(self.dataset) if self.job.decode and decode else None)
@@ -107,8 +107,10 @@ class Setting:
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
-        form, plans = self.form, self.plans.ids
-        most = max(largest(planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
+        sample_view, plans = self.sample_view, self.plans.ids
+        most = max(
+            largest(planned(sample_view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans
+        )
         return max(FEWEST_SLOTS, min(MOST_SLOTS, self.job.staging_bytes // max(most, 1)))
 
 
@@ -134,13 +136,13 @@ def execute(setting: Setting) -> Executed:
 def _plain(setting: Setting) -> Executed:
     """Readers without a placement, or with one of whole files."""
     job, dataset, system, row, plans = setting.job, setting.dataset, setting.system, setting.row, setting.plans
-    clock, form = Clock(), setting.form
+    clock, sample_view = Clock(), setting.sample_view
     pfs = FileSystem(clock, system, job.nodes)
-    shares = _shares(setting, form)
+    shares = _shares(setting, sample_view)
     read_from, write_to = _local(setting, shares)
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
-    sources = runtime.Sources(copies if shares else pfs, _cache(setting, clock))
-    cut = Cut(form, job.check_crc, system.preprocess)
+    devices = runtime.Devices(copies if shares else pfs, _cache(setting, clock))
+    cut = Cut(sample_view, job.check_crc, system.preprocess)
     cached = [0.0] * job.epochs if shares else cached_shares(setting)
     ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
@@ -159,8 +161,8 @@ def _plain(setting: Setting) -> Executed:
             yield from meeting.meet()
             yield from moved(clock, system, [_handed(share, dataset) for share in shares])
             staged[0] = clock.now
-        handles = runtime.Handles(handles_kept(dataset), sources.stored.open_seconds)
-        fetch = partial(runtime.fetch_reads, clock, rank, sources, handles)
+        handles = runtime.Handles(handles_kept(dataset), devices.stored.open_seconds)
+        fetch = partial(runtime.fetch_reads, clock, rank, devices, handles)
         if row.delivery == "on demand":
             yield from runtime.on_demand(clock, rank, fetch, meeting, pace)
         else:
@@ -172,14 +174,14 @@ def _plain(setting: Setting) -> Executed:
     return Executed(ranks, staged[0], {"pfs": pfs.bytes, "local": copies.bytes if shares else 0})
 
 
-def _shares(setting: Setting, form: SampleView) -> list[Share]:
+def _shares(setting: Setting, sample_view: SampleView) -> list[Share]:
     """What each rank stages; nothing where nothing is staged."""
     job, dataset, row = setting.job, setting.dataset, setting.row
     if row.placement not in SHARES:
         return []
     files = len(dataset.training_files)
     wants = [
-        np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), form.fields)[0])
+        np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), sample_view.fields)[0])
         for own in setting.plans.ids
     ]
     return [SHARES[row.placement](wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]

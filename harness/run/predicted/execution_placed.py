@@ -12,7 +12,7 @@ from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.chunks import Cut, chunks
 from dlio_bench.harness.run.predicted.devices import FileSystem
 from dlio_bench.harness.run.predicted.execution import Executed, Setting, cached_shares
-from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, Shelf
+from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, NodeTiers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
@@ -37,17 +37,17 @@ def bypassed(setting: Setting) -> bool:
 def execute_placed(setting: Setting) -> Executed:
     """See execution.execute."""
     job, system, plans, one = setting.job, setting.system, setting.plans, ROWS[setting.row.placement]
-    clock, form = Clock(), setting.form
+    clock, sample_view = Clock(), setting.sample_view
     tiers = Tiers(job.ram_bytes, job.disk_bytes)
-    sizes = tiers.sizes_of(form)
+    sizes = tiers.sizes_of(sample_view)
     epochs = range(len(plans.ids[0]))
     read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
-    shelves = [Shelf(lay_out(one, read, sizes, len(sizes), tiers.capacities, node)) for node in range(job.nodes)]
+    nodes = [NodeTiers(lay_out(one, read, sizes, len(sizes), tiers.capacities, node)) for node in range(job.nodes)]
     pfs = FileSystem(clock, system, job.nodes)
     rates = [setting.tier(name) for name in tiers.names]
     kept = [setting.memory(clock, tier) for tier in rates]
     costs = Costs(
-        _reads(setting, form).__getitem__,
+        _reads(setting, sample_view).__getitem__,
         sizes.tolist(),
         pfs,
         kept,
@@ -55,8 +55,8 @@ def execute_placed(setting: Setting) -> Executed:
         system.network * MB or float("inf"),
         pfs.open_seconds if setting.dataset.samples == len(setting.dataset.manifest.files) else 0.0,
     )
-    keeping = Keeping(clock, shelves, job.ranks_per_node, one.behaviour, costs)
-    ranks = [setting.rank(number, _groups(setting, form, number)) for number in range(job.ranks)]
+    keeping = Keeping(clock, nodes, job.ranks_per_node, one.behaviour, costs)
+    ranks = [setting.rank(number, _groups(setting, sample_view, number)) for number in range(job.ranks)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     filling, staged = max(1, job.threads // 2), [0.0]
     samples = ranks[0].chunks[0].samples if ranks[0].chunks else ()
@@ -82,27 +82,27 @@ def execute_placed(setting: Setting) -> Executed:
     return Executed(ranks, staged[0], found)
 
 
-def _reads(setting: Setting, form: SampleView) -> list[list[int]]:
+def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
     """For each training sample the bytes of the reads that bring it, undecoded."""
     samples = setting.dataset.training_samples
-    raw = Cut(SampleView(form.dataset, form.fields), setting.job.check_crc, float("inf"))
+    raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.check_crc, float("inf"))
     found: list[list[int]] = [[] for _ in range(samples)]
     for chunk in chunks(raw, [np.arange(samples, dtype=np.int64)[:, None]], [0.0]):
         found[chunk.step] += [size for _, size in chunk.reads]
     return found
 
 
-def _groups(setting: Setting, form: SampleView, number: int) -> list[runtime.Chunk]:
-    """The groups of samples that a rank's threads take at a time, as of readers/placed/source.py."""
+def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[runtime.Chunk]:
+    """The groups of samples that a rank's threads take at a time, as of readers/placed/tiered_extents.py."""
     plan = [step for epoch in setting.plans.ids[number] for step in epoch]
     ids, batches = joined_ids(plan)
-    delivered = form.sizes(ids)
+    delivered = sample_view.sizes(ids)
     starts = np.cumsum(delivered) - delivered
     counts = np.array([len(one) for one in plan], dtype=np.int64)
     rows, of_group = chunk_of(batches, starts - starts[(counts.cumsum() - counts)[batches]], CHUNK_BYTES)
-    decoded = 0.0 if form.decode is None else 1 / (setting.system.preprocess * MB)
+    decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
     found = []
     for step, part in zip(of_group.tolist(), np.split(ids, rows[1:-1]), strict=True):
-        seconds = form.stored(part) * decoded if decoded else 0.0
+        seconds = sample_view.stored(part) * decoded if decoded else 0.0
         found.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
     return found

@@ -1,7 +1,7 @@
 """readers/placed as processes on the virtual clock: samples kept in the tiers of nodes, and had from one another.
 
-The rules are those of readers/placed/supply.py: a kept sample is fetched once, by whoever of its keeper's threads needs
-it first; others wait for that one. Who does not keep a sample asks its holder, which brings it if it has not begun.
+The rules are those of readers/placed/source_picker.py: a kept sample is fetched once, by whoever of its keeper's
+threads needs it first; others wait for that one. Who does not keep a sample asks its holder, which brings it if it has not begun.
 """
 
 from collections import defaultdict
@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from dlio_bench.harness.plan.placement.rows import Behaviour
-from dlio_bench.harness.readers.placed.filling import FILL_BYTES
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.supply import AHEAD_OF_HOLDER
-from dlio_bench.harness.run.predicted.devices import Source
+from dlio_bench.harness.readers.placed.source_picker import AHEAD_OF_HOLDER
+from dlio_bench.harness.readers.placed.tier_filler import FILL_BYTES
+from dlio_bench.harness.run.predicted.devices import Device
 from dlio_bench.harness.run.predicted.runtime import Chunk
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 
@@ -23,7 +23,7 @@ ABSENT, BUSY, PRESENT = range(3)
 
 
 @dataclass
-class Shelf:
+class NodeTiers:
     """One node's tiers: its layout, the state of each kept sample, and how far each tier has been filled."""
 
     layout: Layout
@@ -57,9 +57,9 @@ class Costs:
 
     reads: Callable[[int], Sequence[int]]
     sizes: Sequence[int]
-    pfs: Source
-    tiers: Sequence[Source]
-    writes: Sequence[Source]
+    pfs: Device
+    tiers: Sequence[Device]
+    writes: Sequence[Device]
     network: float
     open_seconds: float = 0.0  # of each sample, where each has a file of its own
 
@@ -68,9 +68,9 @@ class Keeping:
     """All nodes' tiers in a run of `behaviour`."""
 
     def __init__(
-        self, clock: Clock, shelves: Sequence[Shelf], ranks_per_node: int, behaviour: Behaviour, costs: Costs
+        self, clock: Clock, nodes: Sequence[NodeTiers], ranks_per_node: int, behaviour: Behaviour, costs: Costs
     ) -> None:
-        self._clock, self._shelves, self._per_node = clock, shelves, ranks_per_node
+        self._clock, self._nodes, self._per_node = clock, nodes, ranks_per_node
         self._behaviour, self._costs = behaviour, costs
         self.remote = 0  # bytes
         self._left: dict[tuple[int, int], list[int]] = defaultdict(list)  # (rank, step) -> samples
@@ -91,35 +91,35 @@ class Keeping:
 
     def fill(self, rank: int, threads: int, *, copies: bool) -> Iterator[Process]:
         """The threads that bring what this rank is to bring into its node's tiers."""
-        shelf = self._shelves[rank // self._per_node]
-        layout = shelf.layout
+        tiers = self._nodes[rank // self._per_node]
+        layout = tiers.layout
         for tier, (first, last) in enumerate(pairwise(layout.bounds.tolist())):
             numbers = np.arange(first, last)
             chosen = numbers[(layout.keeper[layout.ids[first:last]] == rank) & (layout.copy[first:last] == copies)]
             runs = iter(_runs(layout, chosen.tolist()))
             if not len(chosen) and not copies:
-                shelf.progress[tier] = last - first
+                tiers.progress[tier] = last - first
             for _ in range(threads if len(chosen) else 0):
                 yield self._filler(rank, tier, runs, copies=copies)
 
     def _filler(self, rank: int, tier: int, runs: Iterator[list[int]], *, copies: bool) -> Process:
-        shelf = self._shelves[rank // self._per_node]
-        first, last = shelf.layout.bounds[tier : tier + 2].tolist()
+        tiers = self._nodes[rank // self._per_node]
+        first, last = tiers.layout.bounds[tier : tier + 2].tolist()
         for run in runs:
-            mine = [number for number in run if shelf.states[number] == ABSENT]
+            mine = [number for number in run if tiers.states[number] == ABSENT]
             yield from self._bring(rank, mine, copies=copies)
-            shelf.progress[tier] = max(shelf.progress[tier], run[-1] + 1 - first)
+            tiers.progress[tier] = max(tiers.progress[tier], run[-1] + 1 - first)
         if not copies:
-            shelf.progress[tier] = last - first
+            tiers.progress[tier] = last - first
 
     def _get(self, rank: int, samples: Sequence[int], left: list[int] | None) -> Process:
         """Samples from where they are best had; `left` takes those that are not to be read ahead."""
         node = rank // self._per_node
-        shelf = self._shelves[node]
-        layout = shelf.layout
+        tiers = self._nodes[node]
+        layout = tiers.layout
         found = _Sources()
         for sample in samples:
-            self._sort(rank, shelf, sample, found)
+            self._sort(rank, tiers, sample, found)
         if left is None:
             found.files += found.left
         else:
@@ -131,52 +131,52 @@ class Keeping:
             for sample in wanted:
                 yield from self._ask(node, other, sample)
         for number in found.busy:
-            if number in shelf.coming:
-                yield shelf.coming[number]
+            if number in tiers.coming:
+                yield tiers.coming[number]
         for number in [*found.here, *found.busy]:
             yield from self._costs.tiers[int(layout.tier[number])].read(node, int(layout.size[number]))
 
-    def _sort(self, rank: int, shelf: Shelf, sample: int, found: "_Sources") -> None:
+    def _sort(self, rank: int, tiers: NodeTiers, sample: int, found: "_Sources") -> None:
         """Choose a sample's source; claim it where it is to be kept, and is not there."""
-        layout = shelf.layout
+        layout = tiers.layout
         number = int(layout.number[sample])
-        if number >= 0 and shelf.states[number] == PRESENT:
+        if number >= 0 and tiers.states[number] == PRESENT:
             found.here.append(number)
         elif number >= 0 and layout.keeper[sample] != rank:
             found.ask[int(layout.keeper[sample])].append(sample)
         elif number >= 0:
-            (found.busy if shelf.states[number] == BUSY else found.claimed).append(number)
-            self._claim(shelf, number)
-        elif self._may_ask(shelf, sample):
+            (found.busy if tiers.states[number] == BUSY else found.claimed).append(number)
+            self._claim(tiers, number)
+        elif self._may_ask(tiers, sample):
             found.ask[int(layout.holder[sample])].append(sample)
         elif not self._behaviour.ahead_pfs and layout.holder[sample] < 0:
             found.left.append(sample)
         else:
             found.files.append(sample)
 
-    def _may_ask(self, shelf: Shelf, sample: int) -> bool:
-        layout = shelf.layout
+    def _may_ask(self, tiers: NodeTiers, sample: int) -> bool:
+        layout = tiers.layout
         if layout.holder[sample] < 0:
             return False
         if not self._behaviour.guesses:
             return True
         tier = int(layout.holder_tier[sample])
         places = int(layout.bounds[tier + 1] - layout.bounds[tier])
-        filled = shelf.progress[tier]
+        filled = tiers.progress[tier]
         return filled >= places or filled > int(layout.holder_place[sample]) + AHEAD_OF_HOLDER
 
     def _bring(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
         """Claim these samples, and put them into their tier."""
-        shelf = self._shelves[rank // self._per_node]
+        tiers = self._nodes[rank // self._per_node]
         for number in numbers:
-            self._claim(shelf, number)
+            self._claim(tiers, number)
         yield from self._fetched(rank, numbers, copies=copies)
 
     def _fetched(self, rank: int, numbers: Sequence[int], *, copies: bool = True) -> Process:
         """Get claimed samples, from the file system or, copies, from their holders, and store them."""
         node = rank // self._per_node
-        shelf = self._shelves[node]
-        layout = shelf.layout
+        tiers = self._nodes[node]
+        layout = tiers.layout
         for number in numbers:
             sample = int(layout.ids[number])
             if copies and layout.copy[number] and layout.holder[sample] >= 0:
@@ -185,12 +185,12 @@ class Keeping:
                 yield from self._read(node, sample)
         for number in numbers:
             yield from self._costs.writes[int(layout.tier[number])].read(node, int(layout.size[number]))
-            shelf.states[number] = PRESENT
-            self._clock.wake(shelf.coming.pop(number))
+            tiers.states[number] = PRESENT
+            self._clock.wake(tiers.coming.pop(number))
 
     def _ask(self, node: int, other: int, sample: int) -> Process:
         """Get a sample from another rank, which brings it first if need be."""
-        holding = self._shelves[other // self._per_node]
+        holding = self._nodes[other // self._per_node]
         number = int(holding.layout.number[sample])
         if number < 0:
             yield from self._read(node, sample)
@@ -212,14 +212,14 @@ class Keeping:
         for size in self._costs.reads(sample):
             yield from self._costs.pfs.read(node, size)
 
-    def _claim(self, shelf: Shelf, number: int) -> None:
-        if shelf.states[number] == ABSENT:
-            shelf.states[number] = BUSY
-            shelf.coming[number] = Signal()
+    def _claim(self, tiers: NodeTiers, number: int) -> None:
+        if tiers.states[number] == ABSENT:
+            tiers.states[number] = BUSY
+            tiers.coming[number] = Signal()
 
 
 def _runs(layout: Layout, numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers in order, some MiB of them at a time, as readers/placed/filling.py takes them."""
+    """Numbers in order, some MiB of them at a time, as readers/placed/tier_filler.py takes them."""
     run: list[int] = []
     size = 0
     for number in numbers:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.readers.ahead import WAKE_AT
-from dlio_bench.harness.run.predicted.devices import Source
+from dlio_bench.harness.run.predicted.devices import Device
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
 
@@ -32,11 +32,11 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Sources:
+class Devices:
     """Where a rank reads: `cached` is what a cache on the way has kept."""
 
-    stored: Source
-    cached: Source
+    stored: Device
+    cached: Device
 
 
 Fetch = Callable[[Chunk], Process]  # brings one chunk in, by one thread
@@ -84,9 +84,9 @@ class Pace:
     epoch_starts: frozenset[int]
 
 
-def fetch_reads(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: Chunk) -> Process:
+def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, chunk: Chunk) -> Process:
     """Read one chunk by one thread."""
-    last, source = -1, sources.cached if chunk.cached else sources.stored
+    last, source = -1, devices.cached if chunk.cached else devices.stored
     for key, size in chunk.reads:
         if key != last:
             opened, last = handles.ready(key, clock.now), key
@@ -170,7 +170,7 @@ class Ahead:
 
 
 def staging(
-    clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Source, target: Source, threads: int
+    clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Device, target: Device, threads: int
 ) -> Process:
     """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
     waiting = iter(pieces)

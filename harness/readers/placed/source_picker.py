@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.plan.placement.rows import Behaviour
+from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
-from dlio_bench.harness.readers.placed.sources import Sources
 from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds
 from dlio_bench.harness.readers.placed.tiers import RAM
 
@@ -37,22 +37,22 @@ class _Rows:
     left: list[int] = field(default_factory=list)
 
 
-class Supply:
+class SourcePicker:
     """The sources of one rank for one session. `get` may be called from several threads."""
 
-    def __init__(self, sources: Sources, behaviour: Behaviour, speeds: Speeds) -> None:
-        self._sources, self._behaviour, self._speeds = sources, behaviour, speeds
-        self._layout, self._claims = sources.layout, sources.claims
+    def __init__(self, backends: Backends, behaviour: Behaviour, speeds: Speeds) -> None:
+        self._backends, self._behaviour, self._speeds = backends, behaviour, speeds
+        self._layout, self._claims = backends.layout, backends.claims
         self._elsewhere = bool((self._layout.holder >= 0).any())  # other nodes keep samples
         self._nowhere = not self._elsewhere and not len(self._layout.ids) and behaviour.ahead_pfs  # nobody keeps any
-        self._memory = sources.tiers.index(RAM) if RAM in sources.tiers else -1  # which of the tiers it is
+        self._memory = backends.tiers.index(RAM) if RAM in backends.tiers else -1  # which of the tiers it is
         self._keeps_in_memory = bool((self._layout.tier == self._memory).any())
-        self.progress = [0] * len(sources.tiers)  # places of each tier that the filling threads have passed
+        self.progress = [0] * len(backends.tiers)  # places of each tier that the filling threads have passed
 
     @property
     def bypassed(self) -> bool:
         """Whether the file system is the only source, or the fastest, so that keeping samples would be a waste."""
-        return self._nowhere or self._prefer_files(REMOTE if self._elsewhere else self._sources.tiers[0])
+        return self._nowhere or self._prefer_files(REMOTE if self._elsewhere else self._backends.tiers[0])
 
     def holds(self, ids: Ids) -> bool:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
@@ -77,21 +77,21 @@ class Supply:
         plan = self._sort(ids, ahead=ahead)
         number = self._layout.number
         try:
-            self._sources.from_files(ids, starts, out, sorted([*plan.files, *plan.claimed]), cost)
+            self._backends.from_files(ids, starts, out, sorted([*plan.files, *plan.claimed]), cost)
             self._keep(plan.claimed, starts, out)
             self._copies(ids, starts, out, plan.copies, cost)
         finally:  # whatever failed, nobody waits for a claim of ours
             for kept in [*plan.claimed.values(), *plan.copies.values()]:
                 self._claims.settle(kept, present=False)
         for rank, rows in plan.ask.items():
-            self._sources.from_files(ids, starts, out, self._sources.ask(rank, ids, starts, out, rows, cost), cost)
+            self._backends.from_files(ids, starts, out, self._backends.ask(rank, ids, starts, out, rows, cost), cost)
         for row in plan.busy:
             if self._claims.wait(int(number[ids[row]]), WAIT_SECONDS):
                 plan.here.append(row)
             else:
-                self._sources.from_files(ids, starts, out, [row], cost)
+                self._backends.from_files(ids, starts, out, [row], cost)
         for row in plan.here:
-            self._sources.from_tier(ids[row], int(number[ids[row]]), out[starts[row] : starts[row + 1]], cost)
+            self._backends.from_tier(ids[row], int(number[ids[row]]), out[starts[row] : starts[row + 1]], cost)
         return plan.left
 
     def _sort(self, ids: Sequence[int], *, ahead: bool) -> "_Rows":
@@ -117,21 +117,21 @@ class Supply:
         state = self._claims.take(kept)
         if state is State.PRESENT:
             tier = int(self._layout.tier[kept])  # no file system beats memory
-            slow = tier != self._memory and self._prefer_files(self._sources.tiers[tier])
+            slow = tier != self._memory and self._prefer_files(self._backends.tiers[tier])
             (found.files if slow else found.here).append(row)
         elif state is State.BUSY:
             found.busy.append(row)
         elif state is State.CLAIMED:
-            copied = self._layout.copy[kept] and self._sources.peers is not None and self._layout.holder[sample] >= 0
+            copied = self._layout.copy[kept] and self._backends.peers is not None and self._layout.holder[sample] >= 0
             (found.copies if copied else found.claimed)[row] = kept
-        elif self._sources.peers is not None:  # its keeper is asked, and brings it if it has not begun
+        elif self._backends.peers is not None:  # its keeper is asked, and brings it if it has not begun
             found.ask[int(self._layout.keeper[sample])].append(row)
         else:
             found.files.append(row)
 
     def _may_ask(self, sample: int) -> bool:
         """Whether another node is to be asked for a sample that this one does not keep."""
-        if self._sources.peers is None or self._layout.holder[sample] < 0:
+        if self._backends.peers is None or self._layout.holder[sample] < 0:
             return False
         if self._prefer_files(REMOTE):
             return False
@@ -153,7 +153,7 @@ class Supply:
         """Put claimed samples, which are in `out`, into their tiers; those are claims no more."""
         for row in list(claimed):
             kept = claimed[row]
-            self._sources.store(kept, out[starts[row] : starts[row + 1]])
+            self._backends.store(kept, out[starts[row] : starts[row + 1]])
             del claimed[row]
             self._claims.settle(kept, present=True)
 
@@ -161,6 +161,6 @@ class Supply:
         self, ids: Sequence[int], starts: Sequence[int], out: memoryview, copies: dict[int, int], cost: Cost
     ) -> None:
         """Get samples that this node keeps as copies from their holders, and keep them."""
-        for rank, rows in self._sources.holders(ids, list(copies)).items():
-            self._sources.from_files(ids, starts, out, self._sources.ask(rank, ids, starts, out, rows, cost), cost)
+        for rank, rows in self._backends.holders(ids, list(copies)).items():
+            self._backends.from_files(ids, starts, out, self._backends.ask(rank, ids, starts, out, rows, cost), cost)
         self._keep(copies, starts, out)
