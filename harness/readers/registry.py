@@ -9,19 +9,20 @@ from pathlib import Path
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
+from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
+from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -98,7 +99,7 @@ def _ahead(
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
         step_seconds=resources.step_seconds,
-        spare_cores=usable_cores() // context.comm.host_size - 1,
+        spare_cores=spare_cores(context.comm.host_size),
     )
 
 
@@ -139,7 +140,7 @@ def _placed(
             sample_view.dataset, sample_view.fields, sample_view.decode if decoded else None, check=resources.check_crc
         )
 
-    threads = max(1, resources.threads // 2)
+    threads = filling_threads(resources.threads)
     return Placed(ROWS[policy.placement], sample_view, delivery, extents, context, resources.tiers, threads=threads)
 
 

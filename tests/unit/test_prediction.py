@@ -131,8 +131,10 @@ def test_tiers_stay_empty_where_the_file_system_is_the_best_source(dataset: Data
     (slow,) = predict(dataset, "cooperative", tiers=tiers)
     quick = replace(SYSTEM, pfs_link=8e4, pfs=Rates(((1, 8e4), (8, 64e4))), pfs_stream=None)
     (fast,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
-    (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
+    (cold,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
+    (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None, cache="warm")
     assert slow["bytes"]["ram"] > 0
+    assert cold["bytes"]["ram"] > 0  # the page cache has what the tiers have, too late
     assert "ram" not in fast["bytes"]
     assert "ram" not in cached["bytes"]
 

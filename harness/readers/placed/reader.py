@@ -129,7 +129,7 @@ class Placed:
             # others may ask, and have files opened, before the delivery has prepared its reads
             raw.expect(np.concatenate([np.zeros(0, np.int64), *(batch.ids for batch in plan)]))
             backends = Backends(locations, raw, self._speeds, stored)
-            server = TierServer(backends, guesses=self._row.behaviour.guesses)
+            server = TierServer(backends, self._row.behaviour)
             picker = SourcePicker(backends, self._row.behaviour, self._speeds)
             if comm.size > 1:
                 self._meet(backends, server, stack)

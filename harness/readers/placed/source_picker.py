@@ -10,31 +10,14 @@ another's claim before its own are settled.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from dlio_bench.batches import Cost, Ids
 from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
-from dlio_bench.harness.readers.placed.speeds import REMOTE, Speeds
+from dlio_bench.harness.readers.placed.rules import Origin, bypassed, origin, outlook, rival
+from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import RAM
-
-# A holder is taken to have a sample when this node's own filling of the same tier is so many samples further: nodes
-# fill their tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
-AHEAD_OF_HOLDER = 20
-
-
-@dataclass
-class _Rows:
-    """Rows of a request by where they come from. claimed, copies: row -> number of the sample among those kept."""
-
-    here: list[int] = field(default_factory=list)  # a tier of this node
-    busy: list[int] = field(default_factory=list)  # the same, when another thread has brought it
-    files: list[int] = field(default_factory=list)
-    claimed: dict[int, int] = field(default_factory=dict)  # files, to be kept
-    copies: dict[int, int] = field(default_factory=dict)  # another node, to be kept
-    ask: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # rank -> rows
-    left: list[int] = field(default_factory=list)
 
 
 class SourcePicker:
@@ -43,16 +26,15 @@ class SourcePicker:
     def __init__(self, backends: Backends, behaviour: Behaviour, speeds: Speeds) -> None:
         self._backends, self._behaviour, self._speeds = backends, behaviour, speeds
         self._layout, self._claims = backends.layout, backends.claims
-        self._elsewhere = bool((self._layout.holder >= 0).any())  # other nodes keep samples
-        self._nowhere = not self._elsewhere and not len(self._layout.ids) and behaviour.ahead_pfs  # nobody keeps any
+        self._rival = rival(self._layout, backends.tiers)
         self._memory = backends.tiers.index(RAM) if RAM in backends.tiers else -1  # which of the tiers it is
         self._keeps_in_memory = bool((self._layout.tier == self._memory).any())
         self.progress = [0] * len(backends.tiers)  # places of each tier that the filling threads have passed
 
     @property
     def bypassed(self) -> bool:
-        """Whether the file system is the only source, or the fastest, so that keeping samples would be a waste."""
-        return self._nowhere or self._prefer_files(REMOTE if self._elsewhere else self._backends.tiers[0])
+        """See rules.bypassed."""
+        return bypassed(self._behaviour, self._rival, self._speeds.file_system_beats)
 
     def holds(self, ids: Ids) -> bool:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
@@ -74,80 +56,51 @@ class SourcePicker:
 
         Those are samples that no node keeps, where the policy's threads may not read the file system `ahead`.
         """
-        plan = self._sort(ids, ahead=ahead)
-        number = self._layout.number
+        origins = self._sort(ids, ahead=ahead)
+        number, holder, keeper = self._layout.number, self._layout.holder, self._layout.keeper
+        claimed = {row: int(number[ids[row]]) for row in origins[Origin.CLAIMED]}
+        copies = {row: int(number[ids[row]]) for row in origins[Origin.COPY]}
+        asked: dict[int, list[int]] = defaultdict(list)  # rank -> rows
+        for whom, of in ((holder, Origin.HOLDER), (keeper, Origin.KEEPER)):
+            for row in origins[of]:
+                asked[int(whom[ids[row]])].append(row)
         try:
-            self._backends.from_files(ids, starts, out, sorted([*plan.files, *plan.claimed]), cost)
-            self._keep(plan.claimed, starts, out)
-            self._copies(ids, starts, out, plan.copies, cost)
+            self._backends.from_files(ids, starts, out, sorted([*origins[Origin.FILES], *claimed]), cost)
+            self._keep(claimed, starts, out)
+            self._copies(ids, starts, out, copies, cost)
         finally:  # whatever failed, nobody waits for a claim of ours
-            for kept in [*plan.claimed.values(), *plan.copies.values()]:
+            for kept in [*claimed.values(), *copies.values()]:
                 self._claims.settle(kept, present=False)
-        for rank, rows in plan.ask.items():
+        for rank, rows in asked.items():
             self._backends.from_files(ids, starts, out, self._backends.ask(rank, ids, starts, out, rows, cost), cost)
-        for row in plan.busy:
+        here = origins[Origin.TIER]
+        for row in origins[Origin.COMING]:
             if self._claims.wait(int(number[ids[row]]), WAIT_SECONDS):
-                plan.here.append(row)
+                here.append(row)
             else:
                 self._backends.from_files(ids, starts, out, [row], cost)
-        for row in plan.here:
+        for row in here:
             self._backends.from_tier(ids[row], int(number[ids[row]]), out[starts[row] : starts[row + 1]], cost)
-        return plan.left
+        return origins[Origin.LATER]
 
-    def _sort(self, ids: Sequence[int], *, ahead: bool) -> "_Rows":
-        """Choose a source for each sample; claim those that are to be kept, and are not there."""
-        found = _Rows()
-        number, holder = self._layout.number, self._layout.holder
-        keep = not self.bypassed
+    def _sort(self, ids: Sequence[int], *, ahead: bool) -> dict[Origin, list[int]]:
+        """The rows of each origin; those that are to be kept, and are not there, are claimed."""
+        now = outlook(
+            self._behaviour,
+            self._backends.tiers,
+            self._rival,
+            self._speeds.file_system_beats,
+            alone=self._backends.peers is None,
+            ahead=ahead,
+        )
+        rows: dict[Origin, list[int]] = defaultdict(list)
         for row, sample in enumerate(ids):
-            kept = int(number[sample])
-            if kept >= 0 and not keep and self._claims.look(kept) is State.ABSENT:
-                found.files.append(row)
-            elif kept >= 0:
-                self._sort_kept(row, sample, kept, found)
-            elif self._may_ask(sample):
-                found.ask[int(holder[sample])].append(row)
-            elif ahead and not self._behaviour.ahead_pfs and holder[sample] < 0:
-                found.left.append(row)
-            else:
-                found.files.append(row)
-        return found
-
-    def _sort_kept(self, row: int, sample: int, kept: int, found: "_Rows") -> None:
-        state = self._claims.take(kept)
-        if state is State.PRESENT:
-            tier = int(self._layout.tier[kept])  # no file system beats memory
-            slow = tier != self._memory and self._prefer_files(self._backends.tiers[tier])
-            (found.files if slow else found.here).append(row)
-        elif state is State.BUSY:
-            found.busy.append(row)
-        elif state is State.CLAIMED:
-            copied = self._layout.copy[kept] and self._backends.peers is not None and self._layout.holder[sample] >= 0
-            (found.copies if copied else found.claimed)[row] = kept
-        elif self._backends.peers is not None:  # its keeper is asked, and brings it if it has not begun
-            found.ask[int(self._layout.keeper[sample])].append(row)
-        else:
-            found.files.append(row)
-
-    def _may_ask(self, sample: int) -> bool:
-        """Whether another node is to be asked for a sample that this one does not keep."""
-        if self._backends.peers is None or self._layout.holder[sample] < 0:
-            return False
-        if self._prefer_files(REMOTE):
-            return False
-        if not self._behaviour.guesses:
-            return True
-        tier = int(self._layout.holder_tier[sample])
-        first, last = int(self._layout.bounds[tier]), int(self._layout.bounds[tier + 1])
-        # as published: the tier does not exist here, or is filled here, or far enough
-        filled = self.progress[tier]
-        return filled >= last - first or filled > int(self._layout.holder_place[sample]) + AHEAD_OF_HOLDER
-
-    def _prefer_files(self, source: str) -> bool:
-        """Whether the file system is read although `source` has a sample; some policies never do."""
-        if self._behaviour.waits or not self._behaviour.ahead_pfs:
-            return False
-        return self._speeds.file_system_beats(source)
+            kept, state = int(self._layout.number[sample]), None
+            if kept >= 0:
+                absent = now.bypassed and self._claims.look(kept) is State.ABSENT
+                state = State.ABSENT if absent else self._claims.take(kept)
+            rows[origin(self._layout, self._behaviour, now, sample, state, self.progress)].append(row)
+        return rows
 
     def _keep(self, claimed: dict[int, int], starts: Sequence[int], out: memoryview) -> None:
         """Put claimed samples, which are in `out`, into their tiers; those are claims no more."""

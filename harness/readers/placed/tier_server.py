@@ -8,21 +8,22 @@ import numpy as np
 from dlio_bench.batches import Cost
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.peers import Piece
+from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE
+from dlio_bench.harness.readers.placed.rules import Answer, answer
 from dlio_bench.harness.readers.session import Tally
 
 
 class TierServer:
     """Brings kept samples to their tiers when nobody of this rank needs them yet. May be used by several threads.
 
-    `guesses`: others guess what is here, and what they ask for is not brought for them (see Behaviour).
     epoch: the one that the trainer is in, where what is brought counts.
     """
 
-    def __init__(self, backends: Backends, *, guesses: bool) -> None:
-        self._backends, self._guesses = backends, guesses
+    def __init__(self, backends: Backends, behaviour: Behaviour) -> None:
+        self._backends, self._behaviour = backends, behaviour
         self.epoch = 0
         self.served = Tally()  # what answering others has cost
         self._lock = threading.Lock()
@@ -52,24 +53,23 @@ class TierServer:
 
     def answer(self, sample: int) -> Piece | None:
         """For another rank: where a sample lies. One that this rank is to bring and nobody has yet is brought now.
-
-        So a look-ahead that is faster than this rank's own costs the file system nothing. (Where the policy leaves it
-        to guesses whether it is there, as published, it is not brought, and the other goes to the file system.)
+        None where the other is to read the file system (see rules.answer).
         """
         backends = self._backends
         number = int(backends.layout.number[sample])
         if number < 0:
             return None
-        if backends.claims.look(number) is not State.PRESENT:
-            if backends.layout.keeper[sample] != backends.rank:
-                return None
-            if backends.claims.look(number) is State.ABSENT and not self._guesses:
-                tally = Tally()
-                self.fill([number], tally, copies=bool(backends.layout.copy[number]))
-                with self._lock:
-                    self.served.add(tally)
-            if not backends.claims.wait(number, WAIT_SECONDS):
-                return None
+        mine = backends.layout.keeper[sample] == backends.rank
+        todo = answer(self._behaviour, backends.claims.look(number), mine=mine)
+        if todo is Answer.REFUSE:
+            return None
+        if todo is Answer.BRING:
+            tally = Tally()
+            self.fill([number], tally, copies=bool(backends.layout.copy[number]))
+            with self._lock:
+                self.served.add(tally)
+        if todo is not Answer.GIVE and not backends.claims.wait(number, WAIT_SECONDS):
+            return None
         tier, offset = backends.place(number)
         return backends.tier_files.handles[tier], offset, int(backends.layout.size[number])
 

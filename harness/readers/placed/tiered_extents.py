@@ -1,4 +1,4 @@
-"""A supply behind the seam of deliveries: prepare a plan, fetch its chunks, close. As `ExtentReader` is, for them.
+"""What a picker delivers, behind the seam of deliveries: prepare a plan, fetch its chunks, close (see ExtentReader).
 
 A chunk belongs to a group of neighbouring samples of one batch. While the file system is the fastest source a group is
 read straight, chunk by chunk, as if there were no placement, unless some of it is in the node's memory already. Else
@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 
 from dlio_bench.batches import Cost, Ids
+from dlio_bench.harness.readers.placed.rules import groups
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import extents
-from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
@@ -66,17 +66,13 @@ class TieredExtents:
 
     def prepare(self, plan: Sequence[Ids]) -> Work:
         """See ExtentReader.prepare."""
-        ids, batches = joined_ids(plan)
-        delivered = self._sample_view.sizes(ids)
-        starts = np.concatenate([[0], np.cumsum(delivered)])
-        counts = np.array([len(one) for one in plan], dtype=np.int64)
-        within = starts[:-1] - starts[counts.cumsum() - counts][batches]
-        rows, of_group = chunk_of(batches, within, extents.CHUNK_BYTES)
-        groups = [ids[first:last] for first, last in pairwise(rows.tolist())]
-        inner = self._straight.prepare(groups, 2 * extents.CHUNK_BYTES)  # so that most groups are one chunk
+        ids, within, rows, of_group = groups(plan, self._sample_view.sizes, extents.CHUNK_BYTES)
+        parts = [ids[first:last] for first, last in pairwise(rows.tolist())]
+        inner = self._straight.prepare(parts, 2 * extents.CHUNK_BYTES)  # so that most groups are one chunk
         if self._raw is not self._straight:
             self._raw.expect(ids)
-        self._state = bytearray(len(groups))
+        self._state = bytearray(len(parts))
+        starts = np.concatenate([[0], np.cumsum(self._sample_view.sizes(ids))])
         kept = np.concatenate([[0], np.cumsum(self._sizes[ids])])
         bases = within[rows[:-1]]
         self._work = Work(
