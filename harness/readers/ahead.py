@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
+from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, touched
 from dlio_bench.harness.readers.threads import Readers, Spent, awake, queued_seconds, readers
 from dlio_bench.units import format_bytes
 
@@ -43,7 +43,7 @@ class Ahead:
     def __init__(
         self,
         sample_view: SampleView,
-        open_extents: OpenSource,
+        open_extents: OpenFetcher,
         *,
         threads: int,
         staging_bytes: int,
@@ -111,7 +111,7 @@ class _Work:
         self,
         plan: Sequence[Planned],
         slots: Sequence[npt.NDArray[np.uint8]],
-        extents: Source,
+        extents: Fetcher,
         threads: int,
         spare_cores: int,
         step_seconds: float,

@@ -7,13 +7,13 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenSource, Planned, Tally, touched
+from dlio_bench.harness.readers.session import OpenFetcher, Planned, Tally, touched
 
 
 class OnDemand:
     """One buffer of one batch, filled in the caller's thread."""
 
-    def __init__(self, sample_view: SampleView, open_extents: OpenSource, *, batch_bytes: int) -> None:
+    def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, *, batch_bytes: int) -> None:
         self.sample_view = sample_view
         self._open_extents = open_extents
         self._buffer = touched(batch_bytes)

@@ -18,7 +18,7 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader
 from dlio_bench.harness.readers.shares import SHARES
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -43,7 +43,7 @@ class Resources:
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
-    source: OpenSource | None = None  # where samples come from instead of their files
+    fetcher: OpenFetcher | None = None  # where samples come from instead of their files
     most_threads: int | None = None
 
 
@@ -77,15 +77,15 @@ def _extents(sample_view: SampleView, resources: Resources) -> OpenExtents:
     )
 
 
-def _source(sample_view: SampleView, resources: Resources) -> OpenSource:
-    return resources.source or _extents(sample_view, resources)
+def _fetcher(sample_view: SampleView, resources: Resources) -> OpenFetcher:
+    return resources.fetcher or _extents(sample_view, resources)
 
 
 def _on_demand(
     sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
     del policy, context, pipeline
-    return OnDemand(sample_view, _source(sample_view, resources), batch_bytes=resources.batch_bytes)
+    return OnDemand(sample_view, _fetcher(sample_view, resources), batch_bytes=resources.batch_bytes)
 
 
 def _ahead(
@@ -94,7 +94,7 @@ def _ahead(
     del policy, pipeline
     return Ahead(
         sample_view,
-        _source(sample_view, resources),
+        _fetcher(sample_view, resources),
         threads=resources.most_threads or resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
@@ -132,8 +132,8 @@ def _tfdata(
 def _placed(
     sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    def delivery(source: OpenSource) -> Reader:
-        return READERS[policy.delivery](sample_view, policy, replace(resources, source=source), context, pipeline)
+    def delivery(fetcher: OpenFetcher) -> Reader:
+        return READERS[policy.delivery](sample_view, policy, replace(resources, fetcher=fetcher), context, pipeline)
 
     def extents(decoded: bool) -> ExtentReader:
         return ExtentReader(

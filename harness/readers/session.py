@@ -13,7 +13,7 @@ from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
-class Source(Protocol):
+class Fetcher(Protocol):
     """Where a delivery gets samples: `ExtentReader`, from files; or the tiers of a placement. See ExtentReader."""
 
     def prepare(self, plan: Sequence[Ids]) -> Any:
@@ -30,7 +30,7 @@ class Source(Protocol):
 
 
 OpenExtents = Callable[[], ExtentReader]
-OpenSource = Callable[[], Source]
+OpenFetcher = Callable[[], Fetcher]
 
 
 @dataclass(frozen=True)

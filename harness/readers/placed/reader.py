@@ -57,7 +57,7 @@ class Placed:
         *,
         threads: int,
     ) -> None:
-        """`delivery(open)` makes the reader of a source; `extents(decoded)` opens the files.
+        """`delivery(open)` makes the reader of what is opened; `extents(decoded)` opens the files.
 
         UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
         """
