@@ -8,7 +8,7 @@ from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rows import ROWS
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
 from dlio_bench.harness.readers.placed.rules import bypassed, filling_threads, groups, rival
-from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds
+from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import Readers
@@ -33,13 +33,15 @@ def layouts(setting: Setting) -> list[Layout]:
 def all_bypass(setting: Setting, nodes: Sequence[Layout]) -> bool:
     """Whether the file system is the best source of all nodes, so that the reader leaves their tiers empty.
 
-    A reader sees the rate of the file system after a while; here it is that of a thread while all threads read.
+    A reader sees the rate of the file system as it reads; here it is that of a thread while all threads read, as if the
+    rank had read an epoch.
     """
     job, system, behaviour = setting.job, setting.system, ROWS[setting.row.placement].behaviour
     speeds, names = _speeds(setting), _tiers(setting).names
     if job.cache != "warm":
         share = min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / setting.threads
-        speeds.saw_file_system(PROOF_BYTES, PROOF_BYTES / (share * MB))
+        epoch = int(_tiers(setting).sizes_of(setting.sample_view)[setting.plans.ids[0][0]].sum())
+        speeds.saw_file_system(epoch, epoch / (share * MB))
     return all(bypassed(behaviour, rival(layout, names), speeds.file_system_beats) for layout in nodes)
 
 
