@@ -85,14 +85,8 @@ class SourcePicker:
 
     def _sort(self, ids: Sequence[int], *, ahead: bool) -> dict[Origin, list[int]]:
         """The rows of each origin; those that are to be kept, and are not there, are claimed."""
-        now = outlook(
-            self._behaviour,
-            self._backends.tiers,
-            self._rival,
-            self._speeds.file_system_beats,
-            alone=self._backends.peers is None,
-            ahead=ahead,
-        )
+        beats, alone = self._speeds.file_system_beats, self._backends.peers is None
+        now = outlook(self._behaviour, self._backends.tiers, self._rival, beats, alone=alone, ahead=ahead)
         rows: dict[Origin, list[int]] = defaultdict(list)
         for row, sample in enumerate(ids):
             kept, state = int(self._layout.number[sample]), None

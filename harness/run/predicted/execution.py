@@ -102,20 +102,13 @@ class Setting:
         """
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
-        return readers(
-            spent,
-            chunks * spent.seconds,
-            job.step_seconds,
-            most=job.most_threads or job.threads,
-            spare_cores=spare_cores(job.ranks if job.virtual else job.ranks_per_node),
-        )
+        most, spare = job.most_threads or job.threads, spare_cores(job.ranks if job.virtual else job.ranks_per_node)
+        return readers(spent, chunks * spent.seconds, job.step_seconds, most=most, spare_cores=spare)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
-        sample_view, plans = self.sample_view, self.plans.ids
-        most = max(
-            largest(planned(sample_view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans
-        )
+        view, plans = self.sample_view, self.plans.ids
+        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
         return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
 
