@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenSource, Planned, Source, Tally, touched
-from dlio_bench.harness.readers.threads import Readers, Spent, queued_seconds, readers
+from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, touched
+from dlio_bench.harness.readers.threads import Readers, Spent, awake, queued_seconds, readers
 from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
@@ -20,9 +20,6 @@ MOST_SLOTS = 16  # batches ahead of the trainer at most, as in CDB's published p
 # Threads that found all slots full are woken when this part of them is free: small batches cost less when several are
 # read in a row, and the rest of the slots is what the trainer lives on meanwhile.
 WAKE_AT = 1 / 4
-# While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
-# threads sleep: handing so little from thread to thread costs more than reading it.
-QUICK_SECONDS = 200e-6
 # While the trainer reads alone, every so-manieth of its steps tells whether that is still best, and so does the step
 # behind one that took so many times longer than the last that told. (Behind a copy of megabytes, what the processor has
 # to fetch again of Python's own code and data costs 20 us for each step.)
@@ -30,13 +27,23 @@ LOOK_AT, SLOWER = 8, 2.0
 NOTHING = Spent()
 
 
+def slots_of(staging_bytes: int, batch_bytes: int) -> int:
+    """Batches that a staging buffer holds at once."""
+    return min(MOST_SLOTS, staging_bytes // max(batch_bytes, 1))
+
+
+def wake_at(slots: int) -> int:
+    """Free slots that wake threads which found none."""
+    return max(1, int(WAKE_AT * slots))
+
+
 class Ahead:
     """A staging buffer of slots, one batch each. Threads fill them in plan order; the trainer empties them so."""
 
     def __init__(
         self,
-        form: SampleView,
-        open_extents: OpenSource,
+        sample_view: SampleView,
+        open_extents: OpenFetcher,
         *,
         threads: int,
         staging_bytes: int,
@@ -49,11 +56,11 @@ class Ahead:
         threads: at most; how many read follows from what reads take (see threads.readers). step_seconds: how long the
         trainer computes in a step. spare_cores: threads that can compute beside trainers.
         """
-        self.form = form
+        self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
         self._threads, self._step_seconds, self._spare_cores = threads, step_seconds, spare_cores
-        slots = min(MOST_SLOTS, staging_bytes // max(batch_bytes, 1))
+        slots = slots_of(staging_bytes, batch_bytes)
         if slots < FEWEST_SLOTS:
             raise UsageError(
                 f"A staging buffer of {format_bytes(staging_bytes)} cannot hold two batches of "
@@ -69,7 +76,7 @@ class Ahead:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
-        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
+        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
@@ -104,7 +111,7 @@ class _Work:
         self,
         plan: Sequence[Planned],
         slots: Sequence[npt.NDArray[np.uint8]],
-        extents: Source,
+        extents: Fetcher,
         threads: int,
         spare_cores: int,
         step_seconds: float,
@@ -122,7 +129,7 @@ class _Work:
         self._next = 0  # the next chunk to be taken
         self._taken: dict[int, int] = {}  # step -> its slot
         self._free = list(reversed(range(len(slots))))
-        self._wake_at = max(1, int(WAKE_AT * len(slots)))
+        self._wake_at = wake_at(len(slots))
         self._awaited = -1  # the step that the trainer waits for
         # Threads that may read; the others wait. While none may, the trainer reads for itself, as it does until its
         # first chunk has told where the bytes come from.
@@ -154,7 +161,9 @@ class _Work:
                 if slot is not None:
                     self._free.append(slot)
                 if self._looked_at:
-                    self._awake = self._needed(seconds)
+                    if self._spent.seconds:
+                        self._choose()
+                    self._awake = awake(self._readers, self._awake, seconds)
                     if len(self._free) >= self._wake_at:
                         self._rouse()
 
@@ -164,12 +173,6 @@ class _Work:
             if worker.ident is None:
                 worker.start()
             room.notify()
-
-    def _needed(self, seconds: float) -> int:
-        """The threads that read from now on, after a step that took so many seconds."""
-        if self._spent.seconds:
-            self._choose()
-        return 0 if not self._awake and seconds < QUICK_SECONDS else self._readers.threads
 
     def _choose(self) -> None:
         """See who is to read, by what the reads since the last step have taken."""

@@ -7,14 +7,14 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenSource, Planned, Tally, touched
+from dlio_bench.harness.readers.session import OpenFetcher, Planned, Tally, touched
 
 
 class OnDemand:
     """One buffer of one batch, filled in the caller's thread."""
 
-    def __init__(self, form: SampleView, open_extents: OpenSource, *, batch_bytes: int) -> None:
-        self.form = form
+    def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, *, batch_bytes: int) -> None:
+        self.sample_view = sample_view
         self._open_extents = open_extents
         self._buffer = touched(batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
@@ -22,7 +22,7 @@ class OnDemand:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
-        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
+        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

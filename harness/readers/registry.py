@@ -9,17 +9,18 @@ from pathlib import Path
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
+from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenSource, Reader
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
+from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -40,7 +41,7 @@ class Resources:
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
-    source: OpenSource | None = None  # where samples come from instead of their files
+    fetcher: OpenFetcher | None = None  # where samples come from instead of their files
     most_threads: int | None = None
 
 
@@ -68,57 +69,57 @@ ALONE = RankContext(Solo())
 Open = Callable[[SampleView, Policy, Resources, RankContext, Pipeline | None], Reader]
 
 
-def _extents(form: SampleView, resources: Resources) -> OpenExtents:
+def _extents(sample_view: SampleView, resources: Resources) -> OpenExtents:
     return lambda: ExtentReader(
-        form.dataset, form.fields, form.decode, check=resources.check_crc, staged=resources.staged
+        sample_view.dataset, sample_view.fields, sample_view.decode, check=resources.check_crc, staged=resources.staged
     )
 
 
-def _source(form: SampleView, resources: Resources) -> OpenSource:
-    return resources.source or _extents(form, resources)
+def _fetcher(sample_view: SampleView, resources: Resources) -> OpenFetcher:
+    return resources.fetcher or _extents(sample_view, resources)
 
 
 def _on_demand(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del policy, seat, pipeline
-    return OnDemand(form, _source(form, resources), batch_bytes=resources.batch_bytes)
+    del policy, context, pipeline
+    return OnDemand(sample_view, _fetcher(sample_view, resources), batch_bytes=resources.batch_bytes)
 
 
 def _ahead(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
     del policy, pipeline
     return Ahead(
-        form,
-        _source(form, resources),
+        sample_view,
+        _fetcher(sample_view, resources),
         threads=resources.most_threads or resources.threads,
         staging_bytes=resources.staging_bytes,
         batch_bytes=resources.batch_bytes,
         step_seconds=resources.step_seconds,
-        spare_cores=usable_cores() // seat.comm.host_size - 1,
+        spare_cores=spare_cores(context.comm.host_size),
     )
 
 
 def _upstream(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del resources, seat
+    del resources, context
     if pipeline is None:
         raise UsageError(
             f"Reader '{policy.name}' is a workload's published pipeline, and workload "
-            f"'{form.dataset.manifest.workload}' has none. Use another reader."
+            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
         )
-    return Published(form, pipeline)
+    return Published(sample_view, pipeline)
 
 
 def _tfdata(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del seat, pipeline
+    del context, pipeline
     return TfData(
-        form,
-        _extents(form, resources),
+        sample_view,
+        _extents(sample_view, resources),
         threads=resources.threads,
         staging_bytes=resources.staging_bytes,
         buffer=shuffle_buffer(policy.order),
@@ -127,32 +128,38 @@ def _tfdata(
 
 
 def _placed(
-    form: SampleView, policy: Policy, resources: Resources, seat: RankContext, pipeline: Pipeline | None
+    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    def delivery(source: OpenSource) -> Reader:
-        return READERS[policy.delivery](form, policy, replace(resources, source=source), seat, pipeline)
+    def delivery(fetcher: OpenFetcher) -> Reader:
+        return READERS[policy.delivery](sample_view, policy, replace(resources, fetcher=fetcher), context, pipeline)
 
     def extents(decoded: bool) -> ExtentReader:
-        return ExtentReader(form.dataset, form.fields, form.decode if decoded else None, check=resources.check_crc)
+        return ExtentReader(
+            sample_view.dataset, sample_view.fields, sample_view.decode if decoded else None, check=resources.check_crc
+        )
 
-    threads = max(1, resources.threads // 2)
-    return Placed(policy.rule, form, delivery, extents, seat, resources.tiers, threads=threads)
+    threads = filling_threads(resources.threads)
+    return Placed(policy.rule, sample_view, delivery, extents, context, resources.tiers, threads=threads)
 
 
 READERS: dict[str, Open] = {ON_DEMAND: _on_demand, AHEAD: _ahead, TF_DATA: _tfdata, OWN: _upstream}
 
 
 def open_reader(
-    policy: Policy, form: SampleView, resources: Resources, seat: RankContext = ALONE, pipeline: Pipeline | None = None
+    policy: Policy,
+    sample_view: SampleView,
+    resources: Resources,
+    context: RankContext = ALONE,
+    pipeline: Pipeline | None = None,
 ) -> Reader:
     """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
 
     UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
     """
     if policy.rule.keeps_samples:
-        return _placed(form, policy, resources, seat, pipeline)
+        return _placed(sample_view, policy, resources, context, pipeline)
     if policy.rule.files is None:
-        return READERS[policy.delivery](form, policy, resources, seat, pipeline)
+        return READERS[policy.delivery](sample_view, policy, resources, context, pipeline)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    delivery = READERS[policy.delivery](form, policy, replace(resources, staged=copies), seat, pipeline)
-    return Staged(delivery, copies, policy.rule, seat, threads=resources.threads)
+    delivery = READERS[policy.delivery](sample_view, policy, replace(resources, staged=copies), context, pipeline)
+    return Staged(delivery, copies, policy.rule, context, threads=resources.threads)

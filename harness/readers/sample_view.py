@@ -39,9 +39,9 @@ class SampleView:
         return int(self.dataset.locate(ids, self.view)[3].sum())
 
 
-def stored_by_epoch(form: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
+def stored_by_epoch(sample_view: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
     """Epoch -> stored bytes of the plan's samples: what reading each of them once asks of the file system."""
     found: dict[int, int] = {}
     for epoch, ids in plan:
-        found[epoch] = found.get(epoch, 0) + form.stored(ids)
+        found[epoch] = found.get(epoch, 0) + sample_view.stored(ids)
     return found

@@ -13,7 +13,7 @@ from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 
-class Source(Protocol):
+class Fetcher(Protocol):
     """Where a delivery gets samples: `ExtentReader`, from files; or the tiers of a placement. See ExtentReader."""
 
     def prepare(self, plan: Sequence[Ids]) -> Any:
@@ -30,7 +30,7 @@ class Source(Protocol):
 
 
 OpenExtents = Callable[[], ExtentReader]
-OpenSource = Callable[[], Source]
+OpenFetcher = Callable[[], Fetcher]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Reader(Protocol):
     """
 
     @property
-    def form(self) -> SampleView:
+    def sample_view(self) -> SampleView:
         """What it delivers of a sample."""
         ...
 
@@ -112,14 +112,14 @@ class Plan(list[Planned]):
 
 
 def planned(
-    form: SampleView, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
+    sample_view: SampleView, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
 ) -> list[Planned]:
     """The batches of (epoch, [ids of each batch]) with their place in memory.
 
     With `of` (see Plan) readers need no messages to find out what the other ranks read.
     """
     own = [
-        Planned(epoch, ids, np.concatenate(([0], np.cumsum(form.sizes(ids)))))
+        Planned(epoch, ids, np.concatenate(([0], np.cumsum(sample_view.sizes(ids)))))
         for epoch, steps in epochs
         for ids in steps
     ]

@@ -33,19 +33,19 @@ class Staged:
     """
 
     def __init__(
-        self, delivery: Reader, copies: dict[int, Path], placement: Placement, seat: "RankContext", *, threads: int
+        self, delivery: Reader, copies: dict[int, Path], placement: Placement, context: "RankContext", *, threads: int
     ) -> None:
         """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
         assert placement.files is not None
-        if seat.tier is None:
+        if context.tier is None:
             raise UsageError(
                 f"{placement.name} copies files to node-local storage, but no folder on it is known. Give one that "
                 "exists on every node with --local-tier."
             )
-        self._tier = seat.tier
-        self._delivery, self._copies, self._seat = delivery, copies, seat
+        self._tier = context.tier
+        self._delivery, self._copies, self._context = delivery, copies, context
         self._name, self._rule = placement.name, placement.files
-        largest = max(entry.bytes for entry in self.form.dataset.manifest.files)
+        largest = max(entry.bytes for entry in self.sample_view.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
         self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
         # pieces that come from other ranks need a place of their own: one is received while another is sent
@@ -53,9 +53,9 @@ class Staged:
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property
-    def form(self) -> SampleView:
-        """See Reader.form."""
-        return self._delivery.form
+    def sample_view(self) -> SampleView:
+        """See Reader.sample_view."""
+        return self._delivery.sample_view
 
     @property
     def options(self) -> dict[str, int]:
@@ -69,7 +69,7 @@ class Staged:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks. All ranks call it together, since what one reads depends on what the others want."""
-        share, files = self._share(plan), self.form.dataset.manifest.files
+        share, files = self._share(plan), self.sample_view.dataset.manifest.files
         found = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
         epochs: dict[int, list[Ids]] = defaultdict(list)
         for batch in plan:
@@ -77,7 +77,7 @@ class Staged:
         for epoch, batches in epochs.items():
             ids = np.concatenate(batches)
             unstaged = ids[~np.isin(self._files(ids), share.kept)]
-            found[epoch] = found.get(epoch, 0) + self.form.stored(unstaged)
+            found[epoch] = found.get(epoch, 0) + self.sample_view.stored(unstaged)
         return found
 
     @contextmanager
@@ -93,13 +93,13 @@ class Staged:
             self._stage(share, tally.of(_first(plan)), stack)
         except BenchError:  # every rank has the same: the first to go on with it ends the job, so all clean up before
             stack.close()
-            self._seat.comm.barrier()
+            self._context.comm.barrier()
             raise
         yield from stack.enter_context(self._delivery.session(plan, tally))
 
     def _stage(self, share: Share, cost: Cost, stack: ExitStack) -> None:
         """Fill the node's folder. A BenchError of one rank is raised on all of them."""
-        comm, held = self._seat.comm, self._folder(stack)
+        comm, held = self._context.comm, self._folder(stack)
         self._require_room(held, share)
         together(comm, lambda: self._copy(share.reads.tolist(), held, cost))
         if self._rule.handed_over:
@@ -113,22 +113,22 @@ class Staged:
         self._decided = None
 
     def _files(self, ids: Ids) -> Ids:
-        return self.form.dataset.locate(ids, self.form.fields)[0]
+        return self.sample_view.dataset.locate(ids, self.sample_view.fields)[0]
 
     def _share(self, plan: Sequence[Planned]) -> Share:
         """This rank's part in staging the plan; the ranks tell each other once a plan what they want."""
         if self._decided is None or self._decided[0] is not plan:
-            seat = self._seat
-            wants = seat.comm.allgather(self._wanted(plan)) if self._rule.by_wants else []
+            context = self._context
+            wants = context.comm.allgather(self._wanted(plan)) if self._rule.by_wants else []
             files = self._files_to_replicate(plan)
-            self._decided = plan, self._rule.share(wants, files, seat.ranks_per_node, seat.comm.rank)
+            self._decided = plan, self._rule.share(wants, files, context.ranks_per_node, context.comm.rank)
         return self._decided[1]
 
     def _files_to_replicate(self, plan: Sequence[Planned]) -> int:
         """The training files, which come first, or all up to those of the last split that the plan reads too."""
-        dataset = self.form.dataset
+        dataset = self.sample_view.dataset
         last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
-        last = max(self._seat.comm.allgather(last))  # some ranks may have samples of the training split alone
+        last = max(self._context.comm.allgather(last))  # some ranks may have samples of the training split alone
         if last < dataset.training_samples:
             return len(dataset.training_files)
         split = dataset.part(dataset.manifest.files[int(dataset.locate(np.array([last]), ())[0][0])].split)
@@ -141,8 +141,8 @@ class Staged:
 
     def _folder(self, stack: ExitStack) -> tier.Hold:
         """The node's new folder: its first rank makes it, the others join before anybody goes on."""
-        seat = self._seat
-        first = seat.comm.rank % seat.ranks_per_node == 0
+        context = self._context
+        first = context.comm.rank % context.ranks_per_node == 0
         held: list[tier.Hold] = []
 
         def take(hold: tier.Hold) -> Path:
@@ -150,11 +150,11 @@ class Staged:
             held.append(hold)
             return hold.folder
 
-        digest = self.form.dataset.digest
-        made = together(seat.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
-        own = made[seat.node * seat.ranks_per_node]
+        digest = self.sample_view.dataset.digest
+        made = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
+        own = made[context.node * context.ranks_per_node]
         assert own is not None
-        together(seat.comm, lambda: None if first else take(tier.hold(own)))
+        together(context.comm, lambda: None if first else take(tier.hold(own)))
         return held[0]
 
     def _require_room(self, held: tier.Hold, share: Share) -> None:
@@ -162,7 +162,7 @@ class Staged:
 
         Nodes that are played by ranks of one machine may share a disk: their copies are added up.
         """
-        entries = self.form.dataset.manifest.files
+        entries = self.sample_view.dataset.manifest.files
         written = [*share.reads.tolist(), *(file for file, _ in share.receives)]
 
         def survey() -> tuple[tier.Room, int]:
@@ -170,7 +170,7 @@ class Staged:
             return room, sum(room.occupied(entries[file].bytes) for file in written)
 
         disks: dict[tuple[str, int], list[tuple[tier.Room, int]]] = defaultdict(list)
-        for room, needed in together(self._seat.comm, survey):
+        for room, needed in together(self._context.comm, survey):
             disks[room.disk].append((room, needed))
         for (host, _), parts in disks.items():
             needed, free = sum(part for _, part in parts), min(room.free for room, _ in parts)
@@ -185,7 +185,7 @@ class Staged:
 
     def _copy(self, files: Sequence[int], held: tier.Hold, cost: Cost) -> None:
         """Copy these files from the dataset's folder, with a thread for each buffer. The first error ends all."""
-        dataset, waiting, turn, stop = self.form.dataset, iter(files), threading.Lock(), threading.Event()
+        dataset, waiting, turn, stop = self.sample_view.dataset, iter(files), threading.Lock(), threading.Event()
         errors: list[BaseException] = []
         counts = [tier.Copied() for _ in self._buffers]
 
@@ -226,7 +226,7 @@ class Staged:
 
         A rank that cannot go on sends empty pieces, and throws away what it gets, so that nobody waits for it.
         """
-        entries = self.form.dataset.manifest.files
+        entries = self.sample_view.dataset.manifest.files
         errors: list[BenchError] = []
         # pieces of one source come in the order of its files
         awaited: dict[int, Iterator[tuple[int, int, int]]] = {}
@@ -256,7 +256,7 @@ class Staged:
                 errors.append(error)
 
         expected = sum(len(tier.pieces(entries[file].bytes)) for file, _ in share.receives)
-        self._seat.comm.exchange(outgoing(), self._inbox, expected, arrived)
+        self._context.comm.exchange(outgoing(), self._inbox, expected, arrived)
         if errors:
             raise errors[0]
 

@@ -48,17 +48,26 @@ class TfData:
     processes: tuple[int, ...] = ()
 
     def __init__(
-        self, form: SampleView, open_extents: OpenExtents, *, threads: int, staging_bytes: int, buffer: int, check: bool
+        self,
+        sample_view: SampleView,
+        open_extents: OpenExtents,
+        *,
+        threads: int,
+        staging_bytes: int,
+        buffer: int,
+        check: bool,
     ) -> None:
         """Load TensorFlow. EnvironmentFailure where it is not installed."""
-        self.form = form
+        self.sample_view = sample_view
         self._tf = tensors.tensorflow()
         self._open_extents = open_extents
         self._threads = max(1, threads)
         self._staging_bytes = staging_bytes
-        self._bare = form.dataset.manifest.container == "raw"  # each file is a sample, and has no CRC32C of its own
-        self._compression = records.compression(form.dataset)
-        single = form.dataset.samples == len(form.dataset.manifest.files)
+        self._bare = (
+            sample_view.dataset.manifest.container == "raw"
+        )  # each file is a sample, and has no CRC32C of its own
+        self._compression = records.compression(sample_view.dataset)
+        single = sample_view.dataset.samples == len(sample_view.dataset.manifest.files)
         self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
         self._check = check
         self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
@@ -66,20 +75,22 @@ class TfData:
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        return records.asked(self.form.dataset, batches) if self._has_records else stored_by_epoch(self.form, batches)
+        if self._has_records:
+            return records.asked(self.sample_view.dataset, batches)
+        return stored_by_epoch(self.sample_view, batches)
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan if len(batch.ids)]
-        with _own_threads(self._threads if self.form.decode is not None else 0) as call:
+        with _own_threads(self._threads if self.sample_view.decode is not None else 0) as call:
             inner = (self._records if self._has_records else self._extents)(batches, tally, call)
             with inner as found:
                 yield _with_empty(plan, found)
 
     def _room(self) -> int:
         """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
-        dataset = self.form.dataset
+        dataset = self.sample_view.dataset
         mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
         return max(1, int(self._staging_bytes / 2 / mean))
 
@@ -97,7 +108,7 @@ class TfData:
 
     @contextmanager
     def _records(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
-        tf, form = self._tf, self.form
+        tf, sample_view = self._tf, self.sample_view
         auto = tf.data.AUTOTUNE
         failures: list[BenchError] = []
 
@@ -109,20 +120,20 @@ class TfData:
             # in order from here on: a batch that overtakes another could leave its epoch
             size = stretch.size
             parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
-            if form.decode is not None:
+            if sample_view.decode is not None:
                 found = found.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
                 found = found.map(tensors.plain(_alone(tf)), **parallel)
             else:
-                even = form.dataset.manifest.fields[0].shape[0] > 0
+                even = sample_view.dataset.manifest.fields[0].shape[0] > 0
                 found = found.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
             return found.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
             found, content, lengths = (tensors.array(one) for one in element)
-            tally.of(epoch).requested += records.framed(form.dataset, found, lengths)
-            if form.decode is not None:
+            tally.of(epoch).requested += records.framed(sample_view.dataset, found, lengths)
+            if sample_view.decode is not None:
                 return Batch(found, (Block.even(content),))
             batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
             bare = self._check and self._bare  # TFRecord and GZIP have checked theirs
@@ -138,7 +149,7 @@ class TfData:
 
     def _epoch(self, epoch: int, ids: Ids) -> Any:
         """(id, record) of one epoch."""
-        tf, dataset = self._tf, self.form.dataset
+        tf, dataset = self._tf, self.sample_view.dataset
         auto = tf.data.AUTOTUNE
         files = dataset.locate(ids, ())[0]
         if dataset.samples > len(dataset.manifest.files):
@@ -171,7 +182,7 @@ class TfData:
 
         failures: what failed, added to, as TensorFlow keeps no more than the text of it.
         """
-        tf, decode = self._tf, self.form.decode
+        tf, decode = self._tf, self.sample_view.decode
         assert decode is not None
         bare = self._check and self._bare  # a picture may decode although a byte of it is wrong
 
@@ -199,7 +210,7 @@ class TfData:
 
     @contextmanager
     def _extents(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
-        tf, form = self._tf, self.form
+        tf, sample_view = self._tf, self.sample_view
         lock = threading.Condition()
         made: list[ExtentReader] = []
         idle: list[ExtentReader] = []  # those that no call has now
@@ -217,7 +228,7 @@ class TfData:
                         idle.append(made[-1])
                     extents = idle.pop()
                 own = Tally()
-                out = np.empty(int(form.sizes(ids).sum()), dtype=np.uint8)
+                out = np.empty(int(sample_view.sizes(ids).sum()), dtype=np.uint8)
                 try:
                     call(extents.read, ids, memoryview(out), own.of(epoch))
                 except BenchError as error:
@@ -244,7 +255,7 @@ class TfData:
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del epoch
-            starts = np.concatenate([[0], np.cumsum(form.sizes(ids))])
+            starts = np.concatenate([[0], np.cumsum(sample_view.sizes(ids))])
             return Batch(ids, (Block(tensors.array(element), starts),))
 
         def explain(stretch: tensors.Stretch, said: str) -> BenchError:
@@ -263,19 +274,19 @@ class TfData:
     # ---- what can go wrong
 
     def _explain(self, stretch: tensors.Stretch, said: str) -> BenchError:
-        dataset = self.form.dataset
+        dataset = self.sample_view.dataset
         return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
 
     def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
         """The failure of the first file of one sample whose content has not its CRC32C of generation."""
-        expected = self.form.dataset.checksums(ids, self.form.fields)[:, 0].tolist()
+        expected = self.sample_view.dataset.checksums(ids, self.sample_view.fields)[:, 0].tolist()
         for sample, content, wanted in zip(ids.tolist(), contents, expected, strict=True):
             if crc32c(content) != wanted:
                 return read_failure(self._path(sample), DataError("It has another CRC32C than was generated."))
         return None
 
     def _path(self, sample: int) -> Path:
-        return self.form.dataset.path(int(self.form.dataset.locate(np.array([sample]), ())[0][0]))
+        return self.sample_view.dataset.path(int(self.sample_view.dataset.locate(np.array([sample]), ())[0][0]))
 
 
 def _with_empty(plan: Sequence[Planned], found: Iterator[Batch]) -> Iterator[Batch]:

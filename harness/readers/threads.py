@@ -1,23 +1,34 @@
-"""How many threads read: a pure function of what their reads have cost, and what the kernel knows of a thread."""
+"""How many threads read: pure functions of what their reads have cost, and what the kernel knows of a thread."""
 
 import os
 import threading
 from typing import NamedTuple
+
+from dlio_bench.harness.cluster.environment import usable_cores
 
 # Threads a rank at most. They sleep while storage keeps them waiting, and then cost nothing.
 MOST_THREADS = 32
 # Of the time that reads take, the part in which their thread computes: from memory it is all of it, less what it waits
 # for the processor and the interpreter; from a disk or a file system below a tenth.
 FROM_MEMORY = 0.25
-# Bytes from memory keep a processor busy, and more threads than cores would only keep each other and the trainer from
-# one. While the trainer computes they may have its core, too, if it computes for long enough: this part of the time
-# that reading takes, and this many seconds. Else there is nothing to read behind (it may wait for other ranks, but
-# these read, too), and it reads with them; without a core to spare, alone.
-# Measured on two cores: with one rank and no compute, four threads read at the pace of the trainer alone and took up to
-# twice its time until all slots were full, one thread and the trainer 0.5 to 0.9 of it. With two ranks, one thread each
-# took 1.2 times the time where it read 0.5 ms behind 0.3 ms, 0.95 behind 0.5 ms, 0.75 behind 0.8 ms; 1.1 times where it
-# read 8 ms behind 2 ms, 0.95 behind 3 ms.
+# Reading from memory keeps a core busy. More threads than cores then only compete with each other and with the trainer.
+# A thread may also have the trainer's core if the trainer computes for long enough: this part of the time that the
+# reads of a step take, and this many seconds. Otherwise nothing hides the reading (other ranks read at the same time),
+# and the trainer reads too; without a spare core it reads alone.
+#
+# Measured on two cores, bytes from memory; time relative to the trainer that reads alone:
+#   ranks  read a step  computed a step  threads of a rank        time
+#   1      any          0                4                        1 to 2 until all slots are full
+#   1      any          0                1 and the trainer        0.5 to 0.9
+#   2      0.5 ms       0.3 ms           1                        1.2
+#   2      0.5 ms       0.5 ms           1                        0.95
+#   2      0.5 ms       0.8 ms           1                        0.75
+#   2      8 ms         2 ms             1                        1.1
+#   2      8 ms         3 ms             1                        0.95
 HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
+# While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
+# threads sleep: handing so little from thread to thread costs more than reading it.
+QUICK_SECONDS = 200e-6
 
 
 class Spent(NamedTuple):
@@ -64,6 +75,16 @@ def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, spar
         return Readers(min(most, max(0, spare_cores) + hidden), not hidden)
     waiting = spent.seconds / max(spent.computed, 1e-6)
     return Readers(min(most, max(1, spare_cores) * round(waiting)), trainer=False)
+
+
+def awake(reading: Readers, before: int, seconds: float) -> int:
+    """Threads that read from now on, after `before` threads read for a step of so many seconds."""
+    return 0 if not before and seconds < QUICK_SECONDS else reading.threads
+
+
+def spare_cores(ranks_on_host: int) -> int:
+    """Cores of a rank beside its trainer's; below 0 where ranks share cores."""
+    return usable_cores() // ranks_on_host - 1
 
 
 class _OwnStatistics(threading.local):

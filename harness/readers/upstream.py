@@ -10,13 +10,13 @@ from dlio_bench.harness.readers.session import Planned, Tally
 
 
 class Published:
-    """What the pipeline delivers is its own: the form is the dataset with the pipeline's decoding, whatever the view.
+    """What the pipeline delivers is its own: the dataset with the pipeline's decoding, whatever the view.
 
     The pipeline is ended by who started it; sessions come and go.
     """
 
-    def __init__(self, form: SampleView, pipeline: Pipeline) -> None:
-        self.form = SampleView(form.dataset, form.view, pipeline.decode(form.dataset))
+    def __init__(self, sample_view: SampleView, pipeline: Pipeline) -> None:
+        self.sample_view = SampleView(sample_view.dataset, sample_view.view, pipeline.decode(sample_view.dataset))
         self._pipeline = pipeline
 
     @property
@@ -31,11 +31,11 @@ class Published:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
-        return self._pipeline.asks(self.form.dataset, [(batch.epoch, batch.ids) for batch in plan])
+        return self._pipeline.asks(self.sample_view.dataset, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        with self._pipeline.batches(self.form.dataset, batches, tally.of) as found:
+        with self._pipeline.batches(self.sample_view.dataset, batches, tally.of) as found:
             yield found

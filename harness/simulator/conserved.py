@@ -2,10 +2,10 @@
 
 All nodes read the PFS at once, so that each has the share min(b_fs, t(N) / N) of it (eq. 3.5), and all threads of a
 node, those that fill its tiers and those that stage, take turns on that one share. The rules beside are those of our
-readers (readers/placed/supply.py), which keeping.py follows read by read for `run --predict`: a kept sample is fetched
-once, by whichever of the node's threads needs it first, and others wait for that one. A node that does not keep a
-sample asks its holder, which brings it if it has not begun; where the reader guesses (Behaviour.guesses), it asks only
-for what is there. Steps, buffer and costs are those of events.py.
+readers (readers/placed/rules.py), which keeping.py replays read by read for `run --predict`: a kept sample is
+fetched once, by whichever of the node's threads needs it first, and others wait for that one. A node that does not keep
+a sample asks its holder, which brings it if it has not begun; where the reader guesses (Behaviour.guesses), it asks
+only for what is there. Steps, buffer and costs are those of events.py.
 
 Events are taken in the order of time: a thread that begins a fetch, a trainer that goes on, a node at the end of its
 batch. So the cost is some microseconds for each access of a simulated node.

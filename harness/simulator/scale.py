@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.placement.contents import NodeContents
-from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_keeps
+from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_contents
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, steps
@@ -132,7 +132,7 @@ def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> E
     held = held_by_all(firsts, len(case.sizes))
     keeps, stands = [], []
     for position, (node, sequence) in enumerate(zip(streamed.nodes.tolist(), streamed.sequences, strict=True)):
-        own = node_keeps(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
+        own = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
         holds = ~np.concatenate(own.copies)
         alike = _alike(case, streamed, position)
         table = np.full((int(holds.sum()), len(alike)), conserved.NOBODY, np.int32)

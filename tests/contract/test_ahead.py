@@ -12,7 +12,7 @@ import pytest
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers import registry
+from dlio_bench.harness.readers import threads
 from dlio_bench.harness.readers.session import Tally, largest
 from tests.contract import test_readers
 from tests.contract.test_readers import EVERY, ReaderContract, readers, view
@@ -29,7 +29,7 @@ class TestDoubleBuffer(ReaderContract):
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores)
+        monkeypatch.setattr(threads, "usable_cores", lambda: self.cores)
 
     def test_the_buffer_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset, world: Comm) -> None:
         most = largest(self.epochs(dataset, 1, 0))
@@ -91,7 +91,7 @@ class OnMachine(ReaderContract):
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
-        monkeypatch.setattr(registry, "usable_cores", lambda: self.cores * world.host_size)
+        monkeypatch.setattr(threads, "usable_cores", lambda: self.cores * world.host_size)
 
     def who_reads(
         self,

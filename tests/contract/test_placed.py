@@ -20,7 +20,7 @@ from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage import shelf
+from dlio_bench.harness.storage import tier_files
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
 
@@ -41,7 +41,7 @@ class PlacedContract(ReaderContract):
         self.place, memory = tmp_path / "tier", tmp_path / "memory"
         self.place.mkdir()
         memory.mkdir()
-        monkeypatch.setattr(shelf, "SHARED_MEMORY", memory)  # others are at work on this machine
+        monkeypatch.setattr(tier_files, "SHARED_MEMORY", memory)  # others are at work on this machine
         yield
         assert list(self.place.iterdir()) == []
         assert list(memory.iterdir()) == []
@@ -68,7 +68,7 @@ class PlacedContract(ReaderContract):
         with harmed(dataset, 0, "flipped", world, monkeypatch) as (path, _), reader.session(plan, Tally()) as batches:
             try:
                 for batch in batches:
-                    lines += damaged(batch, reader.form)
+                    lines += damaged(batch, reader.sample_view)
             except DataError as error:  # a compressed sample has a checksum of its own
                 lines.append(str(error))
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])
@@ -96,7 +96,7 @@ class OneModelContract(PlacedContract):
         assert np.bincount(seen).max() == 2  # once in each epoch
         requested = world.allgather(sum(cost.requested for cost in tally.epochs.values()))
         if self.policy == "cooperative":
-            assert sum(requested) == reader.form.stored(np.unique(seen))
+            assert sum(requested) == reader.sample_view.stored(np.unique(seen))
             assert all(requested)  # they took turns
 
 

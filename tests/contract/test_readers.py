@@ -181,9 +181,9 @@ class ReaderContract:
         if self.row.order_known:
             assert batch.ids.tolist() == expected.ids.tolist()
         sizes = sum(np.diff(block.starts) for block in batch.blocks)
-        assert sizes.tolist() == reader.form.sizes(batch.ids).tolist()
+        assert sizes.tolist() == reader.sample_view.sizes(batch.ids).tolist()
         if batch.ids[:1].sum() % self.compared == 0:
-            assert damaged(batch, reader.form) == []
+            assert damaged(batch, reader.sample_view) == []
 
     @pytest.mark.parametrize("ranks", WORLDS)
     def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
@@ -310,7 +310,7 @@ class ReaderContract:
             try:
                 with reader.session(plan, Tally()) as batches:
                     for batch in batches:
-                        lines += damaged(batch, reader.form)
+                        lines += damaged(batch, reader.sample_view)
             except DataError as error:  # a compressed sample has a checksum of its own
                 lines.append(str(error))
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])

@@ -87,7 +87,7 @@ def run(reader: Reader, plan: Sequence[Planned], comm: Comm) -> dict[str, Any]:
     with reader.session(plan, tally) as batches:
         for expected, batch in zip(plan, batches, strict=True):
             assert batch.ids.tolist() == expected.ids.tolist()
-            assert damaged(batch, reader.form) == []
+            assert damaged(batch, reader.sample_view) == []
     assert asked == {epoch: tally.of(epoch).requested for epoch in asked}
     costs = [(tally.of(0).requested, tally.of(0).remote, tally.of(1).requested, tally.of(1).remote)]
     return dict(zip(("read", "handed", "read later", "handed later"), np.sum(comm.allgather(costs[0]), 0), strict=True))

@@ -61,7 +61,7 @@ def deliver(reader: Reader, plan: list[Planned], tally: Tally | None = None) -> 
     ids = []
     with reader.session(plan, tally or Tally()) as batches:
         for batch in batches:
-            assert damaged(batch, reader.form) == []
+            assert damaged(batch, reader.sample_view) == []
             ids.append(batch.ids.tolist())
     return ids
 
@@ -138,10 +138,10 @@ def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_
     try:
         resources = Resources(threads=2, staging_bytes=1, batch_bytes=1)
         reader = open_reader(find("upstream"), SampleView(dataset, workload.view), resources, pipeline=pipeline)
-        assert reader.form.decode is not None
+        assert reader.sample_view.decode is not None
         assert reader.processes == pipeline.processes
-        plan = planned(reader.form, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])
-        assert largest(plan) == 2 * reader.form.decode.sample_bytes
+        plan = planned(reader.sample_view, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])
+        assert largest(plan) == 2 * reader.sample_view.decode.sample_bytes
         tally = Tally()
         check_epochs(plan, deliver(reader, plan, tally))
         assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)

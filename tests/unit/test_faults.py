@@ -15,7 +15,7 @@ from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import system
-from dlio_bench.harness.storage import shelf
+from dlio_bench.harness.storage import tier_files
 from dlio_bench.harness.storage.files import OpenFiles
 from dlio_bench.reports import storage
 
@@ -30,8 +30,8 @@ def failing(number: int) -> Callable[..., Any]:
 def test_a_tier_that_fails_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "node0"
     folder.mkdir()
-    shelf.make([folder], [4096], 1)
-    tiers = shelf.attach([folder], [4096])
+    tier_files.make([folder], [4096], 1)
+    tiers = tier_files.attach([folder], [4096])
     try:
         monkeypatch.setattr(os, "preadv", failing(errno.EIO))
         monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))

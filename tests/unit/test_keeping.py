@@ -7,9 +7,11 @@ from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
+from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
-from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, Shelf
+from dlio_bench.harness.run.predicted.keeping import Cache, Costs, Keeping, NodeTiers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine
 
@@ -25,25 +27,26 @@ def run(
     ids = [[order(shape, rank, epoch, 7) for epoch in range(EPOCHS)] for rank in range(ranks)]
     read = Sequences(lambda rank, epoch: ids[rank][epoch].ravel(), ranks, per_node, range(EPOCHS))
     sizes = np.full(SAMPLES, SIZE)
-    shelves = [Shelf(lay_out(one, read, sizes, SAMPLES, (capacity,), node)) for node in range(nodes)]
+    tiers = [NodeTiers(lay_out(one, read, sizes, SAMPLES, (capacity,), node), ("ram",)) for node in range(nodes)]
     clock = Clock()
     pfs = FileSystem(clock, machine(), nodes)
     memory, writes = (Memory(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))
-    costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, [memory], [writes], 1e9)
-    keeping = Keeping(clock, shelves, per_node, one.behaviour, costs)
+    costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, memory, [Cache(0)] * nodes, [memory], [writes], 1e9)
+    keeping = Keeping(clock, tiers, one.behaviour, costs, [Speeds() for _ in range(ranks)])
     meeting = Meeting(clock, ranks, 0.0)
     steps = EPOCHS * len(ids[0][0])
     all_ranks = []
 
     def process(number: int, rank: runtime.Rank) -> Process:
         for copies in (False, True) if one.first else ():
-            yield from runtime.together(clock, list(keeping.fill(number, 2, copies=copies)))
+            yield from runtime.together(clock, list(keeping.fill(number, 2, copies=copies, patient=False)))
             yield from meeting.meet()
-        for filler in [] if one.first else keeping.fill(number, 2, copies=False):
+        for filler in [] if one.first else keeping.fill(number, 2, copies=False, patient=True):
             clock.start(filler)
-        ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), 2, 4)
+        ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), Readers(2, trainer=False), 4)
         pace = runtime.Pace(step_seconds, "step", frozenset())
         yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
+        keeping.end(number)
 
     for number, own in enumerate(ids):
         flat = np.concatenate(own)

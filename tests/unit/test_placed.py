@@ -21,14 +21,14 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
-from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage import extents, shelf
+from dlio_bench.harness.storage import extents, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
 BATCH = 4
@@ -87,7 +87,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr(shelf, "SHARED_MEMORY", memory)
+    monkeypatch.setattr(tier_files, "SHARED_MEMORY", memory)
     threads, handles = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
@@ -143,7 +143,7 @@ def deliver(
                 if at is not None:
                     at(comm, step)
                 assert batch.ids.tolist() == expected.ids.tolist()
-                assert damaged(batch, reader.form) == []
+                assert damaged(batch, reader.sample_view) == []
         return [tally.of(epoch) for epoch in range(epochs)]
 
     return on_all(ranks, rank)
@@ -168,7 +168,7 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 
 
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed.Filling, "begin", lambda _: None)
+    monkeypatch.setattr(placed.TierFiller, "begin", lambda _: None)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset) // 2))
     assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "kept") < total(costs, "requested")
@@ -231,17 +231,17 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiers are filled until it shows that the file system is as fast: what they have by then is taken from them."""
-    fast, fill = threading.Event(), Keeper.fill
+    fast, fill = threading.Event(), TierServer.fill
 
-    def until_kept(keeper: Keeper, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
-        fill(keeper, numbers, tally, copies=copies)
+    def until_kept(server: TierServer, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
+        fill(server, numbers, tally, copies=copies)
         if any(cost.kept for cost in tally.epochs.values()):
             fast.set()
 
     def wait() -> None:
         assert fast.wait(30)
 
-    monkeypatch.setattr(Keeper, "fill", until_kept)
+    monkeypatch.setattr(TierServer, "fill", until_kept)
     monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
     kept, spared, requested = (total(costs, name) for name in ("kept", "spared", "requested"))

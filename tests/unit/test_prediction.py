@@ -12,6 +12,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
+from dlio_bench.harness.readers.placed import speeds
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -126,15 +127,36 @@ def test_real_storage_is_cached_by_the_machine(dataset: Dataset) -> None:
     assert max(predict(dataset, "naive", emulate_pfs=None, cache="warm")[0]["epoch_seconds"]) < first / 10
 
 
-def test_tiers_stay_empty_where_the_file_system_is_the_best_source(dataset: Dataset) -> None:
+def test_tiers_stay_empty_where_the_file_system_is_the_best_source(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiers = {"ram": 100_000_000}
     (slow,) = predict(dataset, "cooperative", tiers=tiers)
     quick = replace(SYSTEM, pfs_link=8e4, pfs=Rates(((1, 8e4), (8, 64e4))), pfs_stream=None)
+    (unproven,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
+    monkeypatch.setattr(speeds, "PROOF_BYTES", 100_000)
     (fast,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
-    (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
+    (cold,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
+    (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None, cache="warm")
     assert slow["bytes"]["ram"] > 0
+    assert unproven["bytes"]["ram"] > 0  # an epoch is too little to tell
+    assert cold["bytes"]["ram"] > 0  # the page cache has what the tiers have, too late
     assert "ram" not in fast["bytes"]
     assert "ram" not in cached["bytes"]
+
+
+def test_a_local_tier_that_is_slower_than_the_file_system_is_passed_by(dataset: Dataset) -> None:
+    asked = replace(
+        job(dataset, "cooperative", tiers={"ram": 100_000_000}), nodes=1, ram_bytes=200_000, disk_bytes=10**9
+    )
+    rates = {"ram": 1e10, "remote": 1e10, "disk": 1e8}
+    slow, fast = (
+        prediction.predict(replace(asked, rates=rates | {"pfs": pfs}), dataset, SYSTEM, MEMORY)[0]["bytes"]
+        for pfs in (1e7, 1e9)
+    )
+    assert fast["local"] < slow["local"]
+    assert fast["pfs"] > slow["pfs"]
+    assert fast["ram"] == slow["ram"] > 0
 
 
 def test_a_large_run_is_predicted_from_its_beginning(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
+from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
 from dlio_bench.harness.run.predicted.runtime import Handles
@@ -39,11 +40,13 @@ def run(
     pace = runtime.Pace(step_seconds, "step", frozenset({0}))
     for rank in ranks:
         handles = runtime.Handles(4, pfs.open_seconds)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), handles)
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), handles)
         if ahead is None:
             clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
         else:
-            clock.start(runtime.Ahead(clock, rank, fetch, *ahead).trainer(meeting, pace))
+            clock.start(
+                runtime.Ahead(clock, rank, fetch, Readers(ahead[0], trainer=False), ahead[1]).trainer(meeting, pace)
+            )
     clock.run()
     assert pfs.bytes == sum(size for rank in ranks for chunk in rank.chunks for _, size in chunk.reads)
     return clock.now
@@ -92,8 +95,8 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
         clock, system = Clock(), machine()
         pfs = FileSystem(clock, system, 1)
         rank = runtime.Rank(0, chunks(6), 6)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Sources(pfs, pfs), runtime.Handles(4, 0.0))
-        ahead = runtime.Ahead(clock, rank, fetch, 2, slots)
+        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), runtime.Handles(4, 0.0))
+        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), slots)
         clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
         clock.run(until=0.055)
         return pfs.bytes

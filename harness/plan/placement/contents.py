@@ -70,8 +70,8 @@ def must_fit_in_ram(who: str, nodes: int, sizes: Sizes, capacities: Sequence[int
         )
 
 
-def holders(keeps: Sequence[NodeContents], samples: int) -> npt.NDArray[np.int32]:
+def holders(contents: Sequence[NodeContents], samples: int) -> npt.NDArray[np.int32]:
     """int32 [samples]: how many nodes keep each sample."""
     return sum(
-        (np.bincount(node.ids, minlength=samples).astype(np.int32) for node in keeps), np.zeros(samples, np.int32)
+        (np.bincount(node.ids, minlength=samples).astype(np.int32) for node in contents), np.zeros(samples, np.int32)
     )

@@ -91,7 +91,7 @@ def cooperative(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]
     firsts = first_holders(epochs, len(own), sizes, capacities)
     held = held_by_all(firsts, len(sizes))
     return [
-        node_keeps(counted_once(node, len(sizes)), tiers, held, sizes, capacities)
+        node_contents(counted_once(node, len(sizes)), tiers, held, sizes, capacities)
         for node, tiers in zip(own, firsts, strict=True)
     ]
 
@@ -109,10 +109,10 @@ def seen_by_node(
     `own`: what it reads, epoch by epoch, in all of them. Of other nodes it takes a few epochs (see first_holders).
     """
     firsts = first_holders(epochs, nodes, sizes, capacities)
-    keeps = [from_file_system(tiers) for tiers in firsts]
+    contents = [from_file_system(tiers) for tiers in firsts]
     reads = counted_in(own, len(sizes))
-    keeps[node] = node_keeps(reads, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
-    return keeps
+    contents[node] = node_contents(reads, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
+    return contents
 
 
 def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
@@ -123,7 +123,7 @@ def held_by_all(firsts: Sequence[Sequence[Ids]], samples: int) -> Mask:
     return held
 
 
-def node_keeps(
+def node_contents(
     reads: tuple[Ids, Ids, Ids], tiers: Sequence[Ids], held: Mask, sizes: Sizes, capacities: Sequence[int]
 ) -> NodeContents:
     """What a node keeps: what it holds, `tiers`, and copies of what others hold. `reads`: its sequence, `counted`."""

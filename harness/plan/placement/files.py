@@ -56,13 +56,13 @@ def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> 
     receives: list[tuple[int, int]] = []
     kept = union[:0]
     for node in range(ranks // ranks_per_node):
-        keeps = _of_node(wants, ranks_per_node, node)
-        owners = np.searchsorted(union, keeps) % ranks
+        wanted = _of_node(wants, ranks_per_node, node)
+        owners = np.searchsorted(union, wanted) % ranks
         foreign = owners // ranks_per_node != node
-        files_in, owners_in = keeps[foreign], owners[foreign]
+        files_in, owners_in = wanted[foreign], owners[foreign]
         receivers = node * ranks_per_node + np.arange(len(files_in)) % ranks_per_node
         if node == own:
-            kept = keeps
+            kept = wanted
             mine = receivers == rank
             receives = list(zip(files_in[mine].tolist(), owners_in[mine].tolist(), strict=True))
         else:

@@ -76,12 +76,12 @@ def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[in
     must_fit_in_ram("LBANN's data store", nodes, sizes, capacities)
     share = samples // nodes
     empty = [np.empty(0, np.int64) for _ in capacities[1:]]
-    keeps = []
+    contents = []
     for node in own:
         head = np.asarray(node[:share], np.int64)
         _, first = np.unique(head, return_index=True)
-        keeps.append(from_file_system([head[np.sort(first)], *empty]))
-    return keeps
+        contents.append(from_file_system([head[np.sort(first)], *empty]))
+    return contents
 
 
 def expected_above(samples: int, nodes: int, epochs: int, excess: float) -> float:

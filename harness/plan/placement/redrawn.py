@@ -20,8 +20,8 @@ def _below(words: npt.NDArray[np.uint64], bound: int) -> Ids:
     return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
-def _kept(keeps: Sequence[NodeContents], node: int) -> Ids:
-    mine = keeps[node].ids
+def _kept(contents: Sequence[NodeContents], node: int) -> Ids:
+    mine = contents[node].ids
     if not len(mine):
         raise DoesNotApplyError(
             f"The order is drawn from what a node keeps, and node {node} has no room for one sample. Use larger tiers."
@@ -29,15 +29,15 @@ def _kept(keeps: Sequence[NodeContents], node: int) -> Ids:
     return mine
 
 
-def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
+def opportunistic(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """DeepIO's opportunistic order: `count` ids that are in memory, with replacement.
 
     A draw is local with probability 1 / (nodes - 1), else from the next node's RAM, as the published model of DeepIO
     has it (Boehringer, ETH 2020, section 5.2). DoesNotApplyError where the node keeps nothing.
     """
     del per_epoch
-    nodes = len(keeps)
-    mine, next_one = _kept(keeps, node), keeps[(node + 1) % nodes].ids
+    nodes = len(contents)
+    mine, next_one = _kept(contents, node), contents[(node + 1) % nodes].ids
     if not len(next_one):
         next_one = mine
     words = _words(seed, _OPPORTUNISTIC, node, 2 * count)
@@ -46,16 +46,16 @@ def opportunistic(keeps: Sequence[NodeContents], node: int, count: int, per_epoc
     return np.where(local, mine[_below(drawn, len(mine))], next_one[_below(drawn, len(next_one))])
 
 
-def staged_draws(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
+def staged_draws(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """Parallel staging's order: `count` draws, with replacement, from what it keeps. DoesNotApplyError for nothing."""
     del per_epoch
-    mine = _kept(keeps, node)
+    mine = _kept(contents, node)
     return mine[_below(_words(seed, _STAGED, node, count), len(mine))]
 
 
-def share_shuffle(keeps: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
+def share_shuffle(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """A new permutation of what the node keeps, every epoch, `per_epoch` ids of it; `count` ids in all."""
-    mine = np.sort(keeps[node].ids)
+    mine = np.sort(contents[node].ids)
     epochs = -(-count // per_epoch)
     words = _words(seed, _SHARE, node, epochs * len(mine)).reshape(epochs, len(mine))
     order: Ids = np.argsort(words, axis=1, kind="stable")[:, :per_epoch]

@@ -61,14 +61,14 @@ def parallel_staging(own: Sequence[Integers], sizes: Sizes, capacities: Sequence
     """
     nodes, samples = len(own), len(sizes)
     first = [cut(share(samples, nodes, node), sizes, capacities[-1:])[0] for node in range(nodes)]
-    keeps = []
+    contents = []
     for node in range(nodes):
         others = np.concatenate([first[(node + step) % nodes] for step in range(nodes)])
         kept = cut(others, sizes, capacities[-1:])[0]
         copies = np.arange(len(kept)) >= len(first[node])
         empty = _nothing(capacities)[:-1]
-        keeps.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
-    return keeps
+        contents.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
+    return contents
 
 
 def stage_partition(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:

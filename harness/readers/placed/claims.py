@@ -29,7 +29,7 @@ class Claims:
     read; both are system calls, which no processor moves a byte across.
     """
 
-    def __init__(self, flags: mmap, mine: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, flags: mmap | bytearray, mine: npt.NDArray[np.bool_]) -> None:
         self._flags, self._mine = flags, mine.tolist()
         self._changed = threading.Condition()
 

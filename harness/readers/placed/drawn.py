@@ -22,12 +22,12 @@ def drawn(rule: Placement, sizes: Ids, capacities: Sequence[int], shape: Shape, 
     assert rule.redraw is not None
     redraw, per_node = rule.redraw, shape.ranks_per_node
     nothing = [np.zeros(0, np.int32)] * shape.nodes  # these placements do not depend on what is read
-    keeps = rule.keep(nothing, sizes, capacities, 1)
+    contents = rule.keep(nothing, sizes, capacities, 1)
 
     @lru_cache(maxsize=2)
     def of_node(node: int, steps: int, seed: int) -> Ids:
         per_epoch = steps * per_node * shape.batch
-        ids: Ids = redraw(keeps, node, epochs * per_epoch, per_epoch, seed)
+        ids: Ids = redraw(contents, node, epochs * per_epoch, per_epoch, seed)
         return ids.reshape(epochs, steps, per_node, shape.batch)
 
     def of_rank(rank: int, steps: int, seed: int) -> Sequence[Ids]:

@@ -122,13 +122,13 @@ def lay_out(
 
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
-    keeps = _keeps(rule, read, sizes, training, capacities, node)
-    brings = _bringers(rule, read, keeps)
+    contents = _contents(rule, read, sizes, training, capacities, node)
+    brings = _bringers(rule, read, contents)
     samples = len(sizes)
     holder, holder_tier = np.full(samples, NOWHERE, np.int32), np.zeros(samples, np.int8)
     holder_place = np.zeros(samples, np.int64)
     best = np.full(samples, np.iinfo(np.int64).max)
-    for other, kept in enumerate(keeps):
+    for other, kept in enumerate(contents):
         if other == node:
             continue
         first = 0
@@ -143,7 +143,7 @@ def lay_out(
             holder[chosen] = brings[other][first : first + len(ids)][better]
             holder_place[chosen] = places[better]
             first += len(ids)
-    own = keeps[node]
+    own = contents[node]
     ids = own.ids
     number, keeper = np.full(samples, NOWHERE, np.int64), np.full(samples, NOWHERE, np.int32)
     number[ids], keeper[ids] = np.arange(len(ids)), brings[node]
@@ -165,7 +165,7 @@ def lay_out(
     )
 
 
-def _keeps(
+def _contents(
     rule: Placement, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
 ) -> Sequence[NodeContents]:
     assert rule.keep is not None
@@ -178,19 +178,19 @@ def _keeps(
     return rule.keep(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
 
 
-def _bringers(rule: Placement, read: Sequences, keeps: Sequence[NodeContents]) -> list[Ranks]:
+def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]) -> list[Ranks]:
     """For all that a node keeps, int32 [kept], the rank that brings it: its first reader; in turn, where that is done
     before the run. Reads as many epochs as it takes to find them.
     """
     per_node = read.ranks_per_node
     found: list[Ranks] = [
-        (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(keeps)
+        (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(contents)
     ]
     if per_node == 1 or rule.first:
         return found
-    orders = [np.argsort(kept.ids) for kept in keeps]
-    ordered = [kept.ids[order] for kept, order in zip(keeps, orders, strict=True)]
-    missing = [np.ones(len(kept.ids), bool) for kept in keeps]
+    orders = [np.argsort(kept.ids) for kept in contents]
+    ordered = [kept.ids[order] for kept, order in zip(contents, orders, strict=True)]
+    missing = [np.ones(len(kept.ids), bool) for kept in contents]
     for epoch in read.epochs:
         for node, ids in enumerate(ordered):
             if not missing[node].any():

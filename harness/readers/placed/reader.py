@@ -14,24 +14,24 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.readers.placed.backends import Backends, Locations
 from dlio_bench.harness.readers.placed.claims import Claims
-from dlio_bench.harness.readers.placed.filling import Filling
-from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
-from dlio_bench.harness.readers.placed.source import Source
-from dlio_bench.harness.readers.placed.sources import Places, Sources
+from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.placed.speeds import Speeds
-from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.placed.tier_filler import TierFiller
+from dlio_bench.harness.readers.placed.tier_server import TierServer
+from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
-from dlio_bench.harness.storage import cache, shelf, tier
+from dlio_bench.harness.storage import cache, tier, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
 if TYPE_CHECKING:
     from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
-Delivery = Callable[[Callable[[], Source]], Reader]
+Delivery = Callable[[Callable[[], TieredExtents]], Reader]
 Open = Callable[[bool], ExtentReader]
 
 CACHED = 0.9  # of the files in the page cache: reads find them there
@@ -49,21 +49,21 @@ class Placed:
     def __init__(
         self,
         rule: Placement,
-        form: SampleView,
+        sample_view: SampleView,
         delivery: Delivery,
         extents: Open,
-        seat: "RankContext",
+        context: "RankContext",
         tiers: Tiers,
         *,
         threads: int,
     ) -> None:
-        """`delivery(open)` makes the reader of a source; `extents(decoded)` opens the files.
+        """`delivery(open)` makes the reader of what is opened; `extents(decoded)` opens the files.
 
         UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
         """
-        self._rule, self._seat, self._tiers, self._threads = rule, seat, tiers, threads
-        self._extents = extents
-        self._source: Source | None = None
+        self._rule, self._context, self._tiers, self._threads = rule, context, tiers, threads
+        self._open = extents
+        self._tiered: TieredExtents | None = None
         self._delivery = delivery(self._taken)
         self._speeds = Speeds(tiers.rates)
         if not tiers.names:
@@ -71,19 +71,19 @@ class Placed:
                 f"{rule.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "
                 "--tiers ram=1GB."
             )
-        if tiers.disk and seat.tier is None:
+        if tiers.disk and context.tier is None:
             raise UsageError(
                 f"{rule.name} keeps samples on node-local storage, but no folder on it is known. Give one that exists "
                 "on every node with --local-tier."
             )
         assert rule.keep is not None
-        nothing = [np.zeros(0, np.int32)] * seat.nodes
-        rule.keep(nothing, tiers.sizes_of(form), tiers.capacities, 1)  # whether it works here at all
+        nothing = [np.zeros(0, np.int32)] * context.nodes
+        rule.keep(nothing, tiers.sizes_of(sample_view), tiers.capacities, 1)  # whether it works here at all
 
     @property
-    def form(self) -> SampleView:
-        """See Reader.form."""
-        return self._delivery.form
+    def sample_view(self) -> SampleView:
+        """See Reader.sample_view."""
+        return self._delivery.sample_view
 
     @property
     def options(self) -> dict[str, int]:
@@ -100,88 +100,89 @@ class Placed:
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks: what the file system would be asked for without tiers (see Cost)."""
-        return stored_by_epoch(self.form, [(batch.epoch, batch.ids) for batch in plan])
+        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
-        comm, decoded = self._seat.comm, self.form.decode is not None
+        comm, decoded = self._context.comm, self.sample_view.decode is not None
         with ExitStack() as stack:
             read = self._sequences(plan)
-            dataset = self.form.dataset
+            dataset = self.sample_view.dataset
             # what validation reads beside the training samples lies behind them
             last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
             beyond = max(comm.allgather(last)) >= dataset.training_samples
             samples = dataset.samples if beyond else dataset.training_samples
-            sizes, stored = self._tiers.sizes_of(self.form, samples), self._tiers.stored_of(self.form, samples)
+            sizes = self._tiers.sizes_of(self.sample_view, samples)
+            stored = self._tiers.stored_of(self.sample_view, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
-            layout = lay_out(self._rule, read, sizes, training, capacities, self._seat.node)
+            layout = lay_out(self._rule, read, sizes, training, capacities, self._context.node)
             cached = _cached(dataset)
-            store = self._shelf(layout, reserve=not cached or self._rule.first)
+            store = self._tier_files(layout, reserve=not cached or self._rule.first)
             stack.callback(store.close)
-            raw = self._extents(False)
+            raw = self._open(False)
             stack.callback(raw.close)
-            straight = self._extents(True) if decoded else raw
+            straight = self._open(True) if decoded else raw
             stack.callback(straight.close)
             claims = Claims(store.flags, layout.keeper[layout.ids] == comm.rank)
-            places = Places(layout, store, claims, self._tiers.names, comm.rank)
+            locations = Locations(layout, store, claims, self._tiers.names, comm.rank)
             # others may ask, and have files opened, before the delivery has prepared its reads
             raw.expect(np.concatenate([np.zeros(0, np.int64), *(batch.ids for batch in plan)]))
-            sources = Sources(places, raw, self._speeds, stored)
-            keeper = Keeper(sources, guesses=self._rule.behaviour.guesses)
-            supply = Supply(sources, self._rule.behaviour, self._speeds)
+            backends = Backends(locations, raw, self._speeds, stored)
+            server = TierServer(backends, self._rule.behaviour)
+            picker = SourcePicker(backends, self._rule.behaviour, self._speeds)
             if comm.size > 1:
-                self._meet(sources, keeper, stack)
-            sources.probe(int(sizes.mean()) if len(sizes) else 0)
+                self._meet(backends, server, stack)
+            backends.probe(int(sizes.mean()) if len(sizes) else 0)
             self._speeds.begin(cached=cached)
             comm.barrier()
-            source = self._source = Source(self.form, supply, straight, raw, sizes)
-            filling = Filling(layout, supply, keeper, comm.rank, self._threads)
+            tiered = self._tiered = TieredExtents(self.sample_view, picker, straight, raw, sizes)
+            filler = TierFiller(layout, picker, server, comm.rank, self._threads)
             with self._delivery.session(plan, tally) as batches:
                 try:
-                    yield self._batches(batches, plan, tally, source, keeper, filling, supply)
+                    yield self._batches(batches, plan, tally, tiered, server, filler, picker)
                 finally:
-                    filling.end(tally)
+                    filler.end(tally)
             # Nobody asks any more, and those who answer may go. A rank that fails goes without this: the others then
             # read from the file system what it had, until the job is ended.
             comm.barrier()
-        tally.add(keeper.served)
+        tally.add(server.served)
 
     def _batches(
         self,
         batches: Iterator[Batch],
         plan: Sequence[Planned],
         tally: Tally,
-        source: Source,
-        keeper: Keeper,
-        filling: Filling,
-        supply: Supply,
+        tiered: TieredExtents,
+        server: TierServer,
+        filler: TierFiller,
+        picker: SourcePicker,
     ) -> Iterator[Batch]:
-        comm = self._seat.comm
-        keeper.epoch = plan[0].epoch if plan else 0
+        comm = self._context.comm
+        server.epoch = plan[0].epoch if plan else 0
         if self._rule.first:
-            together(comm, lambda: filling.all_now(copies=False))
-            together(comm, lambda: filling.all_now(copies=True))
-        elif not supply.bypassed:  # else there is no need yet
-            filling.begin()
+            together(comm, lambda: filler.all_now(copies=False))
+            together(comm, lambda: filler.all_now(copies=True))
+        elif not picker.bypassed:  # else there is no need yet
+            filler.begin()
         for number, batch in enumerate(batches):
-            if not filling.begun and not supply.bypassed:
-                filling.begin()
-            keeper.epoch = plan[number].epoch
-            if source.incomplete:
-                source.complete(number, memoryview(batch.blocks[0].data), tally.of(keeper.epoch))
+            if not filler.begun and not picker.bypassed:
+                filler.begin()
+            server.epoch = plan[number].epoch
+            if tiered.incomplete:
+                tiered.complete(number, memoryview(batch.blocks[0].data), tally.of(server.epoch))
             yield batch
 
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:
         """What all nodes read. Ranks whose plans are not known from the plan itself tell each other."""
-        seat = self._seat
+        context = self._context
         if isinstance(plan, Plan):
             of, epochs = plan.of, plan.epochs
         else:
             own: dict[int, Ids] = {}
             for batch in plan:
                 own[batch.epoch] = np.concatenate([own.get(batch.epoch, batch.ids[:0]), batch.ids])
-            everybody = seat.comm.allgather(own)
+            everybody = context.comm.allgather(own)
             nothing = np.zeros(0, np.int64)
             epochs = list(dict.fromkeys(epoch for found in everybody for epoch in found))  # in the plans' order
 
@@ -189,48 +190,48 @@ class Placed:
                 ids: Ids = everybody[rank].get(epoch, nothing)
                 return ids
 
-        return Sequences(of, seat.comm.size, seat.ranks_per_node, epochs)
+        return Sequences(of, context.comm.size, context.ranks_per_node, epochs)
 
-    def _shelf(self, layout: Layout, *, reserve: bool) -> shelf.Shelf:
+    def _tier_files(self, layout: Layout, *, reserve: bool) -> tier_files.TierFiles:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
-        seat, sizes = self._seat, layout.bytes
-        places = [shelf.SHARED_MEMORY if name == RAM else seat.tier for name in self._tiers.names]
-        first = seat.comm.rank % seat.ranks_per_node == 0
-        opened: list[shelf.Shelf] = []
+        context, sizes = self._context, layout.bytes
+        places = [tier_files.SHARED_MEMORY if name == RAM else context.tier for name in self._tiers.names]
+        first = context.comm.rank % context.ranks_per_node == 0
+        opened: list[tier_files.TierFiles] = []
         with ExitStack() as names:
 
             def make() -> list[Path]:
                 folders = []
                 for place in places if first else []:
                     assert place is not None
-                    hold = tier.make(place, self.form.dataset.digest)
+                    hold = tier.make(place, self.sample_view.dataset.digest)
                     names.callback(hold.close)  # removes the folder
                     folders.append(hold.folder)
                 if first:
-                    shelf.make(folders, sizes, len(layout.ids), reserve=reserve)
+                    tier_files.make(folders, sizes, len(layout.ids), reserve=reserve)
                 return folders
 
-            folders = together(seat.comm, make)[seat.node * seat.ranks_per_node]
+            folders = together(context.comm, make)[context.node * context.ranks_per_node]
             try:
-                together(seat.comm, lambda: opened.append(shelf.attach(folders, sizes)))
+                together(context.comm, lambda: opened.append(tier_files.attach(folders, sizes)))
             except BenchError:
                 for one in opened:
                     one.close()
                 raise
         return opened[0]
 
-    def _meet(self, sources: Sources, keeper: Keeper, stack: ExitStack) -> None:
+    def _meet(self, backends: Backends, server: TierServer, stack: ExitStack) -> None:
         """Begin to answer the other ranks, and find out where they do."""
-        comm = self._seat.comm
+        comm = self._context.comm
         token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
-        serving = Serving(keeper.answer, token=token)
+        serving = Serving(server.answer, token=token)
         stack.callback(serving.close)
-        sources.peers = Peers(comm.allgather(serving.address), token)
-        stack.callback(sources.peers.close)
+        backends.peers = Peers(comm.allgather(serving.address), token)
+        stack.callback(backends.peers.close)
 
-    def _taken(self) -> Source:
-        assert self._source is not None
-        return self._source
+    def _taken(self) -> TieredExtents:
+        assert self._tiered is not None
+        return self._tiered
 
 
 def _cached(dataset: Dataset) -> bool:

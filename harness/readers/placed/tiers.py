@@ -33,19 +33,19 @@ class Tiers:
         """Their sizes. A policy that fills node-local storage takes the last tier, whichever there is."""
         return tuple(size for size in (self.ram, self.disk) if size)
 
-    def sizes_of(self, form: SampleView, samples: int | None = None) -> Ids:
+    def sizes_of(self, sample_view: SampleView, samples: int | None = None) -> Ids:
         """Bytes of each sample as it is kept: the fields that are read, out of their container, not yet decoded.
 
         int64 [samples]: of the first `samples` ids, the training samples by default.
         """
-        sizes: Ids = form.dataset.locate(_ids(form, samples), form.fields)[3].sum(axis=1)
+        sizes: Ids = sample_view.dataset.locate(_ids(sample_view, samples), sample_view.fields)[3].sum(axis=1)
         return sizes
 
-    def stored_of(self, form: SampleView, samples: int | None = None) -> Ids:
+    def stored_of(self, sample_view: SampleView, samples: int | None = None) -> Ids:
         """Bytes of each sample as it lies in its file; as `sizes_of`."""
-        stored: Ids = form.dataset.locate(_ids(form, samples), form.fields)[2].sum(axis=1)
+        stored: Ids = sample_view.dataset.locate(_ids(sample_view, samples), sample_view.fields)[2].sum(axis=1)
         return stored
 
 
-def _ids(form: SampleView, samples: int | None) -> Ids:
-    return np.arange(form.dataset.training_samples if samples is None else samples, dtype=np.int64)
+def _ids(sample_view: SampleView, samples: int | None) -> Ids:
+    return np.arange(sample_view.dataset.training_samples if samples is None else samples, dtype=np.int64)

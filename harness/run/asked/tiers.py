@@ -11,7 +11,7 @@ from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.storage.shelf import SHARED_MEMORY
+from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from dlio_bench.units import format_bytes
 
 MB = 1e6

@@ -115,7 +115,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                 if len(times[name]) == len(own):  # what has had all its trials is kept, whatever comes
                     about = {
                         "options": reader.options,
-                        "decode": None if reader.form.decode is None else reader.form.decode.what,
+                        "decode": None if reader.sample_view.decode is None else reader.sample_view.decode.what,
                         "order": own[0].order,
                         "steps_per_epoch": own[0].steps,
                         "different_samples": own[0].different,

@@ -101,8 +101,8 @@ def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Width
     are made ready after that.
     """
     if row.delivery not in (OWN, TF_DATA):
-        assert reader.form.decode is not None
-        return (reader.form.decode.sample_bytes,)
+        assert reader.sample_view.decode is not None
+        return (reader.sample_view.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])
-    with reader.session(planned(reader.form, [(0, ids)], trial.of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, [(0, ids)], trial.of), Tally()) as batches:
         return widths(next(batches))

@@ -174,8 +174,8 @@ class Trial:
         job, plan = self._job, self.ids(comm.rank)
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
-        times.useful = {epoch: reader.form.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
-        times.useful |= {validation_after(one.epoch): reader.form.useful(one.ids) for one in times.passes}
+        times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
+        times.useful |= {validation_after(one.epoch): reader.sample_view.useful(one.ids) for one in times.passes}
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
@@ -219,7 +219,7 @@ class Trial:
             parts.append((epoch, steps_of(times.plan[epoch])))
             if epoch in behind:
                 parts.append((validation_after(epoch), behind[epoch].batches))
-        plan = planned(reader.form, parts, self.of)
+        plan = planned(reader.sample_view, parts, self.of)
         steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:

@@ -56,7 +56,7 @@ def verify(
 
     `different`: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
     """
-    dataset = reader.form.dataset
+    dataset = reader.sample_view.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
     parts = whole_dataset(dataset, job, comm.size, comm.rank)
@@ -67,10 +67,10 @@ def verify(
         found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
-    with reader.session(planned(reader.form, parts, of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, parts, of), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=ordered)
-            lines += damaged(batch, reader.form)
+            lines += damaged(batch, reader.sample_view)
             table[batch.ids] = marks(batch)
             delivered.append(batch.ids.copy())
     if share:
@@ -97,7 +97,7 @@ def verify(
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
-        fields=int((table > 0).sum()) * len(reader.form.fields),
+        fields=int((table > 0).sum()) * len(reader.sample_view.fields),
         damaged_fields=totals[0],
         damaged=shown,
         deliveries=totals[1],

@@ -15,9 +15,9 @@ from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_V
 
 @dataclass(frozen=True)
 class Cut:
-    """What decides the reads of a sample: its form, whether it is checked. preprocess: MB/s of a decoding thread."""
+    """What decides the reads of a sample: its view, whether it is checked. preprocess: MB/s of a decoding thread."""
 
-    form: SampleView
+    sample_view: SampleView
     check_crc: bool
     preprocess: float
 
@@ -34,7 +34,7 @@ def handles_kept(dataset: Dataset) -> int:
 
 def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:
     """All chunks of a plan ([epoch] int64 [steps, batch]) in its order; cached: epoch -> share of them in a cache."""
-    extents = ExtentReader(cut.form.dataset, cut.form.fields, cut.form.decode, check=cut.check_crc)
+    extents = ExtentReader(cut.sample_view.dataset, cut.sample_view.fields, cut.sample_view.decode, check=cut.check_crc)
     try:
         work = extents.prepare([step for epoch in epochs for step in epoch])
     finally:
@@ -66,6 +66,6 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
             for length in stored[row]
             for at in range(0, length, most)
         ]
-        decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.form.decode is not None else 0
+        decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.sample_view.decode is not None else 0
         found.append((tuple(pieces), decoded))
     return found

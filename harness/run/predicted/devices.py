@@ -13,7 +13,7 @@ from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
 from dlio_bench.harness.simulator.kernel import Clock, Link, Process
 
 
-class Source(Protocol):
+class Device(Protocol):
     """Something that reads can be asked of; a generator lasts as long as the read."""
 
     open_seconds: float
@@ -38,7 +38,7 @@ class FileSystem:
         self.bytes = 0
 
     def read(self, node: int, size: int) -> Process:
-        """See Source."""
+        """See Device."""
         self.bytes += size
         start, end = self._links[node].reserve(self._clock.now, size)
         if start > self._clock.now:
@@ -76,7 +76,7 @@ class Memory:
         self.bytes = 0
 
     def read(self, node: int, size: int) -> Process:
-        """See Source. Writing takes as long, at the rates of writing."""
+        """See Device. Writing takes as long, at the rates of writing."""
         self.bytes += size
         link = self._links[node]
         _, end = link.reserve(self._clock.now, size)

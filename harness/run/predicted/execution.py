@@ -1,6 +1,5 @@
 """A reader of a run on the virtual clock: what its ranks read, where from, and when their steps begin and end."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +12,15 @@ from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.policies import ON_DEMAND, Policy
-from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, MOST_SLOTS
+from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import largest, planned
-from dlio_bench.harness.readers.threads import Spent, readers
+from dlio_bench.harness.readers.threads import Readers, Spent, readers, spare_cores
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.chunks import Cut, chunks, handles_kept
 from dlio_bench.harness.run.predicted.devices import FileSystem, Memory, moved
+from dlio_bench.harness.run.predicted.keeping import Cache
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage import tier
 
@@ -58,7 +58,7 @@ class Setting:
     node_memory: int
 
     @property
-    def form(self) -> SampleView:
+    def sample_view(self) -> SampleView:
         """What is delivered of a sample."""
         decode = find(self.job.workload).decode
         return SampleView(self.dataset, self.job.view, decode(self.dataset) if self.job.decode and decode else None)
@@ -87,27 +87,27 @@ class Setting:
         epochs = len(self.plans.ids[number])
         return runtime.Rank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
 
-    def readers(self, reads: Sequence[int], opens: int, decode_seconds: float = 0.0) -> int:
-        """Threads of a rank that read ahead, where a chunk takes these reads (bytes) and opens of the file system.
-
-        The same function decides when a reader runs. Bytes that come from memory are read at the rate of the node,
-        whatever the threads.
-        """
-        job, memory = self.job, self.tier(STAGING).read.at(1) * MB
+    def file_system_seconds(self, reads: Sequence[int], opens: int) -> float:
+        """What reads (bytes) and opens of the file system take a thread that is alone."""
         stream = self.system.pfs_stream
-        latency = opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
-        computed = sum(reads) / memory + decode_seconds
-        spent = Spent(max(latency, sum(reads) / memory) + decode_seconds, computed)
-        if spent.from_memory:
-            return job.threads
-        most = job.most_threads or job.threads
-        return readers(spent, spent.seconds, job.step_seconds, most=most, spare_cores=1).threads
+        return opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
+
+    def readers(self, size: int, seconds: float, chunks: int, decode_seconds: float = 0.0) -> Readers:
+        """Who reads ahead in a rank, where a chunk of so many bytes takes so many seconds to read, or as long as from
+        memory. chunks: of a batch.
+
+        The function that decides is the one that decides when a reader runs.
+        """
+        job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
+        spent = Spent(max(seconds + decode_seconds, computed), computed)
+        most, spare = job.most_threads or job.threads, spare_cores(job.ranks if job.virtual else job.ranks_per_node)
+        return readers(spent, chunks * spent.seconds, job.step_seconds, most=most, spare_cores=spare)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
-        form, plans = self.form, self.plans.ids
-        most = max(largest(planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
-        return max(FEWEST_SLOTS, min(MOST_SLOTS, self.job.staging_bytes // max(most, 1)))
+        view, plans = self.sample_view, self.plans.ids
+        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
+        return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
 
 @dataclass(frozen=True)
@@ -122,31 +122,37 @@ class Executed:
 def execute(setting: Setting) -> Executed:
     """Run a reader to its end. DoesNotApplyError where its placement cannot work with the tiers there are."""
     if setting.row.rule.keeps_samples:
-        from dlio_bench.harness.run.predicted.execution_placed import bypassed, execute_placed
+        from dlio_bench.harness.run.predicted.execution_placed import all_bypass, execute_placed, layouts
 
-        if not bypassed(setting):
-            return execute_placed(setting)
+        nodes = layouts(setting)
+        if not all_bypass(setting, nodes):
+            return execute_placed(setting, nodes)
     return _plain(setting)
 
 
 def _plain(setting: Setting) -> Executed:
     """Readers without a placement, or with one of whole files."""
     job, dataset, system, row, plans = setting.job, setting.dataset, setting.system, setting.row, setting.plans
-    clock, form = Clock(), setting.form
+    clock, sample_view = Clock(), setting.sample_view
     pfs = FileSystem(clock, system, job.nodes)
-    shares = _shares(setting, form)
+    shares = _shares(setting, sample_view)
     read_from, write_to = _local(setting, shares)
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
-    sources = runtime.Sources(copies if shares else pfs, _cache(setting, clock))
-    cut = Cut(form, job.check_crc, system.preprocess)
+    devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
+    cut = Cut(sample_view, job.check_crc, system.preprocess)
     cached = [0.0] * job.epochs if shares else cached_shares(setting)
     ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
-    staged, threads = [0.0], job.threads
-    if not shares and ranks[0].chunks:
+    staged, reading = [0.0], Readers(0, trainer=False)
+    if ranks[0].chunks:
         first = ranks[0].chunks[0]
-        sizes = [size for _, size in first.reads]
-        threads = setting.readers(sizes, len({key for key, _ in first.reads}), first.decode_seconds)
+        sizes, of_batch = [size for _, size in first.reads], sum(chunk.step == 0 for chunk in ranks[0].chunks)
+        if shares:
+            seconds = sum(sizes) / (read_from.read.at(1) * MB)
+        else:
+            opens = len({key for key, _ in first.reads})
+            seconds = setting.file_system_seconds([] if first.cached else sizes, opens)
+        reading = setting.readers(sum(sizes), seconds, of_batch, first.decode_seconds)
 
     def run(number: int) -> Process:
         rank = ranks[number]
@@ -157,12 +163,12 @@ def _plain(setting: Setting) -> Executed:
             yield from meeting.meet()
             yield from moved(clock, system, [_handed(share, dataset) for share in shares])
             staged[0] = clock.now
-        handles = runtime.Handles(handles_kept(dataset), sources.stored.open_seconds)
-        fetch = partial(runtime.fetch_reads, clock, rank, sources, handles)
+        handles = runtime.Handles(handles_kept(dataset), devices.stored.open_seconds)
+        fetch = partial(runtime.fetch_reads, clock, rank, devices, handles)
         if row.delivery == ON_DEMAND:
             yield from runtime.on_demand(clock, rank, fetch, meeting, pace)
         else:
-            yield from runtime.Ahead(clock, rank, fetch, threads, slots).trainer(meeting, pace)
+            yield from runtime.Ahead(clock, rank, fetch, reading, slots).trainer(meeting, pace)
 
     for number in range(job.ranks):
         clock.start(run(number))
@@ -170,14 +176,14 @@ def _plain(setting: Setting) -> Executed:
     return Executed(ranks, staged[0], {"pfs": pfs.bytes, "local": copies.bytes if shares else 0})
 
 
-def _shares(setting: Setting, form: SampleView) -> list[Share]:
+def _shares(setting: Setting, sample_view: SampleView) -> list[Share]:
     """What each rank stages; nothing where nothing is staged."""
     job, dataset, copied = setting.job, setting.dataset, setting.row.rule.files
     if copied is None:
         return []
     files = len(dataset.training_files)
     wants = [
-        np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), form.fields)[0])
+        np.unique(dataset.locate(np.concatenate([epoch.ravel() for epoch in own]), sample_view.fields)[0])
         for own in setting.plans.ids
     ]
     return [copied.share(wants, files, job.ranks_per_node, rank) for rank in range(job.ranks)]
@@ -202,7 +208,7 @@ def _handed(share: Share, dataset: Dataset) -> int:
     return sent + sum(entries[file].bytes for file, _ in share.receives)
 
 
-def _cache(setting: Setting, clock: Clock) -> Memory:
+def cache_device(setting: Setting, clock: Clock) -> Memory:
     """What a cache on the way delivers: that of the emulated client, or the machine's memory."""
     job, memory = setting.job, setting.tier(STAGING)
     rate = None if job.pfs is None else job.pfs.cache_bandwidth
@@ -212,37 +218,37 @@ def _cache(setting: Setting, clock: Clock) -> Memory:
     return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
 
 
-def cached_shares(setting: Setting) -> list[float]:
-    """For each epoch the share of the samples that a cache on the way has from before: the page cache of a machine, or
-    the emulated client cache of a node. What was read longest ago is forgotten first.
-    """
-    job, dataset, plans = setting.job, setting.dataset, setting.plans
-    if job.cache == "warm":
-        return [1.0] * job.epochs
-    # half of memory is taken to be left for it; virtual nodes have it together
+def caches(setting: Setting) -> list[Cache]:
+    """For each node what a cache on the way has before the run: the page cache of a machine, or a client's cache."""
+    job, dataset = setting.job, setting.dataset
+    # half of memory is taken to be left for the page cache, which virtual nodes have together
     page_cache = setting.node_memory * (job.nodes if job.virtual else 1) // 2
     capacity = page_cache if job.pfs is None else job.pfs.cache_bytes
-    stored = sum(file.bytes for file in dataset.training_files)
-    room = capacity * dataset.training_samples // max(stored, 1)
-    if not room or not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays
-        return [0.0, *[float(room >= dataset.training_samples)] * (job.epochs - 1)]
-    sharers = job.ranks if job.pfs is None and job.virtual else job.ranks_per_node
-    found = np.zeros(job.epochs)
-    for first in range(0, job.ranks, sharers):
-        kept: OrderedDict[int, None] = OrderedDict()
-        for epoch in range(job.epochs):
-            # the ranks read side by side, step by step
-            ids = np.stack([plans.ids[rank][epoch] for rank in range(first, first + sharers)], axis=1).ravel()
-            found[epoch] += sum(_seen(kept, sample, room) for sample in ids.tolist()) / len(ids)
-    shares: list[float] = (found * sharers / job.ranks).tolist()
+    stored, samples = sum(file.bytes for file in dataset.training_files), dataset.training_samples
+    room = capacity * samples // max(stored, 1)
+    if job.cache == "warm":
+        return [Cache(samples, range(samples))] * job.nodes
+    if job.pfs is None and job.virtual:
+        return [Cache(room)] * job.nodes
+    return [Cache(room) for _ in range(job.nodes)]
+
+
+def cached_shares(setting: Setting) -> list[float]:
+    """For each epoch the share of the samples that a cache on the way has from before, where all are read through it.
+
+    What was read longest ago is forgotten first.
+    """
+    job, dataset, plans = setting.job, setting.dataset, setting.plans
+    ways = caches(setting)
+    if job.cache == "warm":
+        return [1.0] * job.epochs
+    if not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays
+        return [0.0, *[float(ways[0].room >= dataset.training_samples)] * (job.epochs - 1)]
+    hits = np.zeros(job.epochs)
+    for epoch in range(job.epochs):
+        # the ranks read side by side, step by step
+        for step in zip(*(own[epoch] for own in plans.ids), strict=True):
+            for rank, ids in enumerate(step):
+                hits[epoch] += sum(ways[rank // job.ranks_per_node].has(sample) for sample in ids.tolist())
+    shares: list[float] = (hits / sum(own[0].size for own in plans.ids)).tolist()
     return shares
-
-
-def _seen(kept: OrderedDict[int, None], sample: int, room: int) -> bool:
-    """Whether a cache has a sample, which it has from now on."""
-    hit = sample in kept
-    kept[sample] = None
-    kept.move_to_end(sample)
-    if len(kept) > room:
-        kept.popitem(last=False)
-    return hit

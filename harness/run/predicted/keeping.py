@@ -1,78 +1,92 @@
 """readers/placed as processes on the virtual clock: samples kept in the tiers of nodes, and had from one another.
 
-The rules are those of readers/placed/supply.py: a kept sample is fetched once, by whoever of its keeper's threads needs
-it first; others wait for that one. Who does not keep a sample asks its holder, which brings it if it has not begun.
+What is decided about a sample is decided by readers/placed/rules.py, as when a reader runs. Here is what it takes.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-
-import numpy as np
 
 from dlio_bench.harness.plan.placement.rule import Behaviour
-from dlio_bench.harness.readers.placed.filling import FILL_BYTES
+from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.supply import AHEAD_OF_HOLDER
-from dlio_bench.harness.run.predicted.devices import Source
+from dlio_bench.harness.readers.placed.rules import Answer, Origin, Outlook, answer, fill_runs, origin, outlook, rival
+from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.tier_filler import NAP_SECONDS
+from dlio_bench.harness.run.predicted.devices import Device
 from dlio_bench.harness.run.predicted.runtime import Chunk
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 
-ABSENT, BUSY, PRESENT = range(3)
-
 
 @dataclass
-class Shelf:
-    """One node's tiers: its layout, the state of each kept sample, and how far each tier has been filled."""
+class NodeTiers:
+    """One node's tiers: its layout, the state of each kept sample, and how far each tier has been filled.
+
+    names: of the tiers. coming: of samples that a thread is bringing.
+    """
 
     layout: Layout
-    states: bytearray = field(default_factory=bytearray)
-    coming: dict[int, Signal] = field(default_factory=dict)  # of samples that are BUSY
-    progress: list[int] = field(default_factory=list)
+    names: Sequence[str]
+    flags: bytearray = field(init=False)
+    progress: list[int] = field(init=False)
+    coming: dict[int, Signal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.states = bytearray(len(self.layout.ids))
+        self.flags = bytearray(len(self.layout.ids))
         self.progress = [0] * (len(self.layout.bounds) - 1)
+        self.best = rival(self.layout, self.names)
 
 
-@dataclass
-class _Sources:
-    """Where the samples of a request come from: numbers of kept ones, ids of the others. ask: rank -> ids."""
+class Cache:
+    """A cache on the way to the file system that has room for so many samples. What was read longest ago goes first."""
 
-    here: list[int] = field(default_factory=list)
-    busy: list[int] = field(default_factory=list)
-    claimed: list[int] = field(default_factory=list)
-    files: list[int] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
-    ask: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    def __init__(self, room: int, samples: Iterable[int] = ()) -> None:
+        self.room, self._samples = room, OrderedDict.fromkeys(samples)
+
+    def has(self, sample: int) -> bool:
+        """Whether it has a sample, which it has from now on."""
+        hit = sample in self._samples
+        self._samples[sample] = None
+        self._samples.move_to_end(sample)
+        if len(self._samples) > self.room:
+            self._samples.popitem(last=False)
+        return hit
 
 
 @dataclass(frozen=True)
 class Costs:
     """reads(sample): the sizes of the reads that bring it from the file system. sizes [samples]: bytes as it is kept.
 
-    pfs: the file system; tiers, writes: of every tier, reading and writing. network: bytes a second from a node.
+    pfs: the file system; cached: what `caches` [nodes] have of it; tiers, writes: of every tier, reading and writing.
+    network: bytes a second from a node.
     """
 
     reads: Callable[[int], Sequence[int]]
     sizes: Sequence[int]
-    pfs: Source
-    tiers: Sequence[Source]
-    writes: Sequence[Source]
+    pfs: Device
+    cached: Device
+    caches: Sequence[Cache]
+    tiers: Sequence[Device]
+    writes: Sequence[Device]
     network: float
     open_seconds: float = 0.0  # of each sample, where each has a file of its own
 
 
 class Keeping:
-    """All nodes' tiers in a run of `behaviour`."""
+    """All nodes' tiers in a run of `behaviour`. speeds [ranks]: what each rank knows of the file system's."""
 
     def __init__(
-        self, clock: Clock, shelves: Sequence[Shelf], ranks_per_node: int, behaviour: Behaviour, costs: Costs
+        self, clock: Clock, nodes: Sequence[NodeTiers], behaviour: Behaviour, costs: Costs, speeds: Sequence[Speeds]
     ) -> None:
-        self._clock, self._shelves, self._per_node = clock, shelves, ranks_per_node
-        self._behaviour, self._costs = behaviour, costs
+        self._clock, self._nodes, self._per_node = clock, nodes, len(speeds) // len(nodes)
+        self._behaviour, self._costs, self._speeds = behaviour, costs, speeds
+        layouts = [nodes[rank // self._per_node].layout for rank in range(len(speeds))]
+        self._claims = [
+            Claims(nodes[rank // self._per_node].flags, layout.keeper[layout.ids] == rank)
+            for rank, layout in enumerate(layouts)
+        ]
         self.remote = 0  # bytes
+        self._ended: set[int] = set()
         self._left: dict[tuple[int, int], list[int]] = defaultdict(list)  # (rank, step) -> samples
 
     def fetch(self, rank: int, chunk: Chunk) -> Process:
@@ -89,144 +103,121 @@ class Keeping:
         if left := self._left.pop((rank, step), []):
             yield from self._get(rank, left, None)
 
-    def fill(self, rank: int, threads: int, *, copies: bool) -> Iterator[Process]:
-        """The threads that bring what this rank is to bring into its node's tiers."""
-        shelf = self._shelves[rank // self._per_node]
-        layout = shelf.layout
-        for tier, (first, last) in enumerate(pairwise(layout.bounds.tolist())):
-            numbers = np.arange(first, last)
-            chosen = numbers[(layout.keeper[layout.ids[first:last]] == rank) & (layout.copy[first:last] == copies)]
-            runs = iter(_runs(layout, chosen.tolist()))
-            if not len(chosen) and not copies:
-                shelf.progress[tier] = last - first
-            for _ in range(threads if len(chosen) else 0):
-                yield self._filler(rank, tier, runs, copies=copies)
+    def fill(self, rank: int, threads: int, *, copies: bool, patient: bool) -> Iterator[Process]:
+        """The threads that bring what this rank is to bring into its node's tiers; `patient` ones as long as that is
+        worth while, and the rank has not ended.
+        """
+        node = self._nodes[rank // self._per_node]
+        for tier, runs in enumerate(fill_runs(node.layout, rank, copies=copies)):
+            if not runs and not copies:
+                node.progress[tier] = int(node.layout.bounds[tier + 1] - node.layout.bounds[tier])
+            waiting = iter(runs)
+            for _ in range(min(threads, len(runs))):
+                yield self._filler(rank, tier, waiting, copies=copies, patient=patient)
 
-    def _filler(self, rank: int, tier: int, runs: Iterator[list[int]], *, copies: bool) -> Process:
-        shelf = self._shelves[rank // self._per_node]
-        first, last = shelf.layout.bounds[tier : tier + 2].tolist()
-        for run in runs:
-            mine = [number for number in run if shelf.states[number] == ABSENT]
-            yield from self._bring(rank, mine, copies=copies)
-            shelf.progress[tier] = max(shelf.progress[tier], run[-1] + 1 - first)
-        if not copies:
-            shelf.progress[tier] = last - first
+    def _filler(self, rank: int, tier: int, runs: Iterator[list[int]], *, copies: bool, patient: bool) -> Process:
+        node = self._nodes[rank // self._per_node]
+        first, last = node.layout.bounds[tier : tier + 2].tolist()
+        while rank not in self._ended:
+            if patient and self._outlook(rank, ahead=True).bypassed:
+                yield self._clock.now + NAP_SECONDS
+                continue
+            run = next(runs, None)
+            if run is None:
+                node.progress[tier] = node.progress[tier] if copies else last - first
+                return
+            yield from self._bring(rank, run, copies=copies)
+            node.progress[tier] = max(node.progress[tier], run[-1] + 1 - first)
+
+    def end(self, rank: int) -> None:
+        """A rank needs nothing more: its threads stop filling."""
+        self._ended.add(rank)
 
     def _get(self, rank: int, samples: Sequence[int], left: list[int] | None) -> Process:
         """Samples from where they are best had; `left` takes those that are not to be read ahead."""
-        node = rank // self._per_node
-        shelf = self._shelves[node]
-        layout = shelf.layout
-        found = _Sources()
+        node = self._nodes[rank // self._per_node]
+        layout, now = node.layout, self._outlook(rank, ahead=left is not None)
+        origins: dict[Origin, list[int]] = defaultdict(list)
         for sample in samples:
-            self._sort(rank, shelf, sample, found)
-        if left is None:
-            found.files += found.left
-        else:
-            left += found.left
-        for sample in found.files:
-            yield from self._read(node, sample)
-        yield from self._fetched(rank, found.claimed)
-        for other, wanted in found.ask.items():
-            for sample in wanted:
-                yield from self._ask(node, other, sample)
-        for number in found.busy:
-            if number in shelf.coming:
-                yield shelf.coming[number]
-        for number in [*found.here, *found.busy]:
-            yield from self._costs.tiers[int(layout.tier[number])].read(node, int(layout.size[number]))
+            origins[self._origin(rank, now, sample)].append(sample)
+        if left is not None:
+            left += origins[Origin.LATER]
+        for sample in origins[Origin.FILES]:
+            yield from self._read(rank, sample)
+        for of in (Origin.CLAIMED, Origin.COPY):
+            yield from self._fetched(rank, layout.number[origins[of]].tolist(), copies=of is Origin.COPY)
+        for whom, of in ((layout.holder, Origin.HOLDER), (layout.keeper, Origin.KEEPER)):
+            for sample in origins[of]:
+                yield from self._ask(rank, int(whom[sample]), sample)
+        for sample in origins[Origin.COMING]:
+            if signal := node.coming.get(int(layout.number[sample])):
+                yield signal
+        for sample in [*origins[Origin.TIER], *origins[Origin.COMING]]:
+            tier = int(layout.tier[layout.number[sample]])
+            yield from self._costs.tiers[tier].read(rank // self._per_node, self._costs.sizes[sample])
 
-    def _sort(self, rank: int, shelf: Shelf, sample: int, found: "_Sources") -> None:
-        """Choose a sample's source; claim it where it is to be kept, and is not there."""
-        layout = shelf.layout
-        number = int(layout.number[sample])
-        if number >= 0 and shelf.states[number] == PRESENT:
-            found.here.append(number)
-        elif number >= 0 and layout.keeper[sample] != rank:
-            found.ask[int(layout.keeper[sample])].append(sample)
-        elif number >= 0:
-            (found.busy if shelf.states[number] == BUSY else found.claimed).append(number)
-            self._claim(shelf, number)
-        elif self._may_ask(shelf, sample):
-            found.ask[int(layout.holder[sample])].append(sample)
-        elif not self._behaviour.ahead_pfs and layout.holder[sample] < 0:
-            found.left.append(sample)
-        else:
-            found.files.append(sample)
+    def _origin(self, rank: int, now: Outlook, sample: int) -> Origin:
+        """Choose a sample's origin; claim it where it is to be kept, and is not there."""
+        node, claims = self._nodes[rank // self._per_node], self._claims[rank]
+        number, state = int(node.layout.number[sample]), None
+        if number >= 0:
+            absent = now.bypassed and claims.look(number) is State.ABSENT
+            state = State.ABSENT if absent else self._take(rank, number)
+        return origin(node.layout, self._behaviour, now, sample, state, node.progress)
 
-    def _may_ask(self, shelf: Shelf, sample: int) -> bool:
-        layout = shelf.layout
-        if layout.holder[sample] < 0:
-            return False
-        if not self._behaviour.guesses:
-            return True
-        tier = int(layout.holder_tier[sample])
-        places = int(layout.bounds[tier + 1] - layout.bounds[tier])
-        filled = shelf.progress[tier]
-        return filled >= places or filled > int(layout.holder_place[sample]) + AHEAD_OF_HOLDER
+    def _outlook(self, rank: int, *, ahead: bool) -> Outlook:
+        node, beats = self._nodes[rank // self._per_node], self._speeds[rank].file_system_beats
+        return outlook(self._behaviour, node.names, node.best, beats, alone=len(self._speeds) == 1, ahead=ahead)
+
+    def _take(self, rank: int, number: int) -> State:
+        state = self._claims[rank].take(number)
+        if state is State.CLAIMED:
+            self._nodes[rank // self._per_node].coming[number] = Signal()
+        return state
 
     def _bring(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
-        """Claim these samples, and put them into their tier."""
-        shelf = self._shelves[rank // self._per_node]
-        for number in numbers:
-            self._claim(shelf, number)
-        yield from self._fetched(rank, numbers, copies=copies)
+        """Claim what nobody has brought of these samples, and put it into its tier."""
+        mine = [number for number in numbers if self._take(rank, number) is State.CLAIMED]
+        yield from self._fetched(rank, mine, copies=copies)
 
-    def _fetched(self, rank: int, numbers: Sequence[int], *, copies: bool = True) -> Process:
-        """Get claimed samples, from the file system or, copies, from their holders, and store them."""
-        node = rank // self._per_node
-        shelf = self._shelves[node]
-        layout = shelf.layout
-        for number in numbers:
-            sample = int(layout.ids[number])
-            if copies and layout.copy[number] and layout.holder[sample] >= 0:
-                yield from self._ask(node, int(layout.holder[sample]), sample)
+    def _fetched(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
+        """Get claimed samples, from the file system or (`copies`) from their holders, and store them."""
+        node = self._nodes[rank // self._per_node]
+        layout = node.layout
+        for sample in layout.ids[numbers].tolist() if numbers else ():
+            if copies and layout.holder[sample] >= 0:
+                yield from self._ask(rank, int(layout.holder[sample]), sample)
             else:
-                yield from self._read(node, sample)
+                yield from self._read(rank, sample)
         for number in numbers:
-            yield from self._costs.writes[int(layout.tier[number])].read(node, int(layout.size[number]))
-            shelf.states[number] = PRESENT
-            self._clock.wake(shelf.coming.pop(number))
+            yield from self._costs.writes[int(layout.tier[number])].read(
+                rank // self._per_node, int(layout.size[number])
+            )
+            self._claims[rank].settle(number, present=True)
+            self._clock.wake(node.coming.pop(number))
 
-    def _ask(self, node: int, other: int, sample: int) -> Process:
+    def _ask(self, rank: int, other: int, sample: int) -> Process:
         """Get a sample from another rank, which brings it first if need be."""
-        holding = self._shelves[other // self._per_node]
-        number = int(holding.layout.number[sample])
-        if number < 0:
-            yield from self._read(node, sample)
+        node = self._nodes[other // self._per_node]
+        number = int(node.layout.number[sample])
+        mine = node.layout.keeper[sample] == other
+        todo = Answer.REFUSE if number < 0 else answer(self._behaviour, self._claims[other].look(number), mine=mine)
+        if todo is Answer.REFUSE:
+            yield from self._read(rank, sample)
             return
-        if holding.states[number] == ABSENT:
-            if self._behaviour.guesses:
-                yield from self._read(node, sample)
-                return
-            yield from self._bring(other, [number], copies=bool(holding.layout.copy[number]))
-        elif holding.states[number] == BUSY:
-            yield holding.coming[number]
+        if todo is Answer.BRING:
+            yield from self._bring(other, [number], copies=bool(node.layout.copy[number]))
+        elif todo is Answer.WAIT:
+            yield node.coming[number]
         size = self._costs.sizes[sample]
         self.remote += size
         yield self._clock.now + size / self._costs.network
 
-    def _read(self, node: int, sample: int) -> Process:
-        if self._costs.open_seconds:
-            yield self._clock.now + self._costs.open_seconds
-        for size in self._costs.reads(sample):
-            yield from self._costs.pfs.read(node, size)
-
-    def _claim(self, shelf: Shelf, number: int) -> None:
-        if shelf.states[number] == ABSENT:
-            shelf.states[number] = BUSY
-            shelf.coming[number] = Signal()
-
-
-def _runs(layout: Layout, numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers in order, some MiB of them at a time, as readers/placed/filling.py takes them."""
-    run: list[int] = []
-    size = 0
-    for number in numbers:
-        run.append(number)
-        size += int(layout.size[number])
-        if size >= FILL_BYTES:
-            yield run
-            run, size = [], 0
-    if run:
-        yield run
+    def _read(self, rank: int, sample: int) -> Process:
+        node, costs, started = rank // self._per_node, self._costs, self._clock.now
+        device = costs.cached if costs.caches[node].has(sample) else costs.pfs
+        if costs.open_seconds:
+            yield self._clock.now + costs.open_seconds
+        for size in costs.reads(sample):
+            yield from device.read(node, size)
+        self._speeds[rank].saw_file_system(costs.sizes[sample], self._clock.now - started)

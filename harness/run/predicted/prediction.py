@@ -136,8 +136,8 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     epochs = job.epochs if steps * a_step * job.epochs <= MOST_READS else min(job.epochs, LEAST_EPOCHS)
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
     if row.order == REDRAWN:
-        form = SampleView(dataset, job.view)
-        draw = drawn(row.rule, job.tiers.sizes_of(form), job.tiers.capacities, shape, job.epochs)
+        sample_view = SampleView(dataset, job.view)
+        draw = drawn(row.rule, job.tiers.sizes_of(sample_view), job.tiers.capacities, shape, job.epochs)
         ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
         return Plans(ids, steps, job.epochs)
     ids = [[order(shape, rank, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for rank in range(job.ranks)]

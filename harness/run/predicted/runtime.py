@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.harness.readers.ahead import WAKE_AT
-from dlio_bench.harness.run.predicted.devices import Source
+from dlio_bench.harness.readers.ahead import wake_at
+from dlio_bench.harness.readers.threads import Readers
+from dlio_bench.harness.run.predicted.devices import Device
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
 
@@ -32,11 +33,11 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Sources:
+class Devices:
     """Where a rank reads: `cached` is what a cache on the way has kept."""
 
-    stored: Source
-    cached: Source
+    stored: Device
+    cached: Device
 
 
 Fetch = Callable[[Chunk], Process]  # brings one chunk in, by one thread
@@ -84,9 +85,9 @@ class Pace:
     epoch_starts: frozenset[int]
 
 
-def fetch_reads(clock: Clock, rank: Rank, sources: Sources, handles: Handles, chunk: Chunk) -> Process:
+def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, chunk: Chunk) -> Process:
     """Read one chunk by one thread."""
-    last, source = -1, sources.cached if chunk.cached else sources.stored
+    last, source = -1, devices.cached if chunk.cached else devices.stored
     for key, size in chunk.reads:
         if key != last:
             opened, last = handles.ready(key, clock.now), key
@@ -111,33 +112,34 @@ def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pa
 class Ahead:
     """readers/ahead.py: threads fill slots in plan order; the trainer reads what no thread has taken yet."""
 
-    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, threads: int, slots: int) -> None:
+    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, reading: Readers, slots: int) -> None:
         self._clock, self._rank, self._fetch = clock, rank, fetch
-        self._threads, self._free, self._slots = threads, slots, slots
+        self._reading, self._free, self._wake_at = reading, slots, wake_at(slots)
         self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
         self._next = 0
         self._taken: set[int] = set()
         self._room, self._ready = Signal(), Signal()
 
     def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
-        """The trainer's side; starts the threads with its first batch. `complete(step)` gets what threads left out."""
+        """The trainer's side; starts the threads after its first chunk. `complete(step)` gets what threads left out."""
         clock, rank = self._clock, self._rank
         for step in range(rank.steps):
             yield from _begin(clock, rank, step, meeting, pace)
-            if step == 0:
-                for _ in range(self._threads):
-                    clock.start(self._thread())
-            else:  # the last batch is given back when the next one is asked for
+            if step:  # the last batch is given back when the next one is asked for
                 self._free += step - 1 in self._taken
-                if self._free >= max(1, int(WAKE_AT * self._slots)):
+                if self._free >= self._wake_at:
                     clock.wake(self._room)
             while self._missing[step]:
-                if self._next < len(rank.chunks) and rank.chunks[self._next].step == step:
-                    chunk = self._pick()
-                    yield from self._fetch(chunk)
-                    self._finish(chunk)
-                else:
+                mine = self._next < len(rank.chunks) and rank.chunks[self._next].step == step
+                if not mine and not (self._reading.trainer and self._may_take_next()):
                     yield self._ready
+                    continue
+                started, chunk = self._next > 0, self._pick()
+                yield from self._fetch(chunk)
+                self._finish(chunk)
+                if not started:  # the first chunk tells the trainer how many threads there should be
+                    for _ in range(self._reading.threads):
+                        clock.start(self._thread())
             if complete is not None:
                 yield from complete(step)
             yield from _finish(clock, rank, step, meeting, pace)
@@ -145,13 +147,20 @@ class Ahead:
     def _thread(self) -> Process:
         chunks = self._rank.chunks
         while self._next < len(chunks):
-            step, first = chunks[self._next].step, chunks[0].step
-            if step in self._taken or (self._free and (step == first or not self._missing[first])):
+            if self._may_take_next():
                 chunk = self._pick()
                 yield from self._fetch(chunk)
                 self._finish(chunk)
             else:
                 yield self._room
+
+    def _may_take_next(self) -> bool:
+        """Whether there is a next chunk, and it may be begun with."""
+        chunks = self._rank.chunks
+        if self._next == len(chunks):
+            return False
+        step, first = chunks[self._next].step, chunks[0].step
+        return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
     def _pick(self) -> Chunk:
         chunk = self._rank.chunks[self._next]
@@ -170,7 +179,7 @@ class Ahead:
 
 
 def staging(
-    clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Source, target: Source, threads: int
+    clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Device, target: Device, threads: int
 ) -> Process:
     """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
     waiting = iter(pieces)

@@ -8,21 +8,22 @@ import numpy as np
 from dlio_bench.batches import Cost
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.peers import Piece
+from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE
-from dlio_bench.harness.readers.placed.sources import Sources
+from dlio_bench.harness.readers.placed.rules import Answer, answer
 from dlio_bench.harness.readers.session import Tally
 
 
-class Keeper:
+class TierServer:
     """Brings kept samples to their tiers when nobody of this rank needs them yet. May be used by several threads.
 
-    `guesses`: others guess what is here, and what they ask for is not brought for them (see Behaviour).
     epoch: the one that the trainer is in, where what is brought counts.
     """
 
-    def __init__(self, sources: Sources, *, guesses: bool) -> None:
-        self._sources, self._guesses = sources, guesses
+    def __init__(self, backends: Backends, behaviour: Behaviour) -> None:
+        self._backends, self._behaviour = backends, behaviour
         self.epoch = 0
         self.served = Tally()  # what answering others has cost
         self._lock = threading.Lock()
@@ -33,8 +34,8 @@ class Keeper:
 
         `copies`: they are taken from other nodes. What cannot be read stays absent: whoever needs it will say why.
         """
-        sources = self._sources
-        mine = [number for number in numbers if sources.claims.take(number) is State.CLAIMED]
+        backends = self._backends
+        mine = [number for number in numbers if backends.claims.take(number) is State.CLAIMED]
         try:
             while mine:
                 run = [mine[0]]
@@ -42,57 +43,56 @@ class Keeper:
                     run.append(mine[len(run)])
                 self._bring(run, tally, copies=copies)
                 for number in run:
-                    sources.claims.settle(number, present=True)
+                    backends.claims.settle(number, present=True)
                 del mine[: len(run)]
         except BenchError:
             pass
         finally:
             for number in mine:
-                sources.claims.settle(number, present=False)
+                backends.claims.settle(number, present=False)
 
     def answer(self, sample: int) -> Piece | None:
         """For another rank: where a sample lies. One that this rank is to bring and nobody has yet is brought now.
-
-        So a look-ahead that is faster than this rank's own costs the file system nothing. (Where the policy leaves it
-        to guesses whether it is there, as published, it is not brought, and the other goes to the file system.)
+        None where the other is to read the file system (see rules.answer).
         """
-        sources = self._sources
-        number = int(sources.layout.number[sample])
+        backends = self._backends
+        number = int(backends.layout.number[sample])
         if number < 0:
             return None
-        if sources.claims.look(number) is not State.PRESENT:
-            if sources.layout.keeper[sample] != sources.rank:
-                return None
-            if sources.claims.look(number) is State.ABSENT and not self._guesses:
-                tally = Tally()
-                self.fill([number], tally, copies=bool(sources.layout.copy[number]))
-                with self._lock:
-                    self.served.add(tally)
-            if not sources.claims.wait(number, WAIT_SECONDS):
-                return None
-        tier, offset = sources.place(number)
-        return sources.shelf.handles[tier], offset, int(sources.layout.size[number])
+        mine = backends.layout.keeper[sample] == backends.rank
+        todo = answer(self._behaviour, backends.claims.look(number), mine=mine)
+        if todo is Answer.REFUSE:
+            return None
+        if todo is Answer.BRING:
+            tally = Tally()
+            self.fill([number], tally, copies=bool(backends.layout.copy[number]))
+            with self._lock:
+                self.served.add(tally)
+        if todo is not Answer.GIVE and not backends.claims.wait(number, WAIT_SECONDS):
+            return None
+        tier, offset = backends.place(number)
+        return backends.tier_files.handles[tier], offset, int(backends.layout.size[number])
 
     def _bring(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
         """Fetch neighbours in a tier, and put them there."""
-        sources = self._sources
-        ids = sources.layout.ids[run[0] : run[-1] + 1]
-        starts = [0, *np.cumsum(sources.layout.size[run[0] : run[-1] + 1]).tolist()]
+        backends = self._backends
+        ids = backends.layout.ids[run[0] : run[-1] + 1]
+        starts = [0, *np.cumsum(backends.layout.size[run[0] : run[-1] + 1]).tolist()]
         memory = self._memory(starts[-1])
         cost = tally.of(self.epoch)
         samples, rows = ids.tolist(), list(range(len(run)))
-        if copies and sources.peers is not None:
-            ranks = sources.holders(samples, rows)
+        if copies and backends.peers is not None:
+            ranks = backends.holders(samples, rows)
             rows = list(ranks.pop(NOWHERE, []))
             own = Cost()
             for rank, asked in ranks.items():
-                rows += sources.ask(rank, samples, starts, memory, asked, own)
+                rows += backends.ask(rank, samples, starts, memory, asked, own)
             own.spared = 0  # nobody has got them yet
             cost.add(own)
         before = cost.requested
-        sources.from_files(samples, starts, memory, sorted(rows), cost)
+        backends.from_files(samples, starts, memory, sorted(rows), cost)
         cost.kept += cost.requested - before
-        sources.store(run[0], memory)
+        backends.store(run[0], memory)
 
     def _memory(self, length: int) -> memoryview:
         memory: bytearray = getattr(self._scratch, "memory", bytearray())

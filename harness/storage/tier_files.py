@@ -22,7 +22,7 @@ FLAGS = "flags"
 
 
 @dataclass(frozen=True)
-class Shelf:
+class TierFiles:
     """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample.
 
     folders: where the tiers lie, for messages; their files have no names any more.
@@ -68,7 +68,7 @@ def _ended() -> int:
 
 
 def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> None:
-    """Make the files of a shelf: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
+    """Make the files of a node: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
 
     reserve: take their blocks now; else when something is kept, which is not expected.
     EnvironmentFailure, with figures, where there is no room.
@@ -79,7 +79,7 @@ def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve
             _allocate(folder / str(number), size, reserve=reserve)
 
 
-def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
+def attach(folders: Sequence[Path], sizes: Sequence[int]) -> TierFiles:
     """Open what `make` has made; after that its files need no names. EnvironmentFailure."""
     handles: list[int] = []
     try:
@@ -87,7 +87,7 @@ def attach(folders: Sequence[Path], sizes: Sequence[int]) -> Shelf:
             handles.append(os.open(folder / str(number), os.O_RDWR | os.O_CLOEXEC) if size else -1)
         flags = os.open(folders[0] / FLAGS, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return Shelf(tuple(handles), mmap.mmap(flags, 0), tuple(folders))
+            return TierFiles(tuple(handles), mmap.mmap(flags, 0), tuple(folders))
         finally:
             os.close(flags)
     except OSError as error:

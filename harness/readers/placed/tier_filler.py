@@ -5,27 +5,22 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
-
-from dlio_bench.harness.readers.placed.keeper import Keeper
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.placed.rules import fill_runs
+from dlio_bench.harness.readers.placed.source_picker import SourcePicker
+from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.session import Tally
 
-FILL_BYTES = 1 << 20  # brought at a time, where samples are smaller
 NAP_SECONDS = 0.1  # between two looks whether filling has become worth while
 
 
-class Filling:
+class TierFiller:
     """This rank's part of filling its node's tiers: what it is to bring there, with `threads` threads a tier."""
 
-    def __init__(self, layout: Layout, supply: Supply, keeper: Keeper, rank: int, threads: int) -> None:
-        self._supply, self._keeper, self._threads = supply, keeper, threads
-        mine = layout.keeper[layout.ids] == rank
+    def __init__(self, layout: Layout, picker: SourcePicker, server: TierServer, rank: int, threads: int) -> None:
+        self._picker, self._server, self._threads = picker, server, threads
         bounds = layout.bounds.tolist()
-        self._files = [_runs(layout, mine & ~layout.copy, *bound) for bound in pairwise(bounds)]
-        self._copies = [_runs(layout, mine & layout.copy, *bound) for bound in pairwise(bounds)]
+        self._files, self._copies = (fill_runs(layout, rank, copies=copies) for copies in (False, True))
         self._firsts = bounds[:-1]
         self._places = [last - first for first, last in pairwise(bounds)]
         self._stopped = threading.Event()
@@ -71,7 +66,7 @@ class Filling:
                 self._workers.append(worker)
                 worker.start()
             if not runs and not copies:
-                self._supply.progress[tier] = self._places[tier]
+                self._picker.progress[tier] = self._places[tier]
 
     def _join(self) -> None:
         for worker in self._workers:
@@ -91,26 +86,16 @@ class Filling:
     ) -> None:
         try:
             while not self._stopped.is_set():
-                while patient and self._supply.bypassed:
+                while patient and self._picker.bypassed:
                     if self._stopped.wait(NAP_SECONDS):
                         return
                 with turn:
                     run = next(waiting, None)
                 if run is None:
                     if not copies:
-                        self._supply.progress[tier] = self._places[tier]
+                        self._picker.progress[tier] = self._places[tier]
                     return
-                self._keeper.fill(run, tally, copies=copies)
-                self._supply.progress[tier] = max(self._supply.progress[tier], run[-1] + 1 - self._firsts[tier])
+                self._server.fill(run, tally, copies=copies)
+                self._picker.progress[tier] = max(self._picker.progress[tier], run[-1] + 1 - self._firsts[tier])
         except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, where it is waited for
             self._failures.append(failure)
-
-
-def _runs(layout: Layout, chosen: npt.NDArray[np.bool_], first: int, last: int) -> list[Sequence[int]]:
-    """Numbers [first, last) that are `chosen`, in order, a few neighbours at a time."""
-    numbers = first + np.flatnonzero(chosen[first:last])
-    if not len(numbers):
-        return []
-    part = (np.cumsum(layout.size[numbers]) - layout.size[numbers]) // FILL_BYTES
-    cuts = np.flatnonzero(np.diff(part)) + 1
-    return [run.tolist() for run in np.split(numbers, cuts)]

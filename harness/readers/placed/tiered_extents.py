@@ -1,4 +1,4 @@
-"""A supply behind the seam of deliveries: prepare a plan, fetch its chunks, close. As `ExtentReader` is, for them.
+"""What a picker delivers, behind the seam of deliveries: prepare a plan, fetch its chunks, close (see ExtentReader).
 
 A chunk belongs to a group of neighbouring samples of one batch. While the file system is the fastest source a group is
 read straight, chunk by chunk, as if there were no placement, unless some of it is in the node's memory already. Else
@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 
 from dlio_bench.batches import Cost, Ids
-from dlio_bench.harness.readers.placed.supply import Supply
+from dlio_bench.harness.readers.placed.rules import groups
+from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import extents
-from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
@@ -45,15 +45,18 @@ class Work:
     groups: list[int]  # of each chunk
 
 
-class Source:
+class TieredExtents:
     """Samples of one session, delivered from its supply. `close` it when nobody fetches any more."""
 
-    def __init__(self, form: SampleView, supply: Supply, straight: ExtentReader, raw: ExtentReader, sizes: Ids) -> None:
+    def __init__(
+        self, sample_view: SampleView, picker: SourcePicker, straight: ExtentReader, raw: ExtentReader, sizes: Ids
+    ) -> None:
         """`straight` reads samples as they are delivered, `raw` as they are kept (the same where nothing is decoded).
 
         `sizes` [samples]: bytes of a sample as it is kept.
         """
-        self._form, self._supply, self._straight, self._raw, self._sizes = form, supply, straight, raw, sizes
+        self._sample_view, self._picker, self._sizes = sample_view, picker, sizes
+        self._straight, self._raw = straight, raw
         self._work: Work | None = None
         self._state = bytearray()
         self._left: dict[int, list[int]] = defaultdict(list)  # batch -> samples to be read on demand, rows of the plan
@@ -63,17 +66,13 @@ class Source:
 
     def prepare(self, plan: Sequence[Ids]) -> Work:
         """See ExtentReader.prepare."""
-        ids, batches = joined_ids(plan)
-        delivered = self._form.sizes(ids)
-        starts = np.concatenate([[0], np.cumsum(delivered)])
-        counts = np.array([len(one) for one in plan], dtype=np.int64)
-        within = starts[:-1] - starts[counts.cumsum() - counts][batches]
-        rows, of_group = chunk_of(batches, within, extents.CHUNK_BYTES)
-        groups = [ids[first:last] for first, last in pairwise(rows.tolist())]
-        inner = self._straight.prepare(groups, 2 * extents.CHUNK_BYTES)  # so that most groups are one chunk
+        ids, within, rows, of_group = groups(plan, self._sample_view.sizes, extents.CHUNK_BYTES)
+        parts = [ids[first:last] for first, last in pairwise(rows.tolist())]
+        inner = self._straight.prepare(parts, 2 * extents.CHUNK_BYTES)  # so that most groups are one chunk
         if self._raw is not self._straight:
             self._raw.expect(ids)
-        self._state = bytearray(len(groups))
+        self._state = bytearray(len(parts))
+        starts = np.concatenate([[0], np.cumsum(self._sample_view.sizes(ids))])
         kept = np.concatenate([[0], np.cumsum(self._sizes[ids])])
         bases = within[rows[:-1]]
         self._work = Work(
@@ -94,11 +93,11 @@ class Source:
         first, last = work.groups[chunks.start], work.groups[chunks.stop - 1] + 1
         with self._lock:
             fresh = [group for group in range(first, last) if self._state[group] == _UNDECIDED]
-            if fresh and not self._trusted and self._supply.bypassed:
+            if fresh and not self._trusted and self._picker.bypassed:
                 self._trusted = LOOK_AT
             for group in fresh:
                 ids = work.ids[work.rows[group] : work.rows[group + 1]]
-                self._state[group] = _STRAIGHT if self._trusted and not self._supply.holds(ids) else _TAKEN
+                self._state[group] = _STRAIGHT if self._trusted and not self._picker.holds(ids) else _TAKEN
             straight = self._state.count(_STRAIGHT, first, last)
             looked_at = self._trusted == 1
             self._trusted -= bool(straight and self._trusted)
@@ -123,7 +122,7 @@ class Source:
         before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
         self._straight.fetch(work.inner, chunks, out, cost)
         queued = queued_seconds() - queued
-        self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
+        self._picker.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
 
     @property
     def incomplete(self) -> bool:
@@ -148,9 +147,9 @@ class Source:
         first, last = rows[0], rows[-1] + 1
         ids = work.ids[first:last].tolist()
         kept = (work.kept[first : last + 1] - work.kept[first]).tolist()
-        memory = out if self._form.decode is None else self._memory(kept[-1])
-        left = self._supply.get(ids, kept, memory, cost, ahead=ahead)
-        if self._form.decode is not None:
+        memory = out if self._sample_view.decode is None else self._memory(kept[-1])
+        left = self._picker.get(ids, kept, memory, cost, ahead=ahead)
+        if self._sample_view.decode is not None:
             starts = (work.starts[first : last + 1] - work.starts[first]).tolist()
             skipped = set(left)
             for row, sample in enumerate(ids):

@@ -15,31 +15,31 @@ from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tiers import RAM
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage.extents import ExtentReader
-from dlio_bench.harness.storage.shelf import Shelf
+from dlio_bench.harness.storage.tier_files import TierFiles
 
 PROBES = 8  # reads of a tier, to see how fast memory is
 
 
 @dataclass(frozen=True)
-class Places:
+class Locations:
     """A node's tiers as one of its ranks has them: where samples lie, their bytes, their states, the tiers' names."""
 
     layout: Layout
-    shelf: Shelf
+    tier_files: TierFiles
     claims: Claims
     tiers: Sequence[str]
     rank: int
 
 
-class Sources:
+class Backends:
     """Gets samples as they are kept into parts of a buffer: row i of a request, sample ids[i], into
     out[starts[i]:starts[i + 1]]. May be used by several threads.
     """
 
-    def __init__(self, places: Places, raw: ExtentReader, speeds: Speeds, stored: Ids) -> None:
+    def __init__(self, locations: Locations, raw: ExtentReader, speeds: Speeds, stored: Ids) -> None:
         """`raw` reads samples as they are kept, undecoded. `stored` [samples]: bytes of a sample in its file."""
-        self.layout, self.shelf, self.claims, self.rank = places.layout, places.shelf, places.claims, places.rank
-        self.tiers = places.tiers
+        self.layout, self.tier_files, self.claims = locations.layout, locations.tier_files, locations.claims
+        self.tiers, self.rank = locations.tiers, locations.rank
         self.peers: Peers | None = None
         self._raw, self._speeds, self._stored = raw, speeds, stored
 
@@ -69,7 +69,7 @@ class Sources:
         """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
         tier, offset = self.place(kept)
         started = time.perf_counter()
-        self.shelf.read(tier, offset, out)
+        self.tier_files.read(tier, offset, out)
         cost.read_seconds += time.perf_counter() - started
         if self.tiers[tier] == RAM:
             cost.ram += len(out)
@@ -103,7 +103,7 @@ class Sources:
     def store(self, kept: int, content: memoryview) -> None:
         """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
         tier, offset = self.place(kept)
-        self.shelf.write(tier, offset, content)
+        self.tier_files.write(tier, offset, content)
 
     def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
         """Rows by the rank of another node that holds their sample; NOWHERE for those that no other node does."""
@@ -119,6 +119,6 @@ class Sources:
             if kept >= size:
                 for _ in range(PROBES):
                     started = time.perf_counter()
-                    self.shelf.read(tier, 0, memory)
+                    self.tier_files.read(tier, 0, memory)
                     self._speeds.saw_memory(size, time.perf_counter() - started)
                 return
