@@ -13,7 +13,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.bench_readers import job as names
 from dlio_bench.harness.bench_readers.job import MEASURED, Job
 from dlio_bench.harness.bench_readers.rank import measure
@@ -27,6 +27,7 @@ from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
 from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
 
@@ -81,9 +82,7 @@ def ratios(workload: str, container: str, ranks: int, *, tiny: bool) -> list[Rat
 
 def bench_readers(options: Options) -> int:
     """The whole command: 0 whatever the ratios are. Raises BenchError."""
-    for flag, value in (("--ranks", options.ranks), ("--trials", options.trials)):
-        if value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    require_at_least(1, ranks=options.ranks, trials=options.trials)
     workloads = options.workloads or tuple(VARIANTS)
     for name in workloads:
         registry.find(name)

@@ -31,6 +31,7 @@ from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage_bench.folder import WORK, claimed, free_bytes, write_files
 from dlio_bench.harness.storage_bench.sizing import Shape
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 BYTES = 512_000_000  # of the test files, where nobody says how many
@@ -120,8 +121,7 @@ def _require(options: Options) -> None:
         if folder is not None and not folder.is_dir():
             what = "is not a folder" if folder.exists() else "does not exist"
             raise UsageError(f"{flag} {folder} {what}. Name a folder on the storage to be measured.")
-    if options.nodes < 1:
-        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    require_at_least(1, nodes=options.nodes)
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:

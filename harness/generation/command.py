@@ -24,6 +24,7 @@ from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 
@@ -70,8 +71,7 @@ def generate(options: Options) -> int:
 
 def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
     """Who writes, and the name of the launcher where it is ranks."""
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    require_at_least(1, workers=options.workers)
     if options.nodes is None and options.ranks_per_node is None and options.launcher is None:
         return partial(local, options.workers), None
     if options.workers is not None:

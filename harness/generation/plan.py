@@ -9,6 +9,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.amount import Amount, counts, sizes
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_seconds
 
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
@@ -37,15 +38,11 @@ def plan_data(options: Options) -> int:
 
 def facts(layout: Layout, options: Options) -> dict[str, Any]:
     """The plan as JSON: sizes in bytes, times in seconds. UsageError for counts out of range."""
-    if options.nodes < 1:
-        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    require_at_least(1, nodes=options.nodes, memory_per_node=options.memory_per_node, rate=options.rate)
     if options.memory_per_node is None and not options.full:
         raise UsageError(
             "Say how much memory a node has with --memory-per-node, or ask for the published size: --full."
         )
-    for flag, value in (("--memory-per-node", options.memory_per_node), ("--rate", options.rate)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1 byte.")
     memory = None if options.memory_per_node is None else options.nodes * options.memory_per_node
     needed = None if memory is None else TIMES_MEMORY * memory
     published = {split.name: split.full_files for split in layout.splits}

@@ -17,6 +17,7 @@ from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.generation.job import TIMING_FILE, Job
+from dlio_bench.refusals import require_at_least
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
@@ -24,9 +25,7 @@ _KEPT = "the finished files are kept, and the same command goes on with them"
 
 def plan_ranks(folder: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
     """How the ranks of a generation in `folder` will be started. UsageError, EnvironmentFailure."""
-    for flag, value in (("--nodes", nodes), ("--ranks-per-node", ranks_per_node)):
-        if value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
     allocated = launchers.allocation_nodes(os.environ)
     if allocated is not None and nodes > allocated:
         raise UsageError(

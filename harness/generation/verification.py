@@ -18,6 +18,7 @@ from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, 
 from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # bad files in the text; the JSON has all
@@ -37,8 +38,7 @@ def verify(options: Options) -> int:
     """The whole command: 0 when every byte is as written, 5 with the list of bad files when not."""
     if not 0 <= options.sample_fraction <= 1:
         raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    require_at_least(1, workers=options.workers)
     dataset = open_dataset(options.folder)
     layout = layout_of(dataset)
     can_remake = remakable(dataset)

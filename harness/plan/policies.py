@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
 from dlio_bench.harness.plan.placement.rows import KEPT_ON_FILES, ROWS
 from dlio_bench.harness.plan.staging import STAGED
+from dlio_bench.refusals import unknown
 
 NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning I/O, SC'21"
 DEEPIO = "Zhu et al., Entropy-Aware I/O Pipelining for Large-Scale Deep Learning on HPC Systems, MASCOTS'18"
@@ -77,8 +77,7 @@ def find(name: str) -> Policy:
         return resolve(base, **axes_of(name, replaced))
     policy = POLICIES.get(ALIASES.get(name, name))
     if policy is None:
-        hint = _did_you_mean(name, [*POLICIES, *ALIASES])
-        raise UsageError(f"There is no reader '{name}'.{hint} Readers: {', '.join([*ALIASES, *POLICIES])}.")
+        raise unknown("reader", name, [*ALIASES, *POLICIES])
     return policy
 
 
@@ -202,11 +201,5 @@ def _same_order(asked: str, of_row: str) -> bool:
 
 def _known(axis: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
-        hint = _did_you_mean(value, known)
-        raise UsageError(f"There is no {axis} '{value}'.{hint} Use {', '.join(known)}.")
+        raise unknown(axis, value, known)
     return value
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""

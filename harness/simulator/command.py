@@ -1,6 +1,5 @@
 """`dlio-bench simulate`: the case that is asked for, or a grid of them; its predictions, a table, JSON or a page."""
 
-import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from dlio_bench.refusals import unknown
 from dlio_bench.reports import simulation, simulation_text
 from dlio_bench.units import format_seconds
 
@@ -121,9 +121,7 @@ def policies(asked: str, pfs_clients: str) -> tuple[str, ...]:
             raise UsageError(
                 f"--policy {name} is no row of the published simulator. Use it with --pfs-clients conserved."
             )
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} There are: {', '.join(known)}.")
+        raise unknown("--policy", name, known)
     if not names or len(set(names)) != len(names):
         raise UsageError(f"--policy '{asked}': name each policy once, or say all.")
     return names
@@ -149,7 +147,7 @@ def _scenario_case(asked: Options) -> Case:
     names = {name.lower(): row for name, row in SCENARIOS.items()}
     scenario = names.get(asked.scenario.lower())
     if scenario is None:
-        raise UsageError(f"There is no scenario '{asked.scenario}'. Scenarios: {', '.join(SCENARIOS)}.")
+        raise unknown("scenario", asked.scenario, list(SCENARIOS))
     return Case(
         title=f"{scenario.name}: {scenario.title}",
         sizes=scenario.sizes(asked.seed),

@@ -29,6 +29,7 @@ from dlio_bench.harness.storage_bench.job import CACHE_MODES, MEASURED_FILE, Job
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
+from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
 from dlio_bench.units import format_bytes
@@ -91,10 +92,8 @@ def _require(options: Options) -> None:
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
-        raise UsageError(f"--cache '{options.cache}' is not known. Use {' or '.join(CACHE_MODES)}.")
-    for flag, value in (("--trials", options.trials), ("--size", options.size)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+        raise unknown("--cache", options.cache, CACHE_MODES)
+    require_at_least(1, trials=options.trials, size=options.size)
     if options.out is not None and options.out.is_dir():
         raise UsageError(f"--out {options.out} is a folder. Name the file that the JSON goes to.")
 

@@ -43,6 +43,7 @@ from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.training import asked as asked_training
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.training.compute import step_time
+from dlio_bench.refusals import require_at_least, unknown
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that do not keep a file's samples together
 MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
@@ -250,7 +251,7 @@ def look_up(options: Options) -> Request:
     )
     for flag, value, known in choices:
         if value is not None and value not in known:
-            raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
+            raise unknown(flag, value, known)
     _require_counts(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     rows = [policy(name, workload) for name in readers]
@@ -394,26 +395,22 @@ def _tensorflow(row: Policy, workload: Workload) -> bool:
 
 
 def _require_counts(options: Options) -> None:
-    least = {
-        "--nodes": (min(options.nodes), 1),
-        "--ranks-per-node": (options.ranks_per_node, 1),
-        "--batch": (options.batch, 1),
-        "--epochs": (options.epochs, 1),
-        "--steps": (options.steps, 1),
-        "--steps-per-epoch": (options.steps_per_epoch, 1),
-        "--checkpoint": (options.checkpoint, 1),
-        "--trials": (options.trials, 1),
-        "--warmup-trials": (options.warmup_trials, 0),
-        "--threads": (options.threads, 1),
-        "--seed": (options.seed, 0),
-        "--max-data": (options.max_data, 1),
-        "--staging": (options.staging, 1),
-        "--memory-per-node": (options.memory_per_node, 1),
-        "--min-seconds": (options.min_seconds, 0),
-    }
-    for flag, (value, lowest) in least.items():
-        if value is not None and value < lowest:
-            raise UsageError(f"{flag} {value} is too small: it must be at least {lowest}.")
+    require_at_least(
+        1,
+        nodes=min(options.nodes),
+        ranks_per_node=options.ranks_per_node,
+        batch=options.batch,
+        epochs=options.epochs,
+        steps=options.steps,
+        steps_per_epoch=options.steps_per_epoch,
+        checkpoint=options.checkpoint,
+        trials=options.trials,
+        threads=options.threads,
+        max_data=options.max_data,
+        staging=options.staging,
+        memory_per_node=options.memory_per_node,
+    )
+    require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
     if options.data is not None and options.max_data is not None:
