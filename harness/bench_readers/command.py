@@ -1,8 +1,6 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,20 +11,19 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.bench_readers import job as names
-from dlio_bench.harness.bench_readers.job import MEASURED, Job
+from dlio_bench.harness.bench_readers.job import Job
 from dlio_bench.harness.bench_readers.rank import measure
-from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
 from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
@@ -125,22 +122,13 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def _run(job: Job, heard: Any) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-readers-") as place:
-        work = Path(place)
+    several = job.ranks > 1
+    with temp_folder("dlio-bench-readers-") as work:
         job.save(work)
-        command = python_command("dlio_bench.harness.bench_readers.rank", str(work))
-        start = plan(launchers.Job(job.ranks, 1, command, virtual=job.ranks > 1), None if job.ranks == 1 else "mpirun")
-        if start.launcher == "local":
-            measure(job, work, Solo(), heard)
-        else:
-            launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-        try:
-            found: dict[str, Any] = json.loads((work / MEASURED).read_text())
-        except FileNotFoundError:
-            raise EnvironmentFailure(
-                f"The ranks ended well, but left no {MEASURED} in {work}. Look at the file system of that folder."
-            ) from None
-    return found
+        start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
+        if start.argv:
+            return launched(start, work, heard, share="set TMPDIR to one")
+        return measure(job, Solo(), heard)
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:

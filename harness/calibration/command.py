@@ -15,15 +15,15 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.calibration import description, tiers
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
-from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.rank import measure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.pfs import spec
@@ -158,8 +158,7 @@ def _virtual(options: Options) -> bool:
 
 
 def _launch(options: Options, work: Path) -> Launch:
-    command = python_command("dlio_bench.harness.calibration.rank", str(work))
-    return plan(launchers.Job(options.nodes, 1, command, _virtual(options)), options.launcher)
+    return plan("calibration.rank", work, options.nodes, 1, options.launcher, virtual=_virtual(options))
 
 
 @contextmanager
@@ -184,15 +183,7 @@ def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dic
         return measure(job, Solo(), heard)
     work.mkdir()
     job.save(work)
-    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-    try:
-        found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {MEASURED_FILE} did not come back to {work}. The folder must be on a file "
-            "system that all nodes share: name one with --pfs."
-        ) from None
-    return found
+    return launched(start, work, heard, share="name one with --pfs")
 
 
 def _by(options: Options, found: dict[str, Any], seed: int) -> dict[str, str]:

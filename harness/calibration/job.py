@@ -1,15 +1,12 @@
 """What every rank of a calibration is told: one JSON file in its work folder."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
+from dlio_bench.harness.cluster.job import SavedJob
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(SavedJob):
     """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
 
     mounts: node -> where it sees `folder` through an emulated file system (none: it reads there); board: its counters.
@@ -34,14 +31,3 @@ class Job:
         """Numbers of nodes that read at once: 1, 2, 4, ... and all."""
         powers = (1 << power for power in range(self.nodes.bit_length()))
         return tuple(sorted({*(count for count in powers if count <= self.nodes), self.nodes}))
-
-    def save(self, work: Path) -> None:
-        """Write the job where its ranks look for it. OSError."""
-        (work / JOB_FILE).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def load(cls, work: Path) -> "Job":
-        """Read the job of a work folder."""
-        values: dict[str, Any] = json.loads((work / JOB_FILE).read_text())
-        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**values)

@@ -1,6 +1,5 @@
 """What one rank of a calibration does: rank 0 measures its node's own tiers, then all nodes read together."""
 
-import json
 import os
 import secrets
 import statistics
@@ -14,12 +13,13 @@ import numpy as np
 
 from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
-from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
@@ -157,17 +157,9 @@ def main() -> int:
 
     def start() -> tuple[int, Callable[[Comm], None]]:
         job = Job.load(folder)
-        return job.nodes, lambda comm: _measure_here(job, folder, comm)
+        return job.nodes, lambda comm: leave(folder, comm, measure(job, comm, say))
 
     return run_rank(folder, start)
-
-
-def _measure_here(job: Job, folder: Path, comm: Comm) -> None:
-    """Measure, and leave what was found in `folder`."""
-    found = measure(job, comm, say)
-    if comm.rank == 0:
-        (folder / MEASURED_FILE).write_text(json.dumps(found))
-    comm.barrier()
 
 
 if __name__ == "__main__":

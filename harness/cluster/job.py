@@ -1,13 +1,15 @@
 """What every rank is told: its job, one JSON file in the work folder that the command and its ranks share."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.reports.files import write_whole
 
-JOB_FILE = "job.json"
+JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
 
 
 @dataclass(frozen=True)
@@ -23,3 +25,13 @@ class SavedJob:
         """Read the job of a work folder: equal to the one that was saved."""
         values: dict[str, Any] = json.loads((folder / JOB_FILE).read_text())
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
+    """Have rank 0 leave what was measured where the command that launched the ranks looks for it. OSError.
+
+    All ranks call this, and none goes on before the document is there.
+    """
+    if comm.rank == 0:
+        (folder / MEASURED_FILE).write_text(json.dumps(measured))
+    comm.barrier()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,19 +12,19 @@ from typing import Any
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import mount_of
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, free_bytes, write_files
-from dlio_bench.harness.storage_bench.job import CACHE_MODES, MEASURED_FILE, Job, save
+from dlio_bench.harness.storage_bench.job import CACHE_MODES, Job, save
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
@@ -105,7 +104,7 @@ def _meeting_place(options: Options) -> Iterator[Path]:
         with claimed(options.folder) as place:
             yield place
     else:
-        with tempfile.TemporaryDirectory(prefix="dlio-bench-storage-") as apart, claimed(Path(apart)) as place:
+        with temp_folder("dlio-bench-storage-") as apart, claimed(apart) as place:
             yield place
 
 
@@ -157,8 +156,7 @@ def _require_memory(options: Options, files: Files) -> None:
 
 
 def _launch(ranks: int, work: Path, asked: str | None) -> Launch:
-    command = python_command("dlio_bench.harness.storage_bench.rank", str(work))
-    return plan(launchers.Job(1, ranks, command), asked)
+    return plan("storage_bench.rank", work, 1, ranks, asked)
 
 
 def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
@@ -179,16 +177,7 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
         return measure(job, files, Solo(), heard)
     work.mkdir(exist_ok=True)
     save(job, files, work)
-    (work / MEASURED_FILE).unlink(missing_ok=True)  # of another number of ranks
-    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-    try:
-        found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {MEASURED_FILE} did not come back to {work}. The folder must be on a file "
-            "system that all nodes share: name one as DIR."
-        ) from None
-    return found
+    return launched(start, work, heard, share="name one as DIR")
 
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:

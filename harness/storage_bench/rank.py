@@ -1,6 +1,5 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage_bench import metadata, reading
-from dlio_bench.harness.storage_bench.job import COLD, MEASURED_FILE, Job, load
+from dlio_bench.harness.storage_bench.job import COLD, Job, load
 from dlio_bench.harness.storage_bench.plan import PATTERNS, SEQUENTIAL, Files, share
 
 Tell = Callable[[dict[str, Any]], None]
@@ -116,17 +116,9 @@ def main() -> int:
 
     def start() -> tuple[int, Callable[[Comm], None]]:
         job, files = load(folder)
-        return job.ranks, lambda comm: _measure_here(job, files, folder, comm)
+        return job.ranks, lambda comm: leave(folder, comm, measure(job, files, comm, say))
 
     return run_rank(folder, start)
-
-
-def _measure_here(job: Job, files: Files, folder: Path, comm: Comm) -> None:
-    """Measure, and leave what was found in `folder`."""
-    found = measure(job, files, comm, say)
-    if comm.rank == 0:
-        (folder / MEASURED_FILE).write_text(json.dumps(found))
-    comm.barrier()
 
 
 if __name__ == "__main__":

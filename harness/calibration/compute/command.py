@@ -18,9 +18,11 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.calibration import description
-from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.compute.job import Job
 from dlio_bench.harness.cluster.environment import cpu_model, host_name, usable_cores
-from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.process import python_command
+from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
@@ -154,6 +156,4 @@ def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
     job.save(work)
     command = python_command("dlio_bench.harness.calibration.compute.process", str(work))
     lost = "no profile was written. Ask for smaller batches with --batch"
-    launch(command, os.environ, work, heard, lost, folder_stays=False)
-    found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    return found
+    return launched(Launch("local", command, {}), work, heard, share="set TMPDIR to one", lost=lost)

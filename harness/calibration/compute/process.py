@@ -1,6 +1,5 @@
 """The process that measures step times: it loads TensorFlow, which the command itself does without."""
 
-import json
 import statistics
 import sys
 import tempfile
@@ -15,9 +14,10 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.compute import samples
-from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.compute.job import Job
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import run_rank, say
+from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow, widths
@@ -130,11 +130,7 @@ def main() -> int:
 
     def start() -> tuple[int, Callable[[Comm], None]]:
         job = Job.load(folder)
-
-        def body(comm: Comm) -> None:
-            (folder / MEASURED_FILE).write_text(json.dumps(measure(job, comm, say, folder)))
-
-        return 1, body
+        return 1, lambda comm: leave(folder, comm, measure(job, comm, say, folder))
 
     return run_rank(folder, start)
 
