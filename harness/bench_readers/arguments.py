@@ -1,12 +1,9 @@
 """The options of `bench-readers`. Heavy imports wait until the command runs."""
 
 import argparse
-from pathlib import Path
-from typing import TypeAlias
 
+from dlio_bench.harness.ground.arguments import Commands, add_cache_dir
 from dlio_bench.units import parse_bytes
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_bench_readers(commands: Commands) -> None:
@@ -24,12 +21,7 @@ def add_bench_readers(commands: Commands) -> None:
     own.add_argument(
         "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="bytes of each dataset (default 1GB)"
     )
-    own.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
-    )
+    add_cache_dir(own)
     own.add_argument(
         "--threads", type=int, metavar="T", help="reading threads a rank of `prefetch` at most (default: as `run`)"
     )

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.units import parse_bytes
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 SIZES = (4096, 65_536, 262_144, 1_048_576, 2_097_152, 8_388_608)  # of a label up to a piece of a staged file
 THREADS = (1, 2, 4)
@@ -56,14 +55,12 @@ def add_calibrate(commands: Commands) -> None:
     own.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
     own.add_argument("--workload", metavar="WORKLOAD", help="measure the decoding of this workload's samples too")
     own.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
-    own.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
+    add_launcher(own)
     compute = own.add_argument_group("step times")
     compute.add_argument(
         "--compute", metavar="WORKLOAD[:MODEL]", help="the network, as in `run --compute train:MODEL` (or --pfs)"
     )
-    compute.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(compute)
     compute.add_argument(
         "--batch", type=_batches, metavar="B[,B...]", help="samples a step (default 1, 2, 4, ... the published batch)"
     )
@@ -120,23 +117,21 @@ def _one(threads: tuple[int, ...]) -> int:
 
 
 def _batches(text: str) -> tuple[int, ...]:
-    try:
-        batches = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        batches = [0]
-    if batches[0] < 1:
-        raise UsageError(f"--batch '{text}' cannot be used. Write whole numbers from 1, as --batch 1,2,4.")
-    return tuple(batches)
+    return _ascending("--batch", text)
 
 
 def _threads(text: str) -> tuple[int, ...]:
+    return _ascending("--threads", text)
+
+
+def _ascending(flag: str, text: str) -> tuple[int, ...]:
     try:
-        counts = sorted({int(part) for part in text.split(",")})
+        numbers = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        counts = [0]
-    if counts[0] < 1:
-        raise UsageError(f"--threads '{text}' cannot be used. Write whole numbers from 1, as --threads 1,2,4.")
-    return tuple(counts)
+        numbers = [0]
+    if numbers[0] < 1:
+        raise UsageError(f"{flag} '{text}' cannot be used. Write whole numbers from 1, as {flag} 1,2,4.")
+    return tuple(numbers)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

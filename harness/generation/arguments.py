@@ -2,11 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
 
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant
 from dlio_bench.units import parse_bytes, parse_rate
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 GENERATE_EXAMPLES = """\
 examples:
@@ -43,9 +41,7 @@ def add_generate(commands: Commands) -> None:
     who.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: as its cores allow)")
     who.add_argument("--nodes", type=int, metavar="N", help="nodes: files are written by ranks")
     who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks a node (default 1)")
-    who.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
+    add_launcher(who)
     own.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
     own.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
 
@@ -106,7 +102,7 @@ def add_index(commands: Commands) -> None:
     )
     own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
     own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
-    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(own)
     own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
     own.add_argument(
         "--split",
@@ -152,4 +148,4 @@ def run_plan_data(asked: argparse.Namespace) -> int:
 
 def _add_workload(own: argparse.ArgumentParser) -> None:
     own.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
-    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(own)

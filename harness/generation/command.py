@@ -1,12 +1,8 @@
 """`dlio-bench generate`: a dataset of the size that was asked for, and how fast it was made."""
 
 import json
-import os
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import Made, local, make
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS, Work, Writer
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
+from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
@@ -151,13 +148,8 @@ def _duplicates(paths: list[Path], size: int) -> dedup.Duplicates:
     """Looked for by several processes where there is much to look at."""
     if size <= ALONE:
         return dedup.duplicates(paths)
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-
-        def each(function: Any, pieces: Iterable[dedup.Piece]) -> Iterable[dedup.Chunks]:
-            return pool.map(function, pieces)
-
-        return dedup.duplicates(paths, each=each)
+    with worker_pool(usual_workers(), "looking for duplicate chunks", "The dataset is whole: run again") as pool:
+        return dedup.duplicates(paths, each=pool.map)
 
 
 def _render(found: dict[str, Any]) -> str:

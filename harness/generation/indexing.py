@@ -1,12 +1,9 @@
 """`dlio-bench index`: files that others made become a dataset that can be measured."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.command import splits
 from dlio_bench.harness.generation.sorting import sort
@@ -104,9 +101,8 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
     read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)
-    count = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     done = 0
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:  # starts processes as they are asked for only
+    with worker_pool(usual_workers(), f"reading {folder}", "Allow fewer cores with taskset") as pool:
         found = map(read, names) if sum(sizes) <= ALONE else pool.map(read, names)
         for one, size in zip(found, sizes, strict=True):
             done += size

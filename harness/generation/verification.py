@@ -1,13 +1,9 @@
 """`dlio-bench verify`: a dataset's every byte against its manifest, by local processes; each bad file is named."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,10 @@ from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
@@ -72,15 +69,15 @@ def verify(options: Options) -> int:
 def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | None) -> Iterator[str | None]:
     """What is wrong with each file, in order."""
     manifest = dataset.manifest
-    count = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-verify-") as folder:
-        remake = Remake(layout, Path(folder)) if remade else None
+    count = workers or usual_workers()
+    with temp_folder("dlio-bench-verify-") as folder:
+        remake = Remake(layout, folder) if remade else None
         check = partial(_damage, dataset.folder, layout.fault, remake, remade)
         numbers = range(len(manifest.files))
         if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
             yield from map(check, numbers)
             return
-        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        with worker_pool(count, f"verifying {dataset.folder}", "Use fewer --workers") as pool:
             yield from pool.map(check, numbers, chunksize=max(1, min(64, len(numbers) // (8 * count))))
 
 

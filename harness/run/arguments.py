@@ -2,12 +2,13 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.simulator.arguments import tier_sizes
+from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes
 from dlio_bench.harness.storage.pfs.spec import parse_spec
-from dlio_bench.units import parse_bytes
+from dlio_bench.units import parse_bytes, parse_seconds
 
 EXIT_STATUSES = """\
 exit status:
@@ -34,12 +35,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
     scale = run.add_argument_group("scale")
     scale.add_argument(
-        "--nodes", type=_counts, default=(1,), metavar="N[,N...]", help="nodes; several counts are compared (default 1)"
+        "--nodes",
+        type=partial(counts, "--nodes"),
+        default=(1,),
+        metavar="N[,N...]",
+        help="nodes; several counts are compared (default 1)",
     )
     scale.add_argument("--ranks-per-node", type=int, default=1, metavar="R", help="ranks (trainers) a node (default 1)")
-    scale.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
+    add_launcher(scale)
     scale.add_argument(
         "--memory-per-node",
         type=parse_bytes,
@@ -48,16 +51,11 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     data = run.add_argument_group("data")
     data.add_argument("--data", type=Path, metavar="DIR", help="an existing dataset (default: one is made and kept)")
-    data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(data)
     data.add_argument(
         "--max-data", type=parse_bytes, metavar="SIZE", help="most that is made when no --data is given (default 5GB)"
     )
-    data.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="where made datasets are kept (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
-    )
+    add_cache_dir(data)
     data.add_argument(
         "--tiny", action="store_true", help="shrunken samples, for a smoke test in seconds: never a measurement"
     )
@@ -266,9 +264,9 @@ def _add_training(run: argparse.ArgumentParser) -> None:
     )
     training.add_argument(
         "--exchange-timeout",
-        type=float,
-        metavar="SECONDS",
-        help="how long a rank is waited for before the run ends (default 120)",
+        type=parse_seconds,
+        metavar="TIME",
+        help="how long the others wait for a rank before the run ends (default 2min)",
     )
     training.add_argument(
         "--checkpoint",
@@ -295,18 +293,6 @@ def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:
         return found
 
     return names
-
-
-def _counts(value: str) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--nodes '{value}' is not a count. Write a whole number, or several: --nodes 1,2,4."
-        ) from None
-    if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"--nodes '{value}': every count must be at least 1 and stand there once.")
-    return counts
 
 
 def run(asked: argparse.Namespace) -> int:

@@ -2,16 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
 
-from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands, tier_sizes
 from dlio_bench.harness.simulator import axes
-from dlio_bench.units import parse_bytes
 
 # harness.cluster.system.SHIPPED, which imports NumPy
 SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 EXAMPLES = """\
 examples:
@@ -87,16 +83,3 @@ def run_simulate(asked: argparse.Namespace) -> int:
             asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out, asked.compute,
         )
     )  # fmt: skip
-
-
-def tier_sizes(text: str) -> dict[str, int]:
-    """'ram=10GB,disk=40GB' -> bytes by name. UsageError."""
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = part.partition("=")
-        if not equals or not name.strip() or name.strip() in sizes:
-            raise UsageError(
-                f"--tiers '{text}': '{part}' is not a tier of its own with a size. Write ram=10GB,disk=40GB."
-            )
-        sizes[name.strip()] = parse_bytes(size)
-    return sizes

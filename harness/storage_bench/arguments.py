@@ -2,12 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
 
-from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, counts
 from dlio_bench.units import parse_bytes
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 EXAMPLES = """\
 examples:
@@ -48,9 +45,7 @@ def add_storage(commands: Commands) -> None:
         "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads a rank (default 1,2,4)"
     )
     who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="ranks (default 1,2)")
-    who.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
+    add_launcher(who)
     how = own.add_argument_group("trials")
     how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each (default 5)")
     how.add_argument(
@@ -69,18 +64,8 @@ def run_storage(asked: argparse.Namespace) -> int:
 
 
 def _threads(text: str) -> tuple[int, ...]:
-    return _counts("--threads", text)
+    return tuple(sorted(counts("--threads", text)))
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return _counts("--ranks", text)
-
-
-def _counts(flag: str, text: str) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"{flag} '{text}' is not a count. Write a whole number, or several: {flag} 1,2,4.") from None
-    if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"{flag} '{text}': every count must be at least 1 and stand there once.")
-    return tuple(sorted(counts))
+    return tuple(sorted(counts("--ranks", text)))

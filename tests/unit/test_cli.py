@@ -37,6 +37,7 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
         (["run", "cdb", "--sync", "never"], "Use step, epoch or none"),
         (["run", "cdb", "--variant", "xl"], "There is no cdb variant 'xl'. Use cori"),
         (["run", "cdb", "--staging", "lots"], "'lots' is not a size"),
+        (["run", "cdb", "--exchange-timeout", "120"], "--exchange-timeout: '120' has no unit. Write a number and a"),
         (["run", "cdb", "--launcher", "telnet", "--dry-run"], "telnet"),
         (["run", "cdb", "--tiny", "--launcher", "local", "--nodes", "2"], "local"),
         (["run"], "WORKLOAD"),
