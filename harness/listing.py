@@ -74,7 +74,7 @@ def listing() -> dict[str, Any]:
                     for model in workload.models
                 ],
                 "upstream": _upstream(workload.upstream),
-                "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
+                "upstreams": {name: _upstream(upstream) for name, upstream in workload.upstreams.items()},
             }
         )
     readers = [
@@ -93,23 +93,23 @@ def listing() -> dict[str, Any]:
     return {"workloads": workloads, "readers": readers, "axes": axes, "systems": systems}
 
 
-def _upstream(own: Upstream | None) -> dict[str, Any] | None:
-    if own is None:
+def _upstream(upstream: Upstream | None) -> dict[str, Any] | None:
+    if upstream is None:
         return None
     return {
-        "order": own.order,
-        "orders": own.orders,
-        "tensorflow": own.tensorflow,
-        "source": own.source,
-        "defects": own.defects,
-        "departures": own.departures,
+        "order": upstream.order,
+        "orders": upstream.orders,
+        "tensorflow": upstream.tensorflow,
+        "source": upstream.source,
+        "defects": upstream.defects,
+        "departures": upstream.departures,
     }
 
 
-def render(found: dict[str, Any]) -> str:
+def render(document: dict[str, Any]) -> str:
     """The listing as text, at most 80 columns."""
     lines = ["Workloads"]
-    for workload in found["workloads"]:
+    for workload in document["workloads"]:
         lines += _entry(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
@@ -127,30 +127,30 @@ def render(found: dict[str, Any]) -> str:
             lines += _entry(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
             for note in model["notes"]:
                 lines += _entry(6, note)
-        for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
-            if own:
-                lines += _pipeline(f"upstream of {variant}" if variant else "upstream", own)
+        for variant, pipeline in {"": workload["upstream"], **workload["upstreams"]}.items():
+            if pipeline:
+                lines += _pipeline(f"upstream of {variant}" if variant else "upstream", pipeline)
     lines += ["", "Readers (order x placement x delivery)"]
-    for reader in found["readers"]:
+    for reader in document["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
         lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _entry(4, reader["source"])
     lines += ["", "Axes that can be set by hand"]
-    for axis, names in found["axes"].items():
+    for axis, names in document["axes"].items():
         lines += _entry(2, f"--{axis}  {', '.join(names)}")
     lines += ["", "Systems (simulate --system NAME)"]
-    for system in found["systems"]:
+    for system in document["systems"]:
         lines += _entry(2, f"{system['name']}  {system['tiers']}")
     return "\n".join(lines)
 
 
-def _pipeline(head: str, own: dict[str, Any]) -> list[str]:
-    others = [order for order in own["orders"] if order != own["order"]]
-    lines = _entry(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
-    for defect in own["defects"]:
+def _pipeline(head: str, pipeline: dict[str, Any]) -> list[str]:
+    others = [order for order in pipeline["orders"] if order != pipeline["order"]]
+    lines = _entry(4, f"{head}: {pipeline['order']} (or {', '.join(others)}; {pipeline['source']})")
+    for defect in pipeline["defects"]:
         lines += _entry(6, f"as published: {defect}")
-    for departure in own["departures"]:
+    for departure in pipeline["departures"]:
         lines += _entry(6, f"not as published: {departure}")
     return lines
 

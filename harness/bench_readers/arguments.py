@@ -8,25 +8,27 @@ from dlio_bench.units import parse_bytes
 
 def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "bench-readers",
         help="our readers beside plain loops, HDF5 and tf.data on warm data",
         description="Make small datasets, read them warm with every reader in turn, and print the ratios.",
     )
-    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)")
-    own.add_argument("--ranks", type=int, default=2, metavar="R", help="ranks (default 2)")
-    own.add_argument(
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet (default all)"
+    )
+    parser.add_argument("--ranks", type=int, default=2, metavar="R", help="ranks (default 2)")
+    parser.add_argument(
         "--trials", type=int, default=5, metavar="T", help="trials, of which the median counts (default 5)"
     )
-    own.add_argument(
+    parser.add_argument(
         "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="bytes of each dataset (default 1GB)"
     )
-    add_cache_dir(own)
-    own.add_argument(
+    add_cache_dir(parser)
+    parser.add_argument(
         "--threads", type=int, metavar="T", help="reading threads a rank of `prefetch` at most (default: as `run`)"
     )
-    own.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--tiny", action="store_true", help="shrunken samples: what small warm data cost")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_bench_readers(asked: argparse.Namespace) -> int:

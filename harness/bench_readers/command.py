@@ -21,8 +21,8 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
-from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
 from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.storage.capacity import STAGING_BYTES
 from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.words import format_share, plural
@@ -61,20 +61,20 @@ class Ratio:
 
 def ratios(workload: str, container: str, ranks: int, *, tiny: bool) -> list[Ratio]:
     """What is expected of a workload, most telling first. Small samples are only held against plain loops."""
-    found = [
+    of_all = [
         # the same order: what reading ahead costs
         Ratio(names.PREFETCH, names.SHUFFLED, (names.SHUFFLED,), 1.0),
         Ratio(names.PREFETCH, names.NAIVE, (names.NAIVE,), 0.95),
         Ratio(names.NAIVE, names.PLAIN, (names.PLAIN,), 1.0),
     ]
     if tiny:
-        return found
+        return of_all
     if container == "hdf5":
-        found.insert(0, Ratio(names.PREFETCH, "h5py", tuple(names.H5PYS), 1.5))
+        of_all.insert(0, Ratio(names.PREFETCH, "h5py", tuple(names.H5PYS), 1.5))
     else:
-        found.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 3.0))
+        of_all.insert(0, Ratio(names.PREFETCH_CRC, "tf.data", names.TFDATAS, 3.0))
     least = 0.85 if workload == "imagenet" else 0.90
-    return [Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), least), *found]
+    return [Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), least), *of_all]
 
 
 def bench_readers(options: Options) -> int:
@@ -84,9 +84,9 @@ def bench_readers(options: Options) -> int:
     for name in workloads:
         registry.find(name)
     progress = Progress()
-    found = [_compare(name, options, progress) for name in workloads]
+    documents = [_compare(name, options, progress) for name in workloads]
     progress.done()
-    print(json.dumps(found, indent=1) if options.json else "\n\n".join(map(_render, found)))
+    print(json.dumps(documents, indent=1) if options.json else "\n\n".join(map(_render, documents)))
     return 0
 
 
@@ -134,27 +134,27 @@ def _run(job: Job, heard: Any) -> dict[str, Any]:
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
     """What `--json` prints of a workload: rates, CPU, and each ratio as the median over trials."""
     times: dict[str, list[dict[str, float]]] = measured["times"]
-    rates = {name: [one["bytes"] / one["seconds"] for one in own] for name, own in times.items()}
-    cpu = {name: [1e6 * one["cpu"] / one["samples"] for one in own] for name, own in times.items()}
+    rates = {name: [trial["bytes"] / trial["seconds"] for trial in trials] for name, trials in times.items()}
+    cpu = {name: [1e6 * trial["cpu"] / trial["samples"] for trial in trials] for name, trials in times.items()}
     rows = []
     fastest: dict[str, str] = {}  # by label
-    for one in expected:
-        there = [name for name in one.yardsticks if name in rates]
+    for ratio in expected:
+        there = [name for name in ratio.yardsticks if name in rates]
         pairs = []
         if there:
             # by its median: the fastest of each trial would be as fast as the machine's best moment
-            best = fastest[one.label] = max(there, key=lambda name: median(rates[name]))
+            best = fastest[ratio.label] = max(there, key=lambda name: median(rates[name]))
             # pairs of one trial, so that a drift of the machine meets both sides
-            pairs = [ours / other for ours, other in zip(rates[one.ours], rates[best], strict=True)]
+            pairs = [ours / other for ours, other in zip(rates[ratio.ours], rates[best], strict=True)]
         rows.append(
             {
-                "ours": one.ours,
-                "yardstick": one.label,
-                "fastest": fastest.get(one.label),
-                "expected_at_least": one.least,
+                "ours": ratio.ours,
+                "yardstick": ratio.label,
+                "fastest": fastest.get(ratio.label),
+                "expected_at_least": ratio.least,
                 "ratio": median(pairs) if pairs else None,
                 "ratios": pairs,
-                "not_measured": None if pairs else measured["missing"].get(one.yardsticks[0], ""),
+                "not_measured": None if pairs else measured["missing"].get(ratio.yardsticks[0], ""),
             }
         )
     one_trial = next(iter(times.values()))[0]
@@ -173,33 +173,33 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
         "trials": job.trials,
         "sample_bytes": one_trial["bytes"] / one_trial["samples"],
         "resident_share": measured["resident_share"],
-        "bytes_per_second": {name: median(own) for name, own in rates.items()},
-        "cpu_us_per_sample": {name: median(own) for name, own in cpu.items()},
+        "bytes_per_second": {name: median(trials) for name, trials in rates.items()},
+        "cpu_us_per_sample": {name: median(trials) for name, trials in cpu.items()},
         "cpu_us_beyond_the_read": median(beyond) if beyond else None,
         "ratios": rows,
     }
 
 
-def _render(found: dict[str, Any]) -> str:
+def _render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
-    kind = f"{found['workload']} {found['variant']}{' (tiny)' if found['tiny'] else ''}"
-    samples = f"samples of {format_bytes(found['sample_bytes'])}, batch {found['batch']}"
-    trials, resident = plural(found["trials"], "trial"), format_share(found["resident_share"])
+    kind = f"{document['workload']} {document['variant']}{' (tiny)' if document['tiny'] else ''}"
+    samples = f"samples of {format_bytes(document['sample_bytes'])}, batch {document['batch']}"
+    trials, resident = plural(document["trials"], "trial"), format_share(document["resident_share"])
     lines = [
-        f"{kind}, {samples}, {plural(found['ranks'], 'rank')}",
+        f"{kind}, {samples}, {plural(document['ranks'], 'rank')}",
         f"  median of {trials}, interleaved; {resident} of the files in memory",
         f"  {'':<30}{'rate':>12}{'CPU a sample':>16}",
     ]
     lines += [
-        f"  {name:<30}{format_bytes(rate) + '/s':>12}{found['cpu_us_per_sample'][name]:>13.1f} us"
-        for name, rate in found["bytes_per_second"].items()
+        f"  {name:<30}{format_bytes(rate) + '/s':>12}{document['cpu_us_per_sample'][name]:>13.1f} us"
+        for name, rate in document["bytes_per_second"].items()
     ]
-    for row in found["ratios"]:
+    for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
         value = f"not measured: {row['not_measured']}" if row["ratio"] is None else f"{row['ratio']:.2f}"
         lines.append(f"  {what:<48}{value:>6}   expected >= {row['expected_at_least']:.2f}")
-    beyond = found["cpu_us_beyond_the_read"]
+    beyond = document["cpu_us_beyond_the_read"]
     if beyond is not None:
-        limit = f"   expected < {MOST_CPU:.0f} us" if found["workload"] == "imagenet" else ""
+        limit = f"   expected < {MOST_CPU:.0f} us" if document["workload"] == "imagenet" else ""
         lines.append(f"  {'CPU a sample beyond raw preadv':<45}{beyond:>6.1f} us{limit}")
     return "\n".join(lines)

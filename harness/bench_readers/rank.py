@@ -80,8 +80,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                     tell({"event": "trial", "contender": name, "trial": trial})
                 comm.barrier()
                 if cache.residency(share).share < 1:
-                    for path in share:
-                        _read_through(path)
+                    cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
                 timed = run()
@@ -184,13 +183,6 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
         return Timed(time.perf_counter() - started, time.process_time() - cpu, size, samples)
 
     return run
-
-
-def _read_through(path: Path) -> None:
-    buffer = bytearray(8 << 20)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ examples:
 
 def add_calibrate(commands: Commands) -> None:
     """`calibrate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "calibrate",
         help="measure a machine's rates for `simulate --system` and `run --predict`, or a network's step times for "
         "`--compute emulate:@FILE`",
@@ -37,26 +37,26 @@ def add_calibrate(commands: Commands) -> None:
         "TensorFlow sees or else the processor, and write it as a compute profile.",
         epilog=EXAMPLES,
     )
-    own.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
-    own.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
-    own.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
-    own.add_argument(
+    parser.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
+    parser.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
+    parser.add_argument(
         "--threads",
         type=_threads,
         metavar="N[,N...]",
         help="threads a node (default 1,2,4); with --compute one number, the cores that a rank has (default all)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--sample-bytes",
         type=_sizes,
         metavar="SIZE[,SIZE...]",
         help="sizes of reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
     )
-    own.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
-    own.add_argument("--workload", metavar="WORKLOAD", help="measure the decoding of this workload's samples too")
-    own.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
-    add_launcher(own)
-    compute = own.add_argument_group("step times")
+    parser.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
+    parser.add_argument("--workload", metavar="WORKLOAD", help="measure the decoding of this workload's samples too")
+    parser.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
+    add_launcher(parser)
+    compute = parser.add_argument_group("step times")
     compute.add_argument(
         "--compute", metavar="WORKLOAD[:MODEL]", help="the network, as in `run --compute train:MODEL` (or --pfs)"
     )
@@ -68,10 +68,10 @@ def add_calibrate(commands: Commands) -> None:
         "--steps", type=int, metavar="N", help="steps that are timed, of each batch (default 5, more of short ones)"
     )
     compute.add_argument("--tiny", action="store_true", help="shrunken samples, for a smoke test: never a measurement")
-    own.add_argument(
+    parser.add_argument(
         "--out", type=Path, metavar="FILE", help="what is written (default system.toml; with --compute compute.toml)"
     )
-    own.add_argument("--json", action="store_true", help="print what was measured as JSON")
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
 
 def run_calibrate(asked: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage.shelf import SHARED_MEMORY
 from dlio_bench.harness.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
 
@@ -81,7 +82,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
 def _own(job: Job, size: int) -> dict[str, Any]:
     """What a node has for itself."""
     return {
-        "ram": tiers.measure(tiers.MEMORY, job.threads, size, job.seed, cold=False),
+        "ram": tiers.measure(SHARED_MEMORY, job.threads, size, job.seed, cold=False),
         "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
         "preprocess": None if job.workload is None else decode_rate(job.workload),
     }

@@ -13,11 +13,10 @@ from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage.capacity import free_bytes
 from dlio_bench.harness.storage.temp_folders import temp_folder
-from dlio_bench.harness.storage_bench.folder import free_bytes
 from dlio_bench.units import format_bytes
 
-MEMORY = Path("/dev/shm")  # where Linux keeps memory that processes share, shm_overview(7)
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
 _BLOCK = 8 << 20  # of a write: as copies to a tier are made
 _PREFIX = "dlio-bench-calibrate-"

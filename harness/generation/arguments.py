@@ -16,34 +16,34 @@ examples:
 
 def add_generate(commands: Commands) -> None:
     """`generate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "generate",
         help="make a dataset of the published layout, at any scale",
         description="Write a dataset by local processes or ranks. A generation that was stopped goes on.",
         epilog=GENERATE_EXAMPLES,
     )
-    _add_workload(own)
-    own.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
-    amount = own.add_mutually_exclusive_group(required=True)
+    _add_workload(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
+    amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--files", type=int, metavar="N", help="files of all splits together")
     amount.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="most stored bytes of the whole, as 2TB")
     amount.add_argument("--fraction", metavar="SHARE", help="share of the published dataset, as 1%% or 0.01")
     amount.add_argument("--full", action="store_true", help="the published size")
-    own.add_argument(
+    parser.add_argument(
         "--fill",
         default="physical",
         metavar="FILL",
         help="physical: values like the application's (default); random: bytes that neither compress nor repeat",
     )
-    own.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
-    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests: never a measurement")
-    who = own.add_argument_group("who writes")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
+    parser.add_argument("--tiny", action="store_true", help="shrunken samples, for tests: never a measurement")
+    who = parser.add_argument_group("who writes")
     who.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: as its cores allow)")
     who.add_argument("--nodes", type=int, metavar="N", help="nodes: files are written by ranks")
     who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks a node (default 1)")
     add_launcher(who)
-    own.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
-    own.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
+    parser.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
 
 
 def run_generate(asked: argparse.Namespace) -> int:
@@ -73,17 +73,17 @@ def run_generate(asked: argparse.Namespace) -> int:
 
 def add_verify(commands: Commands) -> None:
     """`verify`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "verify",
         help="check every byte of a dataset; name each bad file",
         description="Compare every stored field with its CRC32C. Status 5 where a file is missing or damaged.",
     )
-    own.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
-    own.add_argument(
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    parser.add_argument(
         "--sample-fraction", type=float, default=0.0, metavar="F", help="share of the files made anew too (default 0)"
     )
-    own.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_verify(asked: argparse.Namespace) -> int:
@@ -95,22 +95,24 @@ def run_verify(asked: argparse.Namespace) -> int:
 
 def add_index(commands: Commands) -> None:
     """`index`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "index",
         help="write the manifest of a dataset that was made by others",
         description="Find every sample in the files of a folder, so that `run --data` can read them.",
     )
-    own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
-    own.add_argument("--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)")
-    add_variant(own)
-    own.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
-    own.add_argument(
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
+    parser.add_argument(
+        "--workload", metavar="WORKLOAD", required=True, help="what they are of (see `dlio-bench list`)"
+    )
+    add_variant(parser)
+    parser.add_argument("--tiny", action="store_true", help="shrunken samples, for tests")
+    parser.add_argument(
         "--split",
         metavar="NAME",
         help="train, validation or test: what files are of whose folders and names say nothing of it",
     )
-    own.add_argument("--skip-bad", action="store_true", help="leave out files that cannot be served, and name them")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out files that cannot be served, and name them")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_index(asked: argparse.Namespace) -> int:
@@ -124,17 +126,17 @@ def run_index(asked: argparse.Namespace) -> int:
 
 def add_plan_data(commands: Commands) -> None:
     """`plan-data`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "plan-data",
         help="how much data a valid cold run needs, and how long it takes to make",
         description="Compute from the memory of the nodes how much data cannot be cached. Nothing is made.",
     )
-    _add_workload(own)
-    own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
-    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
-    own.add_argument("--rate", type=parse_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
-    own.add_argument("--full", action="store_true", help="the published size")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    _add_workload(parser)
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
+    parser.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, as 192GiB")
+    parser.add_argument("--rate", type=parse_rate, metavar="RATE", help="write rate of the file system, as 2GB/s")
+    parser.add_argument("--full", action="store_true", help="the published size")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_plan_data(asked: argparse.Namespace) -> int:
@@ -146,6 +148,8 @@ def run_plan_data(asked: argparse.Namespace) -> int:
     )
 
 
-def _add_workload(own: argparse.ArgumentParser) -> None:
-    own.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
-    add_variant(own)
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+    )
+    add_variant(parser)

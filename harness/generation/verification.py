@@ -52,7 +52,7 @@ def verify(options: Options) -> int:
             bad.append({"file": dataset.manifest.files[number].name, "problem": problem})
     bad += [{"file": "", "problem": problem} for problem in auxiliary_damage(dataset)]
     progress.done()
-    found = {
+    document = {
         "folder": str(dataset.folder),
         "digest": dataset.digest,
         "files": len(sizes),
@@ -62,7 +62,7 @@ def verify(options: Options) -> int:
         "remake_note": None if can_remake or not options.sample_fraction else _why_not(dataset),
         "bad": bad,
     }
-    print(json.dumps(found, indent=1) if options.json else _render(found))
+    print(json.dumps(document, indent=1) if options.json else _render(document))
     return DataError.status if bad else 0
 
 
@@ -101,15 +101,15 @@ def _why_not(dataset: Dataset) -> str:
     )
 
 
-def _render(found: dict[str, Any]) -> str:
+def _render(document: dict[str, Any]) -> str:
     """As text."""
-    bad = found["bad"]
-    size = format_bytes(found["stored_bytes"])
-    lines = [f"{found['folder']}: {found['files']} files, {found['samples']} samples, {size}"]
-    if found["remade_files"]:
-        lines.append(f"  {found['remade_files']} files were made anew and compared")
-    if found["remake_note"]:
-        lines.append(f"  {found['remake_note']}")
+    bad = document["bad"]
+    size = format_bytes(document["stored_bytes"])
+    lines = [f"{document['folder']}: {document['files']} files, {document['samples']} samples, {size}"]
+    if document["remade_files"]:
+        lines.append(f"  {document['remade_files']} files were made anew and compared")
+    if document["remake_note"]:
+        lines.append(f"  {document['remake_note']}")
     lines += [f"  BAD  {one['problem']}" for one in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")

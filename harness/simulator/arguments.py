@@ -21,19 +21,23 @@ examples:
 
 def add_simulate(commands: Commands) -> None:
     """`simulate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "simulate",
         help="predict readers on the performance model, without running them",
         description="Predict how long a job's input takes with each policy, on a machine that is described by a file.",
         epilog=EXAMPLES,
     )
-    own.add_argument("workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)")
-    own.add_argument("--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k")
-    job = own.add_argument_group("the job")
+    parser.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)"
+    )
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k"
+    )
+    job = parser.add_argument_group("the job")
     job.add_argument("--nodes", type=int, metavar="N", help="nodes (default: the scenario's)")
     job.add_argument("--epochs", type=int, metavar="E", help="epochs (default: the scenario's; 3 for a workload)")
     job.add_argument("--seed", type=int, default=1, metavar="S", help="seed of orders and sizes (default 1)")
-    machine = own.add_argument_group("the machine")
+    machine = parser.add_argument_group("the machine")
     machine.add_argument(
         "--system", metavar="FILE", help=f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)"
     )
@@ -58,8 +62,8 @@ def add_simulate(commands: Commands) -> None:
         help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: as the "
         "system says)",
     )
-    own.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
-    own.add_argument(
+    parser.add_argument("--policy", default="all", metavar="NAME[,NAME...]", help="policies to predict (default all)")
+    parser.add_argument(
         "--vary",
         type=axes.parse,
         action="append",
@@ -68,8 +72,8 @@ def add_simulate(commands: Commands) -> None:
         help="a what-if grid over the nodes or a tier's size, as nodes=4,8,16 or ram=0GB,10GB: once is a table of the "
         "policies, twice a heat map for each (the first across, the second down), three times one for each third value",
     )
-    own.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html there")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html there")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_simulate(asked: argparse.Namespace) -> int:

@@ -16,21 +16,21 @@ examples:
 
 def add_storage(commands: Commands) -> None:
     """`storage`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "storage",
         help="what any reader could get from a folder: read and metadata rates, the yardstick of a run",
         description="Read files front to back and sample by sample, with plain preadv and nothing else, and name the "
         "highest sustained rate. The test files are removed at the end.",
         epilog=EXAMPLES,
     )
-    own.add_argument(
+    parser.add_argument(
         "folder",
         type=Path,
         metavar="DIR",
         nargs="?",
         help="folder on the storage; test files are made and removed in it",
     )
-    what = own.add_argument_group("what is read")
+    what = parser.add_argument_group("what is read")
     what.add_argument("--workload", metavar="WORKLOAD", help="files like those of this workload (default cdb)")
     what.add_argument("--sample-size", type=parse_bytes, metavar="SIZE", help="samples of this size instead, as 16MB")
     what.add_argument("--data", type=Path, metavar="DATASET_DIR", help="read a dataset's files instead of making any")
@@ -40,19 +40,19 @@ def add_storage(commands: Commands) -> None:
         metavar="SIZE",
         help="bytes of all files (default: 1 to 2 GB, at most 10%% of the free space)",
     )
-    who = own.add_argument_group("who reads")
+    who = parser.add_argument_group("who reads")
     who.add_argument(
         "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads a rank (default 1,2,4)"
     )
     who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="ranks (default 1,2)")
     add_launcher(who)
-    how = own.add_argument_group("trials")
+    how = parser.add_argument_group("trials")
     how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each (default 5)")
     how.add_argument(
         "--cache", default="cold", metavar="MODE", help="page cache before a trial: cold or warm (default cold)"
     )
-    own.add_argument("--json", action="store_true", help="print JSON")
-    own.add_argument("--out", type=Path, metavar="FILE", help="write the JSON to a file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON to a file")
 
 
 def run_storage(asked: argparse.Namespace) -> int:

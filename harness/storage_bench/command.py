@@ -4,8 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,19 @@ from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import mount_of
+from dlio_bench.harness.machine.mounts import described_mount
+from dlio_bench.harness.storage.capacity import free_bytes
 from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
-from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, free_bytes, write_files
+from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, write_files
 from dlio_bench.harness.storage_bench.job import CACHE_MODES, Job, save
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
@@ -93,8 +95,8 @@ def _require(options: Options) -> None:
     if options.cache not in CACHE_MODES:
         raise unknown("--cache", options.cache, CACHE_MODES)
     require_at_least(1, trials=options.trials, size=options.size)
-    if options.out is not None and options.out.is_dir():
-        raise UsageError(f"--out {options.out} is a folder. Name the file that the JSON goes to.")
+    if options.out is not None:
+        require_file(options.out)
 
 
 @contextmanager
@@ -183,16 +185,15 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
     """What was asked for and measured; `reports.storage.complete` makes the document of it."""
     folder = (options.data or options.folder or Path()).absolute()
-    mount = mount_of(folder)
-    reads = [row for found in measured for row in found["reads"]]
+    reads = [row for document in measured for row in document["reads"]]
     trials = [trial for row in reads for trial in row["trials"]]
     return {
         "schema": report.SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": timestamp(),
         "version": __version__,
         "folder": str(folder),
-        "mount": asdict(mount) | {"options": list(mount.options)} if mount else None,
-        "hosts": sorted({host for found in measured for host in found["hosts"]}),
+        "mount": described_mount(folder),
+        "hosts": sorted({host for document in measured for host in document["hosts"]}),
         "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
         "made": options.data is None,
         "seed": seed,
@@ -204,5 +205,5 @@ def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, A
         "attestation": attestation(options.cache, trials),
         "trials": options.trials,
         "reads": reads,
-        "metadata": [row for found in measured for row in found["metadata"]],
+        "metadata": [row for document in measured for row in document["metadata"]],
     }

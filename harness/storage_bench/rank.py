@@ -1,6 +1,5 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,8 +88,7 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     if mode == COLD:
         cache.drop(mine)
     else:
-        for path in mine:
-            _read_through(path)
+        cache.fill(mine)
     comm.barrier()
     found = comm.allgather(cache.residency(mine))
     return {
@@ -99,15 +97,6 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
         "memory_backed": any(each.memory_backed for each in found),
         "note": next((each.note for each in found if each.note), None),
     }
-
-
-def _read_through(path: Path) -> None:
-    """Read a file once, so that it lies in the page cache."""
-    buffer = bytearray(reading.REQUEST)
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while file.readinto(buffer):
-            pass
 
 
 def main() -> int:

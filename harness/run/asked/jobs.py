@@ -16,6 +16,7 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import Cut
 from dlio_bench.harness.run.asked.tiers import with_tiers
+from dlio_bench.harness.storage.capacity import STAGING_BYTES
 from dlio_bench.harness.storage.pfs.spec import to_dict
 from dlio_bench.reports.words import plural
 from dlio_bench.units import format_bytes
@@ -24,7 +25,6 @@ TRIALS, FEW_TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 3, 1, 1
 MOST_SECONDS = 60.0  # of a reader's trials, with which five of them are the default
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
 POOL_THREADS = 4  # a rank, as in CDB's published pipeline
-STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 
 
 def jobs(request: Request, cut: Cut, folder: Path, validation: int) -> list[Job]:

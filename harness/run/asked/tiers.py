@@ -1,6 +1,5 @@
 """How large the tiers are that keep a node's samples, and what is known beforehand of their rates."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -13,12 +12,11 @@ from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
 from dlio_bench.harness.storage.shelf import SHARED_MEMORY
 from dlio_bench.units import format_bytes
 
 MB = 1e6
-OF_MEMORY = 0.4  # of a node's memory, at most, for a RAM tier that nobody gave a size
-OF_FREE = 0.5  # of what is free where a tier lies, at most, for the same
 
 
 def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> Job:
@@ -42,10 +40,10 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
     own = job.nodes if job.virtual else 1  # nodes on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
     spare = memory - job.staging_bytes * job.ranks_per_node
-    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, _default_ram(memory, own)))))
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, default_ram(memory, own)))))
     disk = asked.get(DISK, described.get(DISK, _default_disk(options, own)))
     if ram == disk == 0:
-        free = format_bytes(_free(SHARED_MEMORY))
+        free = format_bytes(free_bytes(SHARED_MEMORY) or 0)
         raise UsageError(
             f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
             "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
@@ -54,13 +52,9 @@ def with_tiers(options: Options, job: Job, rows: list[Policy], memory: int) -> J
     return replace(job, ram_bytes=ram, disk_bytes=disk, rates=None if system is None else _rates(system, job))
 
 
-def _default_ram(memory: int, nodes: int) -> int:
-    return int(min(OF_MEMORY * memory, OF_FREE * _free(SHARED_MEMORY) / nodes))
-
-
 def _default_disk(options: Options, nodes: int) -> int:
     """A node-local tier only where somebody said where it is: the temporary folder may be memory, or small."""
-    return 0 if options.local_tier is None else int(OF_FREE * _free(options.local_tier) / nodes)
+    return 0 if options.local_tier is None else default_disk(options.local_tier, nodes)
 
 
 def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, nodes: int) -> None:
@@ -70,7 +64,7 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
             f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
             f"node's memory of {format_bytes(memory)}. Ask for a smaller one with --tiers ram=SIZE."
         )
-    free = _free(SHARED_MEMORY)
+    free = free_bytes(SHARED_MEMORY) or 0
     if nodes * ram > free:
         raise UsageError(
             f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} in "
@@ -79,19 +73,11 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
     place = options.local_tier or Path(gettempdir())
     if not place.is_dir():
         raise UsageError(f"--local-tier {place} is not a folder. Give one on node-local storage.")
-    if disk and nodes * disk > (free := _free(place)):
+    if disk and nodes * disk > (free := free_bytes(place) or 0):
         raise UsageError(
             f"Disk tiers of {format_bytes(disk)} on {nodes} nodes need {format_bytes(nodes * disk)} in {place}, where "
             f"{format_bytes(free)} are free. Ask for smaller ones with --tiers disk=SIZE, or give another --local-tier."
         )
-
-
-def _free(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
 
 
 def _rates(system: System, job: Job) -> dict[str, float]:
