@@ -2,7 +2,7 @@
 
 import argparse
 
-from dlio_bench.harness.ground.arguments import Commands, add_cache_dir
+from dlio_bench.harness.ground.arguments import Commands, add_cache_dir, values_of
 from dlio_bench.units import parse_bytes
 
 
@@ -35,15 +35,4 @@ def run_bench_readers(asked: argparse.Namespace) -> int:
     """`bench-readers`."""
     from dlio_bench.harness.bench_readers.command import Options, bench_readers
 
-    return bench_readers(
-        Options(
-            tuple(asked.workloads),
-            asked.ranks,
-            asked.trials,
-            asked.size,
-            asked.cache_dir,
-            asked.tiny,
-            asked.json,
-            asked.threads,
-        )
-    )
+    return bench_readers(Options(workloads=tuple(asked.workloads), **values_of(asked, "workloads")))

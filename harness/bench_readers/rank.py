@@ -26,8 +26,7 @@ from dlio_bench.harness.bench_readers.job import (
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
-from dlio_bench.harness.cluster.job import leave
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -185,16 +184,10 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
     return run
 
 
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.bench_readers.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.ranks, lambda comm: leave(folder, comm, measure(job, comm, say))
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.ranks, lambda comm: measure(job, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, values_of
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.units import parse_bytes
 
@@ -76,11 +76,8 @@ def add_calibrate(commands: Commands) -> None:
 
 def run_calibrate(asked: argparse.Namespace) -> int:
     """`calibrate`. UsageError for options of the one kind with the other."""
-    values = {
-        name: value
-        for name, value in vars(asked).items()
-        if name not in ("command", "version", "json", "out") and value is not None and value is not False
-    }
+    given = values_of(asked, "json", "out")
+    values = {name: value for name, value in given.items() if value is not None and value is not False}
     kind = _kind(values)
     if kind == "compute":
         from dlio_bench.harness.calibration.compute import command as compute

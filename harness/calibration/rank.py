@@ -3,7 +3,6 @@
 import os
 import secrets
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +16,8 @@ from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
@@ -152,16 +150,10 @@ def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     return statistics.median(found[1:])  # the first one makes the connection
 
 
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.calibration.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.nodes, lambda comm: leave(folder, comm, measure(job, comm, say))
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.nodes, lambda comm: measure(job, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

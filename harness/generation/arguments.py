@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, values_of
 from dlio_bench.units import parse_bytes, parse_rate
 
 GENERATE_EXAMPLES = """\
@@ -52,23 +52,8 @@ def run_generate(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.generation.command import Options, generate
 
     share = None if asked.fraction is None else fraction(asked.fraction)
-    return generate(
-        Options(
-            workload=asked.workload,
-            out=asked.out,
-            amount=Amount(asked.files, asked.bytes, share),
-            variant=asked.variant,
-            fill=asked.fill,
-            seed=asked.seed,
-            tiny=asked.tiny,
-            raw=asked.raw,
-            json=asked.json,
-            workers=asked.workers,
-            nodes=asked.nodes,
-            ranks_per_node=asked.ranks_per_node,
-            launcher=asked.launcher,
-        )
-    )
+    amount = Amount(asked.files, asked.bytes, share)
+    return generate(Options(amount=amount, **values_of(asked, "files", "bytes", "fraction", "full")))
 
 
 def add_verify(commands: Commands) -> None:
@@ -90,7 +75,7 @@ def run_verify(asked: argparse.Namespace) -> int:
     """`verify`."""
     from dlio_bench.harness.generation.verification import Options, verify
 
-    return verify(Options(asked.folder, asked.sample_fraction, asked.workers, asked.json))
+    return verify(Options(**values_of(asked)))
 
 
 def add_index(commands: Commands) -> None:
@@ -119,9 +104,7 @@ def run_index(asked: argparse.Namespace) -> int:
     """`index`."""
     from dlio_bench.harness.generation.indexing import Options, index_data
 
-    return index_data(
-        Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json, asked.split, asked.skip_bad)
-    )
+    return index_data(Options(**values_of(asked)))
 
 
 def add_plan_data(commands: Commands) -> None:
@@ -143,9 +126,7 @@ def run_plan_data(asked: argparse.Namespace) -> int:
     """`plan-data`."""
     from dlio_bench.harness.generation.plan import Options, plan_data
 
-    return plan_data(
-        Options(asked.workload, asked.variant, asked.nodes, asked.memory_per_node, asked.rate, asked.full, asked.json)
-    )
+    return plan_data(Options(**values_of(asked)))
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:

@@ -1,17 +1,16 @@
 """What one rank of a generation does: see that everybody runs the same, write its files, time them."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank
-from dlio_bench.harness.cluster.job import leave
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank
 from dlio_bench.harness.generation.job import Job
 
 
@@ -39,16 +38,10 @@ def _raw(work: Work, comm: Comm) -> Raw:
     return together(comm.allgather(raw_share(work, comm.size)))
 
 
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.generation.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.ranks, lambda comm: leave(folder, comm, asdict(write(job, comm)))
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.ranks, lambda comm: asdict(write(job, comm))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dlio_bench.errors import UsageError
 from dlio_bench.units import parse_bytes
@@ -30,6 +30,11 @@ def add_cache_dir(options: argparse._ActionsContainer) -> None:
 def add_variant(options: argparse._ActionsContainer) -> None:
     """`--variant`."""
     options.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+
+
+def values_of(asked: argparse.Namespace, *without: str) -> dict[str, Any]:
+    """The values of a command's own options by name, those `without` left out."""
+    return {name: value for name, value in vars(asked).items() if name not in ("command", "version", *without)}
 
 
 def counts(flag: str, text: str) -> tuple[int, ...]:

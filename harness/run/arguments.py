@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes
+from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes, values_of
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.units import parse_bytes, parse_seconds
 
@@ -300,5 +300,4 @@ def run(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.run import command
     from dlio_bench.harness.run.asked.options import Options
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version", "reader")}
-    return command.run(Options(readers=asked.reader, **values))
+    return command.run(Options(readers=asked.reader, **values_of(asked, "reader")))

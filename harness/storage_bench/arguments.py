@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dlio_bench.harness.ground.arguments import Commands, add_launcher, counts
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, counts, values_of
 from dlio_bench.units import parse_bytes
 
 EXAMPLES = """\
@@ -59,8 +59,7 @@ def run_storage(asked: argparse.Namespace) -> int:
     """`storage`."""
     from dlio_bench.harness.storage_bench.command import Options, storage
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version")}
-    return storage(Options(**values))
+    return storage(Options(**values_of(asked)))
 
 
 def _threads(text: str) -> tuple[int, ...]:

@@ -1,15 +1,13 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
@@ -99,16 +97,10 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.storage_bench.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job, files = load(folder)
-        return job.ranks, lambda comm: leave(folder, comm, measure(job, files, comm, say))
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job, files = load(folder)
+    return job.ranks, lambda comm: measure(job, files, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

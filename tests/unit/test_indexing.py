@@ -14,7 +14,7 @@ from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
-from dlio_bench.datagen.verify import Remake, damage, remakable, verify_files
+from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
 from dlio_bench.harness.generation.indexing import Options, index_data
@@ -24,6 +24,7 @@ from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from tests.damages import verify_files
 
 h5py = pytest.importorskip("h5py")
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]

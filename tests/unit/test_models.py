@@ -12,7 +12,6 @@ import pytest
 from dlio_bench.batches import ALIGNMENT, Batch, Block
 from dlio_bench.benchmarks.cdb import tiramisu
 from dlio_bench.benchmarks.cosmoflow import model as cosmoflow
-from dlio_bench.benchmarks.flops import forward_flops
 from dlio_bench.benchmarks.hepcnnb.operations import forward_macs
 from dlio_bench.benchmarks.larc import larc_adam
 from dlio_bench.benchmarks.model import (
@@ -46,6 +45,27 @@ FORMS = [
     for variant in model.variants
 ]
 tf = tensorflow()
+
+
+def forward_flops(network: Any) -> int:
+    """Floating-point operations of one sample's forward pass; a multiply-accumulate counts as two.
+
+    Convolutions, transposed convolutions and fully connected layers of a keras.Model; everything else (pooling,
+    normalisation, activations) is left out, as in published counts. A training step costs three times as much: the
+    backward pass computes two gradients, each at the cost of the forward pass.
+    """
+    return 2 * sum(_macs(layer) for layer in network.layers)
+
+
+def _macs(layer: Any) -> int:
+    kind = type(layer).__name__
+    if kind in {"Conv2D", "Conv3D", "Dense"}:
+        numbers = layer.output.shape[1:]  # each is a sum over the kernel's places and input channels
+    elif kind == "Conv2DTranspose":
+        numbers = layer.input.shape[1:]  # each goes to all places and output channels of the kernel
+    else:
+        return 0
+    return math.prod([*numbers, *layer.kernel.shape[:-1]])
 
 
 @pytest.fixture(scope="module")
