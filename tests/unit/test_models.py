@@ -48,11 +48,8 @@ tf = tensorflow()
 
 
 def forward_flops(network: Any) -> int:
-    """Floating-point operations of one sample's forward pass; a multiply-accumulate counts as two.
-
-    Convolutions, transposed convolutions and fully connected layers of a keras.Model; everything else (pooling,
-    normalisation, activations) is left out, as in published counts. A training step costs three times as much: the
-    backward pass computes two gradients, each at the cost of the forward pass.
+    """Operations of one sample's forward pass in convolutions and dense layers, as in published counts; a
+    multiply-accumulate counts as two, a training step as three passes.
     """
     return 2 * sum(_macs(layer) for layer in network.layers)
 

@@ -8,18 +8,8 @@ import pytest
 from dlio_bench.benchmarks.hepcnnb.workload import HEPCNNB
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.datagen.workers import worker_pool
-from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.generation import verification
-
-
-def test_a_killed_worker_is_an_environment_failure() -> None:
-    with (
-        pytest.raises(EnvironmentFailure, match=r"reading /data was killed.*memory.*Use fewer files, or end other"),
-        worker_pool(1, "reading /data", "Use fewer files") as pool,
-    ):
-        list(pool.map(os._exit, [1]))
 
 
 def test_verify_tells_of_a_killed_worker(
@@ -31,5 +21,5 @@ def test_verify_tells_of_a_killed_worker(
     assert main(["verify", str(dataset.folder), "--workers", "2"]) == 4
     told = capsys.readouterr().err
     assert f"A worker process that was verifying {dataset.folder} was killed." in told
-    assert "Use fewer --workers" in told
+    assert "memory runs out (see dmesg). Use fewer --workers, or end other" in told
     assert "defect" not in told
