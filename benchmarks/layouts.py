@@ -7,15 +7,16 @@ from dlio_bench.datagen.holding import require_layout
 from dlio_bench.datagen.layout import FILLS, RANDOM, Layout
 from dlio_bench.datagen.manifest import ANEW, NAME
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.refusals import unknown
 
 
 def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str) -> Layout:
     """The layout of a workload's variant (its default one for None). UsageError, with what there is, for another."""
     name = variant or workload.default_variant
     if name not in workload.variants:
-        raise UsageError(f"{workload.name} has no variant '{name}'. Its variants: {', '.join(workload.variants)}.")
+        raise unknown(f"{workload.name} variant", name, list(workload.variants))
     if fill not in FILLS:
-        raise UsageError(f"--fill '{fill}' is not known. Use {' or '.join(FILLS)}.")
+        raise unknown("--fill", fill, FILLS)
     return workload.variants[name](tiny, fill)
 
 

@@ -14,7 +14,6 @@ A step on one rank, with `model` and `sample = model.sample(dataset)`:
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import Diverged, UsageError
+from dlio_bench.refusals import unknown
 
 HIGHER, LOWER = "higher", "lower"
 ALL, TRAINABLE = "all", "trainable"  # what a published number of parameters counts
@@ -125,18 +125,15 @@ def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Mo
         if not fitting:
             raise UsageError(f"No model takes data of the variant '{variant}'. Train on another variant.")
         return fitting[0]
-    found = {model.name: model for model in models}.get(name)
-    if found is None:
-        near = get_close_matches(name.lower(), [model.name for model in models], n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+    by_name = {model.name: model for model in models}
+    if name not in by_name:
+        raise unknown("model", name, list(by_name))
+    chosen = by_name[name]
+    if chosen not in fitting:
         raise UsageError(
-            f"There is no model '{name}' for this workload.{hint} Known: {', '.join(model.name for model in models)}."
+            f"The model '{name}' takes data of the variants {', '.join(chosen.variants)}, and these are '{variant}'."
         )
-    if found not in fitting:
-        raise UsageError(
-            f"The model '{name}' takes data of the variants {', '.join(found.variants)}, and these are '{variant}'."
-        )
-    return found
+    return chosen
 
 
 def build(

@@ -17,9 +17,8 @@ from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.datagen.raw_rate import raw_room
 from dlio_bench.datagen.verify import content_damage
+from dlio_bench.datagen.workers import ALONE, usual_workers
 from dlio_bench.datagen.writers import (
-    ALONE,
-    MOST_WORKERS,
     Timing,
     Work,
     Writer,
@@ -127,7 +126,7 @@ def make(
 
 def local(workers: int | None, work: Work, finished: Callable[[int], None]) -> Timing:
     """Write by processes of this machine: as many as were asked for, or as its cores and the work allow."""
-    count = min(workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS), len(work.todo))
+    count = min(workers or usual_workers(), len(work.todo))
     if count <= 1 or (workers is None and work.bytes <= ALONE):
         return by_this_process(work, finished)
     return by_processes(count, work, finished)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from dlio_bench.datagen.dataset import Dataset, missing_or_resized
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import Container, Opened
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
@@ -24,15 +24,6 @@ class Remake:
 
     layout: Layout
     folder: Path
-
-
-def verify_files(dataset: Dataset) -> list[str]:
-    """One line for each damaged file, naming it and its first damaged field; empty when every byte is as written."""
-    problems = missing_or_resized(dataset)
-    if problems:
-        return problems
-    found = (damage(dataset, number) for number in range(len(dataset.manifest.files)))
-    return [problem for problem in found if problem] + auxiliary_damage(dataset)
 
 
 def auxiliary_damage(dataset: Dataset) -> list[str]:

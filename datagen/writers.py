@@ -22,8 +22,6 @@ from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
 from dlio_bench.errors import EnvironmentFailure
 
-MOST_WORKERS = 8
-ALONE = 64_000_000  # bytes that one process writes sooner than others start
 _RAW_PATIENCE = 60.0  # seconds for all workers to start
 _FIXES = {
     errno.ENOSPC: "Free space there or choose another folder",

@@ -17,6 +17,7 @@ from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
+from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
@@ -35,7 +36,7 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
     made = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    commands = cast("generation.Commands", made)  # no command minds that its parser is one of ours
+    commands = cast("Commands", made)  # no command minds that its parser is one of ours
     arguments.add_run(commands)
     generation.add_generate(commands)
     generation.add_verify(commands)

@@ -7,7 +7,6 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import requires
@@ -24,6 +23,7 @@ from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs import emulation
 from dlio_bench.harness.training.libraries import DISTRIBUTIONS, TENSORFLOW
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
 _TRIAL_BYTES = 4 << 20
@@ -307,16 +307,9 @@ def render(findings: list[Finding]) -> str:
     lines = []
     for finding in findings:
         head = f"{marks[finding.ok]}  {finding.name:<{width}}  "
-        indent = " " * len(head)
-        lines += _wrapped(finding.found, head, indent)
+        lines += wrapped(finding.found, head)
         if finding.fix:
-            lines += _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ")
+            lines += wrapped(finding.fix, f"{' ' * len(head)}fix: ")
     bad = sum(finding.ok is False for finding in findings)
     last = "ready" if bad == 0 else f"{bad} missing or broken"
     return "\n".join([*lines, "", f"{last}   (ok good, -- worth knowing, !! must be fixed)"]) + "\n"
-
-
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    """Lines of at most 80 columns; a path longer than a line goes on in the next (the JSON form has it whole)."""
-    lines = textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    return lines or [first.rstrip()]

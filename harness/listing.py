@@ -1,6 +1,5 @@
 """`dlio-bench list`: the workloads with their data and step times, the readers, the axes, the systems."""
 
-import textwrap
 from typing import Any
 
 from dlio_bench.benchmarks.pipeline import Upstream
@@ -10,8 +9,7 @@ from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
-
-WIDTH = 80
+from dlio_bench.wrapping import wrapped
 
 
 def listing() -> dict[str, Any]:
@@ -76,7 +74,7 @@ def listing() -> dict[str, Any]:
                     for model in workload.models
                 ],
                 "upstream": _upstream(workload.upstream),
-                "upstreams": {name: _upstream(own) for name, own in workload.upstreams.items()},
+                "upstreams": {name: _upstream(upstream) for name, upstream in workload.upstreams.items()},
             }
         )
     readers = [
@@ -95,67 +93,67 @@ def listing() -> dict[str, Any]:
     return {"workloads": workloads, "readers": readers, "axes": axes, "systems": systems}
 
 
-def _upstream(own: Upstream | None) -> dict[str, Any] | None:
-    if own is None:
+def _upstream(upstream: Upstream | None) -> dict[str, Any] | None:
+    if upstream is None:
         return None
     return {
-        "order": own.order,
-        "orders": own.orders,
-        "tensorflow": own.tensorflow,
-        "source": own.source,
-        "defects": own.defects,
-        "departures": own.departures,
+        "order": upstream.order,
+        "orders": upstream.orders,
+        "tensorflow": upstream.tensorflow,
+        "source": upstream.source,
+        "defects": upstream.defects,
+        "departures": upstream.departures,
     }
 
 
-def render(found: dict[str, Any]) -> str:
+def render(document: dict[str, Any]) -> str:
     """The listing as text, at most 80 columns."""
     lines = ["Workloads"]
-    for workload in found["workloads"]:
-        lines += _wrapped(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
+    for workload in document["workloads"]:
+        lines += _entry(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
-            lines += _wrapped(4, f"{name}{default}: {variant['container']}")
+            lines += _entry(4, f"{name}{default}: {variant['container']}")
             for split in variant["splits"]:
                 samples = f"{split['samples_per_file']} sample{'s' if split['samples_per_file'] > 1 else ''}"
                 size = format_bytes(split["file_bytes"])
-                lines += _wrapped(6, f"{split['name']}: {split['files']} files of {size}, {samples} each")
+                lines += _entry(6, f"{split['name']}: {split['files']} files of {size}, {samples} each")
         for step in workload["step_times"]:
             seconds = format_seconds(step["seconds"])
             head = f"--compute emulate:{step['device']}  {seconds} a step of {step['batch']}"
-            lines += _wrapped(4, f"{head} ({step['kind']}; {step['source']})")
+            lines += _entry(4, f"{head} ({step['kind']}; {step['source']})")
         for model in workload["models"]:
             what = f"{model['title']}, {model['parameters']} parameters"
-            lines += _wrapped(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            lines += _entry(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
             for note in model["notes"]:
-                lines += _wrapped(6, note)
-        for variant, own in {"": workload["upstream"], **workload["upstreams"]}.items():
-            if own:
-                lines += _pipeline(f"upstream of {variant}" if variant else "upstream", own)
+                lines += _entry(6, note)
+        for variant, pipeline in {"": workload["upstream"], **workload["upstreams"]}.items():
+            if pipeline:
+                lines += _pipeline(f"upstream of {variant}" if variant else "upstream", pipeline)
     lines += ["", "Readers (order x placement x delivery)"]
-    for reader in found["readers"]:
+    for reader in document["readers"]:
         names = ", ".join([*reader["aliases"], reader["name"]])
         lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
-        lines += _wrapped(4, reader["source"])
+        lines += _entry(4, reader["source"])
     lines += ["", "Axes that can be set by hand"]
-    for axis, names in found["axes"].items():
-        lines += _wrapped(2, f"--{axis}  {', '.join(names)}")
+    for axis, names in document["axes"].items():
+        lines += _entry(2, f"--{axis}  {', '.join(names)}")
     lines += ["", "Systems (simulate --system NAME)"]
-    for system in found["systems"]:
-        lines += _wrapped(2, f"{system['name']}  {system['tiers']}")
+    for system in document["systems"]:
+        lines += _entry(2, f"{system['name']}  {system['tiers']}")
     return "\n".join(lines)
 
 
-def _pipeline(head: str, own: dict[str, Any]) -> list[str]:
-    others = [order for order in own["orders"] if order != own["order"]]
-    lines = _wrapped(4, f"{head}: {own['order']} (or {', '.join(others)}; {own['source']})")
-    for defect in own["defects"]:
-        lines += _wrapped(6, f"as published: {defect}")
-    for departure in own["departures"]:
-        lines += _wrapped(6, f"not as published: {departure}")
+def _pipeline(head: str, pipeline: dict[str, Any]) -> list[str]:
+    others = [order for order in pipeline["orders"] if order != pipeline["order"]]
+    lines = _entry(4, f"{head}: {pipeline['order']} (or {', '.join(others)}; {pipeline['source']})")
+    for defect in pipeline["defects"]:
+        lines += _entry(6, f"as published: {defect}")
+    for departure in pipeline["departures"]:
+        lines += _entry(6, f"not as published: {departure}")
     return lines
 
 
-def _wrapped(indent: int, words: str) -> list[str]:
-    return textwrap.wrap(words, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2))
+def _entry(indent: int, words: str) -> list[str]:
+    return wrapped(words, " " * indent, indent + 2)

@@ -1,12 +1,12 @@
 """A command line that answers a wrong word in one paragraph, and help that keeps words whole."""
 
 import argparse
-import difflib
 import re
-import textwrap
 from typing import Any, NoReturn
 
 from dlio_bench.errors import UsageError
+from dlio_bench.refusals import did_you_mean
+from dlio_bench.wrapping import wrapped
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UsageError. What may have been meant is looked for among the choices that argparse names."""
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        hint = _meant(wrong[1], re.split(r"[,\s']+", wrong[2])) if wrong else ""
+        hint = did_you_mean(wrong[1], re.split(r"[,\s']+", wrong[2])) if wrong else ""
         raise UsageError(f"{message}.{hint} `{self.prog} --help` shows what there is.")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and command in action.choices:
                 own = action.choices[command]
-                hint = _meant(unknown[0].partition("=")[0], [*own._option_string_actions])
+                hint = did_you_mean(unknown[0].partition("=")[0], own._option_string_actions)
                 raise UsageError(
                     f"{command} does not know {' '.join(unknown)}.{hint} `{own.prog} --help` shows what there is."
                 )
@@ -50,17 +50,8 @@ class Help(argparse.HelpFormatter):
     """Lines end between words, never at a hyphen: names can be copied. Texts of several lines stay as they are."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return _wrapped(text, width)
+        return wrapped(" ".join(text.split()), width=width, whole_words=True)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines = text.splitlines() if "\n" in text else _wrapped(text, width)
+        lines = text.splitlines() if "\n" in text else self._split_lines(text, width)
         return "".join(f"{indent}{line}\n" for line in lines)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
-
-
-def _meant(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
-    return f" Did you mean '{near[0]}'?" if near else ""

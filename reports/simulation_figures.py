@@ -1,7 +1,6 @@
 """The figures of a simulation's report, as plain dicts in plotly.js's own terms."""
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from dlio_bench.reports import simulation
 from dlio_bench.reports.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout
 from dlio_bench.reports.simulation import Document, Map, Row
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 LEAST_CEILING = 1.25  # times the bound: the colours of a scale that ends lower would make much of little
 TICKS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500, 1000)
@@ -169,14 +169,14 @@ def _hover(cell: Row) -> str:
     heading = f"<b>{cell['policy']}</b><br>{simulation.said_cell(cell['at'])}"
     over = simulation.ratio(cell)
     if over is None:
-        reason = "<br>".join(textwrap.wrap(f"does not apply: {cell['reason']}", 60))
+        reason = "<br>".join(wrapped(f"does not apply: {cell['reason']}", width=60))
         return f"{heading}<br>{reason}"
     sources = ", ".join(
         f"{simulation.said_source(name)} {format_bytes(size)}" for name, size in cell["bytes"].items() if size
     )
     return (
         f"{heading}<br>{simulation.said_seconds(cell['seconds'])}, {simulation.said_ratio(over)} the lower bound"
-        f"<br>stall {simulation.said_seconds(cell['stall_seconds'])}<br>{'<br>'.join(textwrap.wrap(sources, 60))}"
+        f"<br>stall {simulation.said_seconds(cell['stall_seconds'])}<br>{'<br>'.join(wrapped(sources, width=60))}"
     )
 
 

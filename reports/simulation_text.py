@@ -1,28 +1,27 @@
 """What `dlio-bench simulate` predicted as text: a table of policies, or the tables of a grid."""
 
-import textwrap
 from collections.abc import Iterator
 
 from dlio_bench.reports import simulation
 from dlio_bench.reports.simulation import Document, Map, Row
 from dlio_bench.units import format_bytes
-
-WIDTH = 80
+from dlio_bench.wrapping import WIDTH, wrapped
 
 
 def render(document: Document) -> str:
     """The document as text; no line is longer than 80 columns, long policy names excepted."""
-    lines = _wrapped(f"{document['case']['title']}: {simulation.subject(document)}")
-    lines += _wrapped(simulation.machine(document))
+    lines = wrapped(f"{document['case']['title']}: {simulation.subject(document)}", hang=2)
+    lines += wrapped(simulation.machine(document), hang=2)
     for said in (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document)):
         if said:
-            lines += _wrapped(said)
+            lines += wrapped(said, hang=2)
     lines += ["", *(_grid(document) if document["kind"] == simulation.GRID else _table(document))]
     if simulation.starred(document):
         what = "it depends" if document["kind"] == simulation.SINGLE else "its time depends"
-        lines += ["", *_wrapped(
+        lines += ["", *wrapped(
             f"* reads the PFS during steps, so {what} on how many nodes are taken to read it at once: "
-            f"{simulation.counted(document)}."
+            f"{simulation.counted(document)}.",
+            hang=2,
         )]  # fmt: skip
     return "\n".join(lines)
 
@@ -36,19 +35,19 @@ def _table(document: Document) -> Iterator[str]:
         yield f"{name:<21}{row['seconds']:>12.2f}{row['over_bound']:>12.2%}{row['stall_seconds']:>12.2f}{pfs:>14}"
     for row in document["rows"]:
         if row["seconds"] is None:
-            yield from _wrapped(f"{row['policy']:<21}does not apply: {row['reason']}", indent=21)
+            yield from wrapped(f"{row['policy']:<21}does not apply: {row['reason']}", hang=21)
 
 
 def _grid(document: Document) -> Iterator[str]:
     """A table for each heat map; cells are seconds, and times the lower bound."""
-    yield from _wrapped("Cells: seconds, and how many times the lower bound that is (1 means no stall).")
-    yield from _wrapped(simulation.bounds(document))
+    yield from wrapped("Cells: seconds, and how many times the lower bound that is (1 means no stall).", hang=2)
+    yield from wrapped(simulation.bounds(document), hang=2)
     for one in simulation.maps(document):
         yield ""
         yield from _map(one)
     for said in simulation.inapplicable(document):
         yield ""
-        yield from _wrapped(said)
+        yield from wrapped(said, hang=2)
 
 
 def _map(one: Map) -> Iterator[str]:
@@ -72,7 +71,3 @@ def _cell(row: Row, *, named: bool) -> str:
         return "n/a "
     what = row["policy"] if named else simulation.said_seconds(row["seconds"])
     return f"{what} {simulation.said_ratio(over)}{simulation.mark(row) or ' '}"
-
-
-def _wrapped(words: str, indent: int = 2) -> list[str]:
-    return textwrap.wrap(words, WIDTH, subsequent_indent=" " * indent)

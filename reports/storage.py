@@ -1,7 +1,6 @@
 """What `dlio-bench storage` found: rates from trials, the ceiling, marks, text. Pure functions over its JSON."""
 
 import json
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -15,6 +14,7 @@ from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 Document = Mapping[str, Any]
 
@@ -25,7 +25,6 @@ FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
 # Samples of about one size have one ceiling. The view of a sample that a workload reads is smaller than the stored
 # sample (CDB: 17.7 of 60.2 MB), and the two must still count as one size.
 COMPARABLE = 4.0
-WIDTH = 80
 METADATA_NOTE = (
     "Opens find directory entries in the kernel's cache, which cannot be dropped without root; storage behind a "
     "network may answer the first open of a file more slowly. Creates are slower on ext4 for some "
@@ -152,8 +151,7 @@ def _shown_row(row: Mapping[str, Any]) -> str:
 
 
 def _wrapped(words: str, indent: int = 9) -> list[str]:
-    margin = " " * indent
-    return textwrap.wrap(words, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+    return wrapped(words, " " * indent)
 
 
 def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:

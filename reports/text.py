@@ -1,7 +1,5 @@
 """Results as text for a terminal, at most 80 columns: verdict first, reason next, numbers third, advice last."""
 
-import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +8,10 @@ from dlio_bench.reports.advice import advice
 from dlio_bench.reports.comparison import Comparison, comparisons, refusals
 from dlio_bench.reports.words import number
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 Result = Mapping[str, Any]
 
-WIDTH = 80
 HEAD = 11  # columns of "ACCEPTANCE "
 LABEL = 19  # columns of "  step p50/p95/p99 "
 VALUE = 10
@@ -33,7 +31,7 @@ def render(results: Sequence[Result]) -> str:
 
 def _single(result: Result) -> Iterator[str]:
     title = f"{result['workload']['name']} · {words.reader(result)} · {words.scale(result)} · {_size(result)}"
-    yield from _wrapped(f"{judge.headline(result):<{HEAD}}", title)
+    yield from wrapped(title, f"{judge.headline(result):<{HEAD}}")
     yield from _marks([result])
     yield from _block(result)
     yield from _transfers([result])
@@ -45,16 +43,16 @@ def _single(result: Result) -> Iterator[str]:
 def _several(results: Sequence[Result]) -> Iterator[str]:
     results = sorted(results, key=lambda result: int(result["plan"]["nodes"]))
     labels, refused = tables.labels(results), refusals(results)
-    yield from _wrapped(f"{judge.gravest_headline(results):<{HEAD}}", _title(results))
+    yield from wrapped(_title(results), f"{judge.gravest_headline(results):<{HEAD}}")
     yield from _marks(results)
     if refused:
-        yield from (line for why in refused for line in _wrapped(" " * HEAD, why))
+        yield from (line for why in refused for line in wrapped(why, " " * HEAD))
         for result in results:
             yield ""
-            yield from _wrapped(f"{judge.headline(result):<{HEAD}}", f"{words.reader(result)} · {words.scale(result)}")
+            yield from wrapped(f"{words.reader(result)} · {words.scale(result)}", f"{judge.headline(result):<{HEAD}}")
             yield from _block(result)
     else:
-        yield from _wrapped(" " * HEAD, judge.reason(results[0]))
+        yield from wrapped(judge.reason(results[0]), " " * HEAD)
         yield ""
         yield from _side_by_side(results, labels)
     yield from _transfers(results)
@@ -106,12 +104,12 @@ def _size(result: Result) -> str:
 
 def _marks(results: Sequence[Result]) -> Iterator[str]:
     if marks := _unique(mark for result in results for mark in result["marks"]):
-        yield from _wrapped(" " * HEAD, "  ".join(f"[{mark}]" for mark in marks))
+        yield from wrapped("  ".join(f"[{mark}]" for mark in marks), " " * HEAD)
 
 
 def _block(result: Result) -> Iterator[str]:
     """Reason, numbers, bound and checks of one result."""
-    yield from _wrapped(" " * HEAD, judge.reason(result))
+    yield from wrapped(judge.reason(result), " " * HEAD)
     yield ""
     for check in judge.failed(result):
         yield from _entry("FAILED", f"{check['name']}: expected {check['expected']}; found {check['found']}")
@@ -212,7 +210,7 @@ def _predictions(results: Sequence[Result]) -> Iterator[str]:
         columns = f"{line.epochs:>6}{predicted:>11}{words.format_time(line.measured):>11}{line.difference:>12}"
         yield from _row(name, columns)
         if line.reason is not None:
-            yield from _wrapped(" " * 4, f"not predicted: {line.reason}")
+            yield from wrapped(f"not predicted: {line.reason}", " " * 4)
         spoken = line.label
     yield from _list("predictions", predictions.notes(results))
 
@@ -265,7 +263,7 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
 def _row(name: str, columns: str) -> Iterator[str]:
     """A line of a table; a name that is too long for its column stands on a line of its own before it."""
     if len(name) >= NAME:
-        yield from _wrapped("  ", name)
+        yield from wrapped(name, "  ")
         name = ""
     yield f"  {name:<{NAME}}{columns}"
 
@@ -288,18 +286,10 @@ def _beside(*remarks: str) -> str:
 
 
 def _entry(label: str, content: str, indent: int = 0) -> Iterator[str]:
-    yield from _wrapped(f"  {label:<{LABEL - 2}}", content, indent)
+    head = f"  {label:<{LABEL - 2}}"
+    yield from wrapped(content, head, len(head) + indent)
 
 
 def _list(label: str, entries: Sequence[str]) -> Iterator[str]:
     for position, entry in enumerate(entries):
         yield from _entry("" if position else label, entry)
-
-
-def _wrapped(head: str, content: str, indent: int = 0) -> Iterator[str]:
-    """`content` after `head`, later lines indented to where it began (+ indent); a number keeps its unit."""
-    glued = re.sub(r"(?<=\d) (?=\S)", "\x1f", content)
-    lines = textwrap.wrap(
-        glued, WIDTH, initial_indent=head, subsequent_indent=" " * (len(head) + indent), break_on_hyphens=False
-    )
-    yield from (line.replace("\x1f", " ") for line in lines or [head.rstrip()])

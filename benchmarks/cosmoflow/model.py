@@ -48,16 +48,6 @@ SC18_STEPS = (
     Step(256, 2),
 )
 SC18_UNITS = (2048, 256)
-# The first one, for 64^3 voxels: CosmoNet_noFeed_changed_addedfcl.py @28937fa, with batch normalisation.
-CUBE_64_STEPS = (
-    Step(16, 3, pooled=True),
-    Step(32, 4, pooled=True),
-    Step(64, 4, stride=2),
-    Step(64, 3),
-    Step(128, 2),
-    Step(128, 2),
-)
-CUBE_64_UNITS = (1024, 512, 256)
 
 
 def sample(dataset: Dataset) -> Sample:

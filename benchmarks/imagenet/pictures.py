@@ -85,11 +85,6 @@ def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int)
     return Plan(WIDTH * columns - cropped[0], HEIGHT * rows - cropped[1], base + drawn)
 
 
-def size_of(made: Plan, seed: int) -> int:
-    """Bytes of the picture that a plan becomes."""
-    return strips.HEAD + int(pool(seed).lengths[made.strips].sum())
-
-
 @lru_cache(maxsize=1 << 14)
 def grid(wanted: int) -> tuple[int, int]:
     """Columns and rows of strips, near `wanted` of them in all, between square and 2:1 in pixels."""

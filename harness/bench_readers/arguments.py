@@ -1,56 +1,39 @@
 """The options of `bench-readers`. Heavy imports wait until the command runs."""
 
 import argparse
-from pathlib import Path
-from typing import TypeAlias
 
+from dlio_bench.harness.ground.arguments import Commands, add_cache_dir, values_of
 from dlio_bench.units import parse_bytes
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "bench-readers",
         help="compare our readers with plain loops, HDF5 and tf.data, on files in the page cache",
         description="Make small datasets, read them from the page cache with every reader in turn, and print the "
         "ratios.",
     )
-    own.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)")
-    own.add_argument("--ranks", type=int, default=2, metavar="R", help="number of ranks (default 2)")
-    own.add_argument(
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)"
+    )
+    parser.add_argument("--ranks", type=int, default=2, metavar="R", help="number of ranks (default 2)")
+    parser.add_argument(
         "--trials", type=int, default=5, metavar="T", help="trials of each reader; the median counts (default 5)"
     )
-    own.add_argument(
+    parser.add_argument(
         "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="size of each dataset (default 1GB)"
     )
-    own.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="keep generated datasets in this folder (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
-    )
-    own.add_argument(
+    add_cache_dir(parser)
+    parser.add_argument(
         "--threads", type=int, metavar="T", help="most reading threads of a rank of `prefetch` (default: as `run`)"
     )
-    own.add_argument("--tiny", action="store_true", help="shrink the samples, to see what small samples cost")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--tiny", action="store_true", help="shrink the samples, to see what small samples cost")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_bench_readers(asked: argparse.Namespace) -> int:
     """`bench-readers`."""
     from dlio_bench.harness.bench_readers.command import Options, bench_readers
 
-    return bench_readers(
-        Options(
-            tuple(asked.workloads),
-            asked.ranks,
-            asked.trials,
-            asked.size,
-            asked.cache_dir,
-            asked.tiny,
-            asked.json,
-            asked.threads,
-        )
-    )
+    return bench_readers(Options(workloads=tuple(asked.workloads), **values_of(asked, "workloads")))

@@ -1,8 +1,6 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,20 +14,20 @@ from dlio_bench.datagen.formats.container import H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers import job as names
-from dlio_bench.harness.bench_readers.job import MEASURED, Job
+from dlio_bench.harness.bench_readers.job import Job
 from dlio_bench.harness.bench_readers.rank import measure
-from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
+from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.words import format_share, plural
 from dlio_bench.units import format_bytes
 
@@ -71,32 +69,30 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
     """What is expected of a workload, most telling first. Small samples are only held against plain loops, and samples
     that are not stored as they are delivered only against our other readers.
     """
-    found = [
+    of_all = [
         # the same order: what reading ahead costs
         Ratio(names.PREFETCH, names.SHUFFLED, (names.SHUFFLED,), 1.0),
         Ratio(names.PREFETCH, names.NAIVE, (names.NAIVE,), 0.95),
     ]
     if not container.plain:
-        return found
-    found.append(Ratio(names.NAIVE, names.PLAIN, (names.PLAIN,), 1.0))
+        return of_all
+    of_all.append(Ratio(names.NAIVE, names.PLAIN, (names.PLAIN,), 1.0))
     if tiny:
-        return found
+        return of_all
     raw = Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), workload.expected.of_raw)
-    return [raw, *([_BESIDE[container.read_with]] if container.read_with else []), *found]
+    return [raw, *([_BESIDE[container.read_with]] if container.read_with else []), *of_all]
 
 
 def bench_readers(options: Options) -> int:
     """The whole command: 0 whatever the ratios are. Raises BenchError."""
-    for flag, value in (("--ranks", options.ranks), ("--trials", options.trials)):
-        if value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    require_at_least(1, ranks=options.ranks, trials=options.trials)
     workloads = options.workloads or tuple(registry.WORKLOADS)
     for name in workloads:
         registry.find(name)
     progress = Progress()
-    found = [_compare(name, options, progress) for name in workloads]
+    documents = [_compare(name, options, progress) for name in workloads]
     progress.done()
-    print(json.dumps(found, indent=1) if options.json else "\n\n".join(map(_render, found)))
+    print(json.dumps(documents, indent=1) if options.json else "\n\n".join(map(_render, documents)))
     return 0
 
 
@@ -132,48 +128,39 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def _run(job: Job, heard: Any) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-readers-") as place:
-        work = Path(place)
+    several = job.ranks > 1
+    with temp_folder("dlio-bench-readers-") as work:
         job.save(work)
-        command = python_command("dlio_bench.harness.bench_readers.rank", str(work))
-        start = plan(launchers.Job(job.ranks, 1, command, virtual=job.ranks > 1), None if job.ranks == 1 else "mpirun")
-        if start.launcher == "local":
-            measure(job, work, Solo(), heard)
-        else:
-            launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-        try:
-            found: dict[str, Any] = json.loads((work / MEASURED).read_text())
-        except FileNotFoundError:
-            raise EnvironmentFailure(
-                f"The ranks ended well, but left no {MEASURED} in {work}. Look at the file system of that folder."
-            ) from None
-    return found
+        start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
+        if start.argv:
+            return launched(start, work, heard, share="set TMPDIR to one")
+        return measure(job, Solo(), heard)
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
     """What `--json` prints of a workload: rates, CPU, and each ratio as the median over trials."""
     times: dict[str, list[dict[str, float]]] = measured["times"]
-    rates = {name: [one["bytes"] / one["seconds"] for one in own] for name, own in times.items()}
-    cpu = {name: [1e6 * one["cpu"] / one["samples"] for one in own] for name, own in times.items()}
+    rates = {name: [trial["bytes"] / trial["seconds"] for trial in trials] for name, trials in times.items()}
+    cpu = {name: [1e6 * trial["cpu"] / trial["samples"] for trial in trials] for name, trials in times.items()}
     rows = []
     fastest: dict[str, str] = {}  # by label
-    for one in expected:
-        there = [name for name in one.yardsticks if name in rates]
+    for ratio in expected:
+        there = [name for name in ratio.yardsticks if name in rates]
         pairs = []
         if there:
             # by its median: the fastest of each trial would be as fast as the machine's best moment
-            best = fastest[one.label] = max(there, key=lambda name: median(rates[name]))
+            best = fastest[ratio.label] = max(there, key=lambda name: median(rates[name]))
             # pairs of one trial, so that a drift of the machine meets both sides
-            pairs = [ours / other for ours, other in zip(rates[one.ours], rates[best], strict=True)]
+            pairs = [ours / other for ours, other in zip(rates[ratio.ours], rates[best], strict=True)]
         rows.append(
             {
-                "ours": one.ours,
-                "yardstick": one.label,
-                "fastest": fastest.get(one.label),
-                "expected_at_least": one.least,
+                "ours": ratio.ours,
+                "yardstick": ratio.label,
+                "fastest": fastest.get(ratio.label),
+                "expected_at_least": ratio.least,
                 "ratio": median(pairs) if pairs else None,
                 "ratios": pairs,
-                "not_measured": None if pairs else measured["missing"].get(one.yardsticks[0], ""),
+                "not_measured": None if pairs else measured["missing"].get(ratio.yardsticks[0], ""),
             }
         )
     one_trial = next(iter(times.values()))[0]
@@ -192,34 +179,34 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
         "trials": job.trials,
         "sample_bytes": one_trial["bytes"] / one_trial["samples"],
         "resident_share": measured["resident_share"],
-        "bytes_per_second": {name: median(own) for name, own in rates.items()},
-        "cpu_us_per_sample": {name: median(own) for name, own in cpu.items()},
+        "bytes_per_second": {name: median(trials) for name, trials in rates.items()},
+        "cpu_us_per_sample": {name: median(trials) for name, trials in cpu.items()},
         "cpu_us_beyond_the_read": median(beyond) if beyond else None,
         "ratios": rows,
     }
 
 
-def _render(found: dict[str, Any]) -> str:
+def _render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
-    kind = f"{found['workload']} {found['variant']}{' (tiny)' if found['tiny'] else ''}"
-    samples = f"samples of {format_bytes(found['sample_bytes'])}, batch {found['batch']}"
-    trials, resident = plural(found["trials"], "trial"), format_share(found["resident_share"])
+    kind = f"{document['workload']} {document['variant']}{' (tiny)' if document['tiny'] else ''}"
+    samples = f"samples of {format_bytes(document['sample_bytes'])}, batch {document['batch']}"
+    trials, resident = plural(document["trials"], "trial"), format_share(document["resident_share"])
     lines = [
-        f"{kind}, {samples}, {plural(found['ranks'], 'rank')}",
+        f"{kind}, {samples}, {plural(document['ranks'], 'rank')}",
         f"  median of {trials}, interleaved; {resident} of the files in memory",
         f"  {'':<30}{'rate':>12}{'CPU a sample':>16}",
     ]
     lines += [
-        f"  {name:<30}{format_bytes(rate) + '/s':>12}{found['cpu_us_per_sample'][name]:>13.1f} us"
-        for name, rate in found["bytes_per_second"].items()
+        f"  {name:<30}{format_bytes(rate) + '/s':>12}{document['cpu_us_per_sample'][name]:>13.1f} us"
+        for name, rate in document["bytes_per_second"].items()
     ]
-    for row in found["ratios"]:
+    for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
         value = f"not measured: {row['not_measured']}" if row["ratio"] is None else f"{row['ratio']:.2f}"
         lines.append(f"  {what:<48}{value:>6}   expected >= {row['expected_at_least']:.2f}")
-    beyond = found["cpu_us_beyond_the_read"]
+    beyond = document["cpu_us_beyond_the_read"]
     if beyond is not None:
-        most = registry.find(found["workload"]).expected.cpu_us
+        most = registry.find(document["workload"]).expected.cpu_us
         limit = f"   expected < {most:.0f} us" if most is not None else ""
         lines.append(f"  {'CPU a sample beyond raw preadv':<45}{beyond:>6.1f} us{limit}")
     return "\n".join(lines)

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from dlio_bench.harness.cluster.job import SavedJob
 
-MEASURED = "measured.json"
-
 # The contenders, by the names that results carry.
 PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffled", "naive"
 PLAIN = "plain loop"

@@ -1,6 +1,5 @@
 """What one rank of a comparison does: every contender in turn, each on a warm cache and under one clock."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.job import (
     H5PYS,
-    MEASURED,
     NAIVE,
     PLAIN,
     PREFETCH,
@@ -28,7 +26,7 @@ from dlio_bench.harness.bench_readers.job import (
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -55,8 +53,8 @@ class Timed:
     samples: int
 
 
-def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Run all contenders `trials` times on this rank; rank 0 leaves `measured.json` in `folder`."""
+def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run all contenders `trials` times on this rank: {times, missing, resident_share} on rank 0, elsewhere {}."""
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
@@ -81,8 +79,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
                     tell({"event": "trial", "contender": name, "trial": trial})
                 comm.barrier()
                 if cache.residency(share).share < 1:
-                    for path in share:
-                        _read_through(path)
+                    cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
                 timed = run()
@@ -92,9 +89,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Callable[[dict[str, Any]],
     shares = comm.allgather(residency)
     if gathered is not None:
         rows = {name: [_job_wide([rank[name][n] for rank in gathered]) for n in range(job.trials)] for name in times}
-        found = {"times": rows, "missing": missing, "resident_share": min(shares)}
-        (folder / MEASURED).write_text(json.dumps(found))
-    comm.barrier()
+        return {"times": rows, "missing": missing, "resident_share": min(shares)}
+    return {}
 
 
 def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
@@ -189,23 +185,10 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
     return run
 
 
-def _read_through(path: Path) -> None:
-    buffer = bytearray(8 << 20)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
-
-
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.bench_readers.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.ranks, lambda comm: measure(job, folder, comm, say)
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.ranks, lambda comm: measure(job, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, values_of
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.units import parse_bytes
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 SIZES = (4096, 65_536, 262_144, 1_048_576, 2_097_152, 8_388_608)  # of a label up to a piece of a staged file
 THREADS = (1, 2, 4)
@@ -28,7 +27,7 @@ examples:
 
 def add_calibrate(commands: Commands) -> None:
     """`calibrate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "calibrate",
         help="measure a machine's rates for `simulate --system` and `run --predict`, or a network's step times for "
         "`--compute emulate:@FILE`",
@@ -39,34 +38,32 @@ def add_calibrate(commands: Commands) -> None:
         "processor.",
         epilog=EXAMPLES,
     )
-    own.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
-    own.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
-    own.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
-    own.add_argument(
+    parser.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
+    parser.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
+    parser.add_argument(
         "--threads",
         type=_threads,
         metavar="N[,N...]",
         help="threads on each node (default 1,2,4); with --compute one number: the cores of a rank (default all)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--sample-bytes",
         type=_sizes,
         metavar="SIZE[,SIZE...]",
         help="sizes of the reads (default 4KiB,64KiB,256KiB,1MiB,2MiB,8MiB)",
     )
-    own.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
-    own.add_argument(
+    parser.add_argument("--size", type=parse_bytes, metavar="SIZE", help="bytes of the test files (default 512MB)")
+    parser.add_argument(
         "--workload", metavar="WORKLOAD", help="also measure how fast the samples of this workload are decoded"
     )
-    own.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
-    own.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
-    compute = own.add_argument_group("step times")
+    parser.add_argument("--emulate-pfs", type=parse_spec, metavar="SPEC", help=f"as in `run`: {EXAMPLE}")
+    add_launcher(parser)
+    compute = parser.add_argument_group("step times")
     compute.add_argument(
         "--compute", metavar="WORKLOAD[:MODEL]", help="the network, as in `run --compute train:MODEL` (or --pfs)"
     )
-    compute.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(compute)
     compute.add_argument(
         "--batch",
         type=_batches,
@@ -79,19 +76,16 @@ def add_calibrate(commands: Commands) -> None:
     compute.add_argument(
         "--tiny", action="store_true", help="shrink the samples, for a smoke test: never a measurement"
     )
-    own.add_argument(
+    parser.add_argument(
         "--out", type=Path, metavar="FILE", help="file to write (default system.toml; with --compute compute.toml)"
     )
-    own.add_argument("--json", action="store_true", help="print what was measured as JSON")
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
 
 def run_calibrate(asked: argparse.Namespace) -> int:
     """`calibrate`. UsageError for options of the one kind with the other."""
-    values = {
-        name: value
-        for name, value in vars(asked).items()
-        if name not in ("command", "version", "json", "out") and value is not None and value is not False
-    }
+    given = values_of(asked, "json", "out")
+    values = {name: value for name, value in given.items() if value is not None and value is not False}
     kind = _kind(values)
     if kind == "compute":
         from dlio_bench.harness.calibration.compute import command as compute
@@ -128,23 +122,21 @@ def _one(threads: tuple[int, ...]) -> int:
 
 
 def _batches(text: str) -> tuple[int, ...]:
-    try:
-        batches = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        batches = [0]
-    if batches[0] < 1:
-        raise UsageError(f"--batch '{text}' cannot be used. Write whole numbers from 1, as --batch 1,2,4.")
-    return tuple(batches)
+    return _ascending("--batch", text)
 
 
 def _threads(text: str) -> tuple[int, ...]:
+    return _ascending("--threads", text)
+
+
+def _ascending(flag: str, text: str) -> tuple[int, ...]:
     try:
-        counts = sorted({int(part) for part in text.split(",")})
+        numbers = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        counts = [0]
-    if counts[0] < 1:
-        raise UsageError(f"--threads '{text}' cannot be used. Write whole numbers from 1, as --threads 1,2,4.")
-    return tuple(counts)
+        numbers = [0]
+    if numbers[0] < 1:
+        raise UsageError(f"{flag} '{text}' cannot be used. Write whole numbers from 1, as {flag} 1,2,4.")
+    return tuple(numbers)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

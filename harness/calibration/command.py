@@ -5,33 +5,35 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.calibration import description, tiers
+from dlio_bench.harness.calibration import description
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
-from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.rank import measure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.environment import host_name, timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
-from dlio_bench.harness.ground.defaults import STAGING_BYTES, disk_tier, ram_tier
+from dlio_bench.harness.ground.defaults import STAGING_BYTES
+from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage_bench.folder import WORK, claimed, free_bytes, write_files
+from dlio_bench.harness.storage_bench.folder import WORK, claimed, write_files
 from dlio_bench.harness.storage_bench.sizing import Shape
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 BYTES = 512_000_000  # of the test files, where nobody says how many
@@ -57,23 +59,20 @@ class Options:
 
 def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     """The whole command: 0 when the description is written. Raises BenchError."""
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder. Name the file that the description goes to.")
-    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
-        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
+    require_file(out)
     before = description.declared_of(out) if out.exists() else None
     if before is not None:
         description.require_measured(before, out, local=options.local is not None)
     progress = Progress()
-    found = measured(options, progress)
+    rates = measured(options, progress)
     progress.done()
     declares = before if before is not None and before.strip() else declared(options)
-    description.system_of(declares, found, str(out))  # refused before it is written
-    write_whole(out, description.text(declares, found).encode())
+    description.system_of(declares, rates, str(out))  # refused before it is written
+    write_whole(out, description.text(declares, rates).encode())
     if as_json:
-        print(json.dumps({"schema": "dlio-bench/calibration/1", "file": str(out), "measured": found}, indent=1))
+        print(json.dumps({"schema": "dlio-bench/calibration/1", "file": str(out), "measured": rates}, indent=1))
     else:
-        print(f"{description.dump({'measured': found})}\nwritten to {out}")
+        print(f"{description.dump({'measured': rates})}\nwritten to {out}")
     return 0
 
 
@@ -98,17 +97,16 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             code_digest=code_digest(),
         )
         with _mounted(options, place, job) as mounted:
-            found = _measure(options, mounted, place, progress)
-    return description.measured(found, _by(options, found, seed))
+            rates = _measure(options, mounted, place, progress)
+    return description.measured(rates, _by(options, rates, seed))
 
 
 def declared(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
     nodes = options.nodes if _virtual(options) else 1  # of this machine
-    memory = ram_tier(memory_bytes() // nodes, free_bytes(tiers.MEMORY) or 0, nodes)
-    sizes = {STAGING: STAGING_BYTES, description.MEMORY: memory}
+    sizes = {STAGING: STAGING_BYTES, description.MEMORY: default_ram(memory_bytes() // nodes, nodes)}
     if options.local is not None:
-        sizes[description.DISK] = disk_tier(free_bytes(options.local) or 0, nodes)
+        sizes[description.DISK] = default_disk(options.local, nodes)
     head = "# What people know of this machine; the keys are explained in harness/cluster/systems/deck.toml.\n"
     return head + description.dump({"declared": description.declared(host_name(), max(options.threads), sizes)})
 
@@ -119,8 +117,7 @@ def _require(options: Options) -> None:
         if folder is not None and not folder.is_dir():
             what = "is not a folder" if folder.exists() else "does not exist"
             raise UsageError(f"{flag} {folder} {what}. Name a folder on the storage to be measured.")
-    if options.nodes < 1:
-        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    require_at_least(1, nodes=options.nodes)
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:
@@ -157,8 +154,7 @@ def _virtual(options: Options) -> bool:
 
 
 def _launch(options: Options, work: Path) -> Launch:
-    command = python_command("dlio_bench.harness.calibration.rank", str(work))
-    return plan(launchers.Job(options.nodes, 1, command, _virtual(options)), options.launcher)
+    return plan("calibration.rank", work, options.nodes, 1, options.launcher, virtual=_virtual(options))
 
 
 @contextmanager
@@ -183,23 +179,15 @@ def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dic
         return measure(job, Solo(), heard)
     work.mkdir()
     job.save(work)
-    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-    try:
-        found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {MEASURED_FILE} did not come back to {work}. The folder must be on a file "
-            "system that all nodes share: name one with --pfs."
-        ) from None
-    return found
+    return launched(start, work, heard, share="name one with --pfs")
 
 
-def _by(options: Options, found: dict[str, Any], seed: int) -> dict[str, str]:
+def _by(options: Options, rates: dict[str, Any], seed: int) -> dict[str, str]:
     """Who measured, when and on what."""
     by = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": timestamp(),
         "version": __version__,
-        "hosts": ", ".join(found["hosts"]),
+        "hosts": ", ".join(rates["hosts"]),
         "nodes": f"{options.nodes}{' virtual' if _virtual(options) else ''}",
         "pfs": str(options.pfs.absolute()),
         "data": f"test files of random bytes, seed {seed}",

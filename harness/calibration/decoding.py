@@ -1,8 +1,5 @@
 """How fast one thread makes a workload's samples ready for training."""
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
 from dlio_bench.batches import Cost
@@ -12,6 +9,7 @@ from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.storage.temp_folders import temp_folder
 
 MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples
 SECONDS = 0.5
@@ -34,8 +32,8 @@ def decode_rate(name: str) -> float:
     layout = variant(False, PHYSICAL)
     if layout.file_bytes > MOST_FILE_BYTES:
         layout = variant(True, PHYSICAL)
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-calibrate-") as folder:
-        dataset = generate(layout, 1, Path(folder) / "data", 1, workers=1)
+    with temp_folder("dlio-bench-calibrate-") as folder:
+        dataset = generate(layout, 1, folder / "data", 1, workers=1)
         form = SampleView(dataset, workload.view, decode(dataset))
         cost, stored, sample = Cost(), 0, 0
         reader = ExtentReader(dataset, form.fields, form.decode)

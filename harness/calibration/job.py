@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from dlio_bench.harness.cluster.job import SavedJob
 
-MEASURED_FILE = "measured.json"
-
 
 @dataclass(frozen=True)
 class Job(SavedJob):

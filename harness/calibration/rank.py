@@ -1,10 +1,8 @@
 """What one rank of a calibration does: rank 0 measures its node's own tiers, then all nodes read together."""
 
-import json
 import os
 import secrets
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,15 +12,16 @@ import numpy as np
 
 from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
-from dlio_bench.harness.calibration.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from dlio_bench.harness.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
 
@@ -81,7 +80,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
 def _own(job: Job, size: int) -> dict[str, Any]:
     """What a node has for itself."""
     return {
-        "ram": tiers.measure(tiers.MEMORY, job.threads, size, job.seed, cold=False),
+        "ram": tiers.measure(SHARED_MEMORY, job.threads, size, job.seed, cold=False),
         "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
         "preprocess": None if job.workload is None else decode_rate(job.workload),
     }
@@ -151,24 +150,10 @@ def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     return statistics.median(found[1:])  # the first one makes the connection
 
 
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.calibration.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-        return job.nodes, lambda comm: _measure_here(job, folder, comm)
-
-    return run_rank(folder, start)
-
-
-def _measure_here(job: Job, folder: Path, comm: Comm) -> None:
-    """Measure, and leave what was found in `folder`."""
-    found = measure(job, comm, say)
-    if comm.rank == 0:
-        (folder / MEASURED_FILE).write_text(json.dumps(found))
-    comm.barrier()
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.nodes, lambda comm: measure(job, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

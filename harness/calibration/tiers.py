@@ -1,11 +1,10 @@
 """A node's own tiers: how fast files in its memory or on its disk are written and read, by number of threads."""
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,10 @@ from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.storage_bench.folder import free_bytes
+from dlio_bench.harness.storage.capacity import free_bytes
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.units import format_bytes
 
-MEMORY = Path("/dev/shm")  # where Linux keeps memory that processes share, shm_overview(7)
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
 _BLOCK = 8 << 20  # of a write: as copies to a tier are made
 _PREFIX = "dlio-bench-calibrate-"
@@ -50,14 +49,15 @@ def measure(folder: Path, threads: Sequence[int], size: int, seed: int, *, cold:
 
 @contextmanager
 def _files(folder: Path, count: int) -> Iterator[list[Path]]:
-    try:
-        made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)
-    except OSError as error:
-        raise EnvironmentFailure(
-            f"No test files can be made in {folder}: {error.strerror}. Give permission there, or name another folder."
-        ) from error
-    with made as place:
-        yield [Path(place) / str(number) for number in range(count)]
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(temp_folder(_PREFIX, folder))
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"No test files can be made in {folder}: {error.strerror}. Give permission there, or name another "
+                "folder."
+            ) from error
+        yield [place / str(number) for number in range(count)]
 
 
 def _written(paths: Sequence[Path], total: int, *, synced: bool) -> float:

@@ -5,13 +5,14 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
@@ -61,6 +62,21 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
             stacks.close()
         life.is_done()
     return 0
+
+
+def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mapping[str, Any]]]]) -> int:
+    """Run one rank of a measurement, as `python -P -m MODULE FOLDER`; returns its exit status.
+
+    `start` reads the job in FOLDER and gives the number of its ranks and what each of them measures; what rank 0 found
+    is left in FOLDER.
+    """
+    folder = Path(sys.argv[1])
+
+    def saving() -> tuple[int, Callable[[Comm], None]]:
+        ranks, measure = start(folder)
+        return ranks, lambda comm: leave(folder, comm, measure(comm))
+
+    return run_rank(folder, saving)
 
 
 def _tell_where(stacks: Stacks) -> None:

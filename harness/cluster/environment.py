@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
 from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import existing, mount_of
+from dlio_bench.harness.machine.mounts import described_mount, existing
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 
@@ -56,6 +56,11 @@ def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(env.items())
         if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and name not in _OF_MPIRUN and not _SECRET.search(name)
     }
+
+
+def timestamp() -> str:
+    """Now, in UTC, as results give it: 2026-01-31T12:00:00+00:00."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def host_name() -> str:
@@ -123,7 +128,7 @@ def describe_host(path: Path) -> dict[str, Any]:
     Bytes are integers; what cannot be known is None. Imports no package; takes some 10 ms.
     """
     path = existing(path)
-    mount = mount_of(path)
+    mount = described_mount(path)
     room = memory()
     return {
         "host": host_name(),
@@ -138,8 +143,8 @@ def describe_host(path: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := installed(name))},
         "libmpi": loaded_library(),
-        "mount": asdict(mount) | {"options": list(mount.options)} if mount else None,
-        "stripe": stripe_layout(path, mount.type if mount else None),
+        "mount": mount,
+        "stripe": stripe_layout(path, mount["type"] if mount else None),
         "variables": kept_variables(os.environ),
     }
 

@@ -1,14 +1,17 @@
 """What every rank is told: its job, one JSON file in the work folder that the command and its ranks share."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.reports.files import write_whole
 
-JOB_FILE = "job.json"
+JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,13 @@ class SavedJob:
     def load(cls, folder: Path) -> Self:
         """Read the job of a work folder: equal to the one that was saved."""
         return msgspec.json.decode((folder / JOB_FILE).read_bytes(), type=cls)
+
+
+def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
+    """Have rank 0 leave what was measured where the command that launched the ranks looks for it. OSError.
+
+    All ranks call this, and none goes on before the document is there.
+    """
+    if comm.rank == 0:
+        (folder / MEASURED_FILE).write_text(json.dumps(measured))
+    comm.barrier()

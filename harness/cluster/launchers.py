@@ -7,7 +7,6 @@ No launcher binds ranks to cores: a rank is a trainer and its reader threads, an
 and Slurm's default) would read with that core alone.
 """
 
-import difflib
 import os
 import shutil
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
+from dlio_bench.refusals import unknown
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,7 @@ def choose(env: Mapping[str, str], job: Job, site: Site, asked: str | None = Non
     Raises UsageError for an unknown name, EnvironmentFailure where the launcher's program is missing.
     """
     if asked is not None and asked not in LAUNCHERS:
-        near = difflib.get_close_matches(asked, LAUNCHERS, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"There is no launcher '{asked}'.{hint} Known: {', '.join(LAUNCHERS)}.")
+        raise unknown("launcher", asked, list(LAUNCHERS))
     name = asked or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
     here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:

@@ -2,11 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
 
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, values_of
 from dlio_bench.units import parse_bytes, parse_rate
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 GENERATE_EXAMPLES = """\
 examples:
@@ -18,41 +16,39 @@ examples:
 
 def add_generate(commands: Commands) -> None:
     """`generate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "generate",
         help="make a dataset of the published layout, at any scale",
         description="Write a dataset with local processes or with ranks. The same command goes on where a stopped one "
         "ended.",
         epilog=GENERATE_EXAMPLES,
     )
-    _add_workload(own)
-    own.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
-    amount = own.add_mutually_exclusive_group(required=True)
+    _add_workload(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
+    amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--files", type=int, metavar="N", help="number of files, all splits together")
     amount.add_argument(
         "--bytes", type=parse_bytes, metavar="SIZE", help="store at most this many bytes in all, for example 2TB"
     )
     amount.add_argument("--fraction", metavar="SHARE", help="share of the published dataset, for example 1%% or 0.01")
     amount.add_argument("--full", action="store_true", help="make the published size")
-    own.add_argument(
+    parser.add_argument(
         "--fill",
         default="physical",
         metavar="FILL",
         help="physical: values like the application's (default); random: bytes that neither compress nor repeat",
     )
-    own.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
-    own.add_argument("--tiny", action="store_true", help="shrink the samples, for tests: never a measurement")
-    who = own.add_argument_group("who writes")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
+    parser.add_argument("--tiny", action="store_true", help="shrink the samples, for tests: never a measurement")
+    who = parser.add_argument_group("who writes")
     who.add_argument(
         "--workers", type=int, metavar="N", help="write with N processes on this machine (default: as its cores allow)"
     )
     who.add_argument("--nodes", type=int, metavar="N", help="write with ranks, on N nodes")
     who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks on each node (default 1)")
-    who.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
-    own.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
-    own.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
+    add_launcher(who)
+    parser.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
+    parser.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
 
 
 def run_generate(asked: argparse.Namespace) -> int:
@@ -61,113 +57,98 @@ def run_generate(asked: argparse.Namespace) -> int:
     from dlio_bench.harness.generation.command import Options, generate
 
     share = None if asked.fraction is None else fraction(asked.fraction)
-    return generate(
-        Options(
-            workload=asked.workload,
-            out=asked.out,
-            amount=Amount(asked.files, asked.bytes, share),
-            variant=asked.variant,
-            fill=asked.fill,
-            seed=asked.seed,
-            tiny=asked.tiny,
-            raw=asked.raw,
-            json=asked.json,
-            workers=asked.workers,
-            nodes=asked.nodes,
-            ranks_per_node=asked.ranks_per_node,
-            launcher=asked.launcher,
-        )
-    )
+    amount = Amount(asked.files, asked.bytes, share)
+    return generate(Options(amount=amount, **values_of(asked, "files", "bytes", "fraction", "full")))
 
 
 def add_verify(commands: Commands) -> None:
     """`verify`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "verify",
         help="check every byte of a dataset; name each bad file",
         description="Compare every stored field with its CRC32C. The exit status is 5 if a file is missing or damaged.",
     )
-    own.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
-    own.add_argument(
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    parser.add_argument(
         "--sample-fraction",
         type=float,
         default=0.0,
         metavar="F",
         help="also make this share of the files anew and compare (default 0)",
     )
-    own.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: as the cores allow)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_verify(asked: argparse.Namespace) -> int:
     """`verify`."""
     from dlio_bench.harness.generation.verification import Options, verify
 
-    return verify(Options(asked.folder, asked.sample_fraction, asked.workers, asked.json))
+    return verify(Options(**values_of(asked)))
 
 
 def add_index(commands: Commands) -> None:
     """`index`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "index",
         help="make a dataset of files that others wrote, so that `run` can read them",
         description="Find every sample in the files of a folder, so that `run --data` can read them.",
     )
-    own.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
-    own.add_argument(
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
+    parser.add_argument(
         "--workload", metavar="WORKLOAD", required=True, help="workload whose files they are (see `dlio-bench list`)"
     )
-    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
-    own.add_argument("--tiny", action="store_true", help="the samples are shrunken ones, for tests")
-    own.add_argument(
+    add_variant(parser)
+    parser.add_argument("--tiny", action="store_true", help="the samples are shrunken ones, for tests")
+    parser.add_argument(
         "--split",
         metavar="NAME",
         help="split of the files whose folders and names do not tell it: train, validation or test",
     )
-    own.add_argument(
+    parser.add_argument(
         "--skip-bad", action="store_true", help="leave out files that cannot be read as samples, and name them"
     )
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_index(asked: argparse.Namespace) -> int:
     """`index`."""
     from dlio_bench.harness.generation.indexing import Options, index_data
 
-    return index_data(
-        Options(asked.folder, asked.workload, asked.variant, asked.tiny, asked.json, asked.split, asked.skip_bad)
-    )
+    return index_data(Options(**values_of(asked)))
 
 
 def add_plan_data(commands: Commands) -> None:
     """`plan-data`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "plan-data",
         help="how much data a valid cold run needs, and how long it takes to make",
         description="Compute how much data the caches of the nodes cannot hold. Makes nothing.",
     )
-    _add_workload(own)
-    own.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
-    own.add_argument("--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, for example 192GiB")
-    own.add_argument(
+    _add_workload(parser)
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that will read (default 1)")
+    parser.add_argument(
+        "--memory-per-node", type=parse_bytes, metavar="SIZE", help="memory of a node, for example 192GiB"
+    )
+    parser.add_argument(
         "--rate",
         type=parse_rate,
         metavar="RATE",
         help="write rate of the file system, for example 2GB/s, to say how long writing takes",
     )
-    own.add_argument("--full", action="store_true", help="plan for the published size")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--full", action="store_true", help="plan for the published size")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_plan_data(asked: argparse.Namespace) -> int:
     """`plan-data`."""
     from dlio_bench.harness.generation.plan import Options, plan_data
 
-    return plan_data(
-        Options(asked.workload, asked.variant, asked.nodes, asked.memory_per_node, asked.rate, asked.full, asked.json)
+    return plan_data(Options(**values_of(asked)))
+
+
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
     )
-
-
-def _add_workload(own: argparse.ArgumentParser) -> None:
-    own.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
-    own.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(parser)

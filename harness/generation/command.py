@@ -1,12 +1,8 @@
 """`dlio-bench generate`: a dataset of the size that was asked for, and how fast it was made."""
 
 import json
-import os
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +13,15 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import Made, local, make
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS, Work, Writer
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
+from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 
@@ -62,16 +60,15 @@ def generate(options: Options) -> int:
         raw=options.json and options.raw,
     )
     progress.show("looking for duplicate chunks")
-    found = _facts(made, layout, launcher)
+    document = _facts(made, layout, launcher)
     progress.done()
-    print(json.dumps(found, indent=1) if options.json else _render(found))
+    print(json.dumps(document, indent=1) if options.json else _render(document))
     return 0
 
 
 def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
     """Who writes, and the name of the launcher where it is ranks."""
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    require_at_least(1, workers=options.workers)
     if options.nodes is None and options.ranks_per_node is None and options.launcher is None:
         return partial(local, options.workers), None
     if options.workers is not None:
@@ -105,22 +102,22 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
 
 def splits(dataset: Dataset, layout: Layout) -> list[SplitSize]:
     """What a dataset holds of each split; stored bytes as they are, payload by the layout's mean."""
-    found = []
+    sizes = []
     for split in layout.splits:
-        own = [entry for entry in dataset.manifest.files if entry.split == split.name]
-        samples = sum(entry.samples for entry in own)
-        stored = sum(entry.bytes for entry in own)
-        found.append(SplitSize(split.name, len(own), samples, stored, round(samples * split.payload_bytes)))
-    return found
+        entries = [entry for entry in dataset.manifest.files if entry.split == split.name]
+        samples = sum(entry.samples for entry in entries)
+        stored = sum(entry.bytes for entry in entries)
+        sizes.append(SplitSize(split.name, len(entries), samples, stored, round(samples * split.payload_bytes)))
+    return sizes
 
 
 def _facts(made: Made, layout: Layout, launcher: str | None) -> dict[str, Any]:
     manifest, timing = made.dataset.manifest, made.timing
     paths = [made.dataset.path(number) for number in range(len(manifest.files))]
-    own = splits(made.dataset, layout)
+    split_sizes = splits(made.dataset, layout)
     rate = made.written_bytes / timing.seconds if timing else None
     raw = timing.raw if timing and timing.raw.bytes else None
-    found = _duplicates(paths, sum(size.stored_bytes for size in own))
+    duplicates = _duplicates(paths, sum(size.stored_bytes for size in split_sizes))
     return {
         "folder": str(made.dataset.folder),
         "digest": made.dataset.digest,
@@ -129,9 +126,9 @@ def _facts(made: Made, layout: Layout, launcher: str | None) -> dict[str, Any]:
         "fill": manifest.fill,
         "seed": manifest.seed,
         "tiny": manifest.tiny,
-        "splits": [asdict(size) for size in own],
-        "stored_bytes": sum(size.stored_bytes for size in own),
-        "payload_bytes": sum(size.payload_bytes for size in own),
+        "splits": [asdict(size) for size in split_sizes],
+        "stored_bytes": sum(size.stored_bytes for size in split_sizes),
+        "payload_bytes": sum(size.payload_bytes for size in split_sizes),
         "allocated_bytes": sum(path.stat().st_blocks * 512 for path in paths),
         "written_bytes": made.written_bytes,
         "processes": timing.processes if timing else 0,
@@ -142,8 +139,8 @@ def _facts(made: Made, layout: Layout, launcher: str | None) -> dict[str, Any]:
         "raw_seconds": raw.seconds if raw else None,
         "raw_bytes_per_second": raw.rate if raw else None,
         "ratio": rate / raw.rate if rate and raw and raw.rate else None,
-        "chunked_bytes": found.bytes,
-        "duplicate_share": found.share,
+        "chunked_bytes": duplicates.bytes,
+        "duplicate_share": duplicates.share,
     }
 
 
@@ -151,34 +148,32 @@ def _duplicates(paths: list[Path], size: int) -> dedup.Duplicates:
     """Looked for by several processes where there is much to look at."""
     if size <= ALONE:
         return dedup.duplicates(paths)
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-
-        def each(function: Any, pieces: Iterable[dedup.Piece]) -> Iterable[dedup.Chunks]:
-            return pool.map(function, pieces)
-
-        return dedup.duplicates(paths, each=each)
+    with worker_pool(usual_workers(), "looking for duplicate chunks", "The dataset is whole: run again") as pool:
+        return dedup.duplicates(paths, each=pool.map)
 
 
-def _render(found: dict[str, Any]) -> str:
+def _render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
-    kind = f"{found['workload']} {found['variant']}{' (tiny)' if found['tiny'] else ''}"
-    lines = [f"{kind}, {found['fill']} fill, seed {found['seed']}"]
+    kind = f"{document['workload']} {document['variant']}{' (tiny)' if document['tiny'] else ''}"
+    lines = [f"{kind}, {document['fill']} fill, seed {document['seed']}"]
     lines += [
         f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
         f"{format_bytes(size['stored_bytes']):>8} stored  {format_bytes(size['payload_bytes']):>8} payload"
-        for size in found["splits"]
+        for size in document["splits"]
     ]
-    if found["seconds"] is None:
+    if document["seconds"] is None:
         lines.append("  it was there already, whole")
     else:
-        rate = f"{format_bytes(found['stored_bytes_per_second'])}/s by {found['processes']} processes"
-        lines.append(f"  written {format_bytes(found['written_bytes'])} in {format_seconds(found['seconds'])}: {rate}")
-    if found["allocated_bytes"] < found["stored_bytes"]:
+        rate = f"{format_bytes(document['stored_bytes_per_second'])}/s by {document['processes']} processes"
         lines.append(
-            f"  only {format_bytes(found['allocated_bytes'])} are allocated: the file system compresses or leaves holes"
+            f"  written {format_bytes(document['written_bytes'])} in {format_seconds(document['seconds'])}: {rate}"
         )
-    chunked = format_bytes(found["chunked_bytes"])
-    lines.append(f"  duplicate chunks {format_percent(found['duplicate_share'], 2)} of {chunked} looked at")
-    lines.append(f"  folder  {found['folder']}")
+    if document["allocated_bytes"] < document["stored_bytes"]:
+        lines.append(
+            f"  only {format_bytes(document['allocated_bytes'])} are allocated: the file system compresses or leaves "
+            "holes"
+        )
+    chunked = format_bytes(document["chunked_bytes"])
+    lines.append(f"  duplicate chunks {format_percent(document['duplicate_share'], 2)} of {chunked} looked at")
+    lines.append(f"  folder  {document['folder']}")
     return "\n".join(lines)

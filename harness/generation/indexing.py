@@ -1,12 +1,9 @@
 """`dlio-bench index`: files that others made become a dataset that can be measured."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.command import splits
 from dlio_bench.harness.generation.sorting import sort
@@ -53,44 +50,44 @@ def index_data(options: Options) -> int:
             f"of such files.{more}"
         )
     names = list(chosen.names)
-    found = list(_examined(folder.absolute(), layout, names))
-    refused = [one for one in found if one.refusal]
+    examined = list(_examined(folder.absolute(), layout, names))
+    refused = [file for file in examined if file.refusal]
     by_library = CONTAINERS[layout.container].by_library
     if refused and by_library:  # what plain reads cannot serve, the container's own library may
         filtered = replace(layout, container=by_library)
-        again = list(_examined(folder.absolute(), filtered, names))
-        left = [one for one in again if one.refusal]
-        if not left or (options.skip_bad and len(left) < len(refused)):
-            layout, found, refused = filtered, again, left
+        as_filtered = list(_examined(folder.absolute(), filtered, names))
+        still_refused = [file for file in as_filtered if file.refusal]
+        if not still_refused or (options.skip_bad and len(still_refused) < len(refused)):
+            layout, examined, refused = filtered, as_filtered, still_refused
     result: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "workload": layout.workload,
         "variant": layout.variant,
         "container": layout.container,
-        "refused": [{"file": one.name, "problem": one.refusal} for one in refused],
+        "refused": [{"file": file.name, "problem": file.refusal} for file in refused],
     }
-    served = [one for one in found if not one.refusal]
+    served = [file for file in examined if not file.refusal]
     refuse = bool(refused) and not (options.skip_bad and served)
     if not refuse:
         of_name = dict(zip(names, chosen.splits, strict=True))
-        passed = [*others, *chosen.left_out, *(one.name for one in refused)]
-        result |= _write(folder.absolute(), layout, served, [of_name[one.name] for one in served], passed)
+        passed = [*others, *chosen.left_out, *(file.name for file in refused)]
+        result |= _write(folder.absolute(), layout, served, [of_name[file.name] for file in served], passed)
         result["notes"] = list(chosen.notes)
     print(json.dumps(result, indent=1) if options.json else _render(result))
     return DataError.status if refuse else 0
 
 
 def _write(
-    folder: Path, layout: Layout, found: Sequence[Indexed], of_split: Sequence[str], others: Sequence[str]
+    folder: Path, layout: Layout, served: Sequence[Indexed], of_split: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
     try:
-        dataset = index(folder, layout, found, of_split)
+        dataset = index(folder, layout, served, of_split)
     except OSError as error:
         raise EnvironmentFailure(
             f"The manifest cannot be written to {folder}: {error.strerror or error}. Make the folder writable, or "
             "index a folder of links to the files."
         ) from error
-    different = differences(layout, found, of_split)
+    different = differences(layout, served, of_split)
     absent = [name for name in layout.auxiliary if not (folder / name).is_file()]
     return {
         "digest": dataset.digest,
@@ -106,23 +103,22 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
     read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)
-    count = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     done = 0
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:  # starts processes as they are asked for only
-        found = map(read, names) if sum(sizes) <= ALONE else pool.map(read, names)
-        for one, size in zip(found, sizes, strict=True):
+    with worker_pool(usual_workers(), f"reading {folder}", "Allow fewer cores with taskset") as pool:
+        examined = map(read, names) if sum(sizes) <= ALONE else pool.map(read, names)
+        for file, size in zip(examined, sizes, strict=True):
             done += size
             progress.amount("reading", done, sum(sizes))
-            yield one
+            yield file
     progress.done()
 
 
-def _render(found: dict[str, Any]) -> str:
-    lines = [f"{found['workload']} {found['variant']} in {found['folder']}"]
-    refused = found["refused"]
-    lines += [f"  REFUSED  {one['problem']}" for one in refused[:SHOWN]]
+def _render(document: dict[str, Any]) -> str:
+    lines = [f"{document['workload']} {document['variant']} in {document['folder']}"]
+    refused = document["refused"]
+    lines += [f"  REFUSED  {file['problem']}" for file in refused[:SHOWN]]
     lines += [f"  and {len(refused) - SHOWN} more (--json lists all)"] * (len(refused) > SHOWN)
-    if "digest" not in found:
+    if "digest" not in document:
         return "\n".join(
             [
                 *lines,
@@ -133,12 +129,12 @@ def _render(found: dict[str, Any]) -> str:
     lines += [
         f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
         f"{format_bytes(size['stored_bytes']):>8} stored"
-        for size in found["splits"]
+        for size in document["splits"]
     ]
-    if CONTAINERS[found["container"]].library is not None:
+    if CONTAINERS[document["container"]].library is not None:
         lines.append("  compressed or filtered, or in many chunks: read through HDF5, slower than plain reads")
-    lines += [f"  {note}" for note in found["notes"]]
-    lines += [f"  differs: {line}" for line in found["differences"]]
-    if found["passed_over"]:
-        lines.append(f"  {len(found['passed_over'])} other files were left out, as {found['passed_over'][0]}")
+    lines += [f"  {note}" for note in document["notes"]]
+    lines += [f"  differs: {line}" for line in document["differences"]]
+    if document["passed_over"]:
+        lines.append(f"  {len(document['passed_over'])} other files were left out, as {document['passed_over'][0]}")
     return "\n".join(lines)

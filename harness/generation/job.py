@@ -8,8 +8,6 @@ from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.cluster.job import SavedJob
 
-TIMING_FILE = "timing.json"
-
 
 @dataclass(frozen=True)
 class Job(SavedJob):

@@ -9,6 +9,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.amount import Amount, counts, sizes
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_seconds
 
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
@@ -30,28 +31,24 @@ class Options:
 def plan_data(options: Options) -> int:
     """The whole command. UsageError."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=False, fill=RANDOM)
-    found = facts(layout, options)
-    print(json.dumps(found, indent=1) if options.json else render(found))
+    document = facts(layout, options)
+    print(json.dumps(document, indent=1) if options.json else render(document))
     return 0
 
 
 def facts(layout: Layout, options: Options) -> dict[str, Any]:
     """The plan as JSON: sizes in bytes, times in seconds. UsageError for counts out of range."""
-    if options.nodes < 1:
-        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    require_at_least(1, nodes=options.nodes, memory_per_node=options.memory_per_node, rate=options.rate)
     if options.memory_per_node is None and not options.full:
         raise UsageError(
             "Say how much memory a node has with --memory-per-node, or ask for the published size: --full."
         )
-    for flag, value in (("--memory-per-node", options.memory_per_node), ("--rate", options.rate)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1 byte.")
     memory = None if options.memory_per_node is None else options.nodes * options.memory_per_node
     needed = None if memory is None else TIMES_MEMORY * memory
     published = {split.name: split.full_files for split in layout.splits}
     files = published if options.full else _enough(layout, needed or 0)
-    own = sizes(layout, files)
-    stored = sum(size.stored_bytes for size in own)
+    split_sizes = sizes(layout, files)
+    stored = sum(size.stored_bytes for size in split_sizes)
     return {
         "workload": layout.workload,
         "variant": layout.variant,
@@ -60,12 +57,12 @@ def facts(layout: Layout, options: Options) -> dict[str, Any]:
         "aggregate_memory_bytes": memory,
         "needed_bytes": needed,
         # an epoch reads the training split: it is what must not fit
-        "large_enough": None if needed is None else own[0].stored_bytes >= needed,
-        "splits": [asdict(size) for size in own],
-        "files": sum(size.files for size in own),
-        "samples": sum(size.samples for size in own),
+        "large_enough": None if needed is None else split_sizes[0].stored_bytes >= needed,
+        "splits": [asdict(size) for size in split_sizes],
+        "files": sum(size.files for size in split_sizes),
+        "samples": sum(size.samples for size in split_sizes),
         "stored_bytes": stored,
-        "payload_bytes": sum(size.payload_bytes for size in own),
+        "payload_bytes": sum(size.payload_bytes for size in split_sizes),
         "rate": options.rate,
         "seconds": stored / options.rate if options.rate else None,
         "source": layout.source,
@@ -84,26 +81,26 @@ def _enough(layout: Layout, needed: int) -> dict[str, int]:
     return counts(layout, Amount(files=low))
 
 
-def render(found: dict[str, Any]) -> str:
+def render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
-    lines = [f"{found['workload']} {found['variant']}{', the published size' if found['full'] else ''}"]
-    if found["needed_bytes"] is not None:
-        memory, needed = format_bytes(found["aggregate_memory_bytes"]), format_bytes(found["needed_bytes"])
-        nodes = f"{found['nodes']} node{'s' if found['nodes'] > 1 else ''}"
+    lines = [f"{document['workload']} {document['variant']}{', the published size' if document['full'] else ''}"]
+    if document["needed_bytes"] is not None:
+        memory, needed = format_bytes(document["aggregate_memory_bytes"]), format_bytes(document["needed_bytes"])
+        nodes = f"{document['nodes']} node{'s' if document['nodes'] > 1 else ''}"
         lines.append(f"  {nodes} with {memory} of memory: a cold run reads at least {needed} ({TIMES_MEMORY} x)")
     lines.append(f"  {'':<12}{'files':>8}{'samples':>10}{'stored':>10}{'payload':>10}")
     lines += [
         f"  {size['name']:<12}{size['files']:>8}{size['samples']:>10}"
         f"{format_bytes(size['stored_bytes']):>10}{format_bytes(size['payload_bytes']):>10}"
-        for size in found["splits"]
+        for size in document["splits"]
     ]
     lines.append(
-        f"  {'all':<12}{found['files']:>8}{found['samples']:>10}"
-        f"{format_bytes(found['stored_bytes']):>10}{format_bytes(found['payload_bytes']):>10}"
+        f"  {'all':<12}{document['files']:>8}{document['samples']:>10}"
+        f"{format_bytes(document['stored_bytes']):>10}{format_bytes(document['payload_bytes']):>10}"
     )
-    if found["large_enough"] is False:
+    if document["large_enough"] is False:
         lines.append("  The published training split is smaller than that: use fewer nodes, give the")
         lines.append("  ranks less memory, or count the run as one that may be served from memory.")
-    if found["seconds"] is not None:
-        lines.append(f"  written in {format_seconds(found['seconds'])} at {format_bytes(found['rate'])}/s")
+    if document["seconds"] is not None:
+        lines.append(f"  written in {format_seconds(document['seconds'])} at {format_bytes(document['rate'])}/s")
     return "\n".join(lines)

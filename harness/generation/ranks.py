@@ -1,6 +1,5 @@
 """Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
 
-import json
 import os
 import shutil
 import threading
@@ -12,11 +11,12 @@ from typing import Any
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import launchers
-from dlio_bench.harness.cluster.process import launch, python_command
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.generation.job import TIMING_FILE, Job
+from dlio_bench.harness.generation.job import Job
+from dlio_bench.harness.ground.launching import launched
+from dlio_bench.refusals import require_at_least
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
@@ -24,16 +24,14 @@ _KEPT = "the finished files are kept, and the same command goes on with them"
 
 def plan_ranks(folder: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
     """How the ranks of a generation in `folder` will be started. UsageError, EnvironmentFailure."""
-    for flag, value in (("--nodes", nodes), ("--ranks-per-node", ranks_per_node)):
-        if value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
+    require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
     allocated = launchers.allocation_nodes(os.environ)
     if allocated is not None and nodes > allocated:
         raise UsageError(
             f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
         )
-    command = python_command("dlio_bench.harness.generation.rank", str(_work_folder(folder)))
-    return plan(launchers.Job(nodes, ranks_per_node, command, nodes > 1 and allocated is None), launcher)
+    virtual = nodes > 1 and allocated is None
+    return plan("generation.rank", _work_folder(folder), nodes, ranks_per_node, launcher, virtual=virtual)
 
 
 def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
@@ -45,15 +43,8 @@ def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished:
     folder.mkdir()
     job_of(work).save(folder)
     with _watched(work, finished):
-        launch(start.argv, {**os.environ, **start.env}, folder, _pass_over, _KEPT)
-    try:
-        found: dict[str, Any] = json.loads((folder / TIMING_FILE).read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {TIMING_FILE} did not come back to {folder}. The dataset's folder must be on a "
-            "file system that all nodes share."
-        ) from None
-    return Timing(found["processes"], found["seconds"], Raw(**found["raw"]))
+        timing = launched(start, folder, _pass_over, share="name one with --out", lost=_KEPT, folder_stays=True)
+    return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
 
 
 def _work_folder(folder: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
+from dlio_bench.refusals import unknown
 
 _WORDS = {
     TRAIN: ("train", "training", "trainset"),
@@ -43,9 +44,7 @@ def sort(layout: Layout, names: Sequence[str], asked: str | None = None) -> Sort
     """
     known = tuple(split.name for split in layout.splits)
     if asked is not None and asked not in known:
-        raise UsageError(
-            f"--split {asked}: {layout.workload} {layout.variant} has the splits {', '.join(known)}. Use one of them."
-        )
+        raise unknown("--split", asked, known)
     found = {name: told(name) for name in names}
     silent = [name for name, split in found.items() if split is None]
     notes: list[str] = []

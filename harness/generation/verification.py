@@ -1,13 +1,9 @@
 """`dlio-bench verify`: a dataset's every byte against its manifest, by local processes; each bad file is named."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,11 @@ from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
-from dlio_bench.datagen.writers import ALONE, MOST_WORKERS
+from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # bad files in the text; the JSON has all
@@ -37,8 +35,7 @@ def verify(options: Options) -> int:
     """The whole command: 0 when every byte is as written, 5 with the list of bad files when not."""
     if not 0 <= options.sample_fraction <= 1:
         raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers {options.workers} is too small: it must be at least 1.")
+    require_at_least(1, workers=options.workers)
     dataset = open_dataset(options.folder)
     layout = layout_of(dataset)
     can_remake = remakable(dataset)
@@ -55,7 +52,7 @@ def verify(options: Options) -> int:
             bad.append({"file": dataset.manifest.files[number].name, "problem": problem})
     bad += [{"file": "", "problem": problem} for problem in auxiliary_damage(dataset)]
     progress.done()
-    found = {
+    document = {
         "folder": str(dataset.folder),
         "digest": dataset.digest,
         "files": len(sizes),
@@ -65,22 +62,22 @@ def verify(options: Options) -> int:
         "remake_note": None if can_remake or not options.sample_fraction else _why_not(dataset),
         "bad": bad,
     }
-    print(json.dumps(found, indent=1) if options.json else _render(found))
+    print(json.dumps(document, indent=1) if options.json else _render(document))
     return DataError.status if bad else 0
 
 
 def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | None) -> Iterator[str | None]:
     """What is wrong with each file, in order."""
     manifest = dataset.manifest
-    count = workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    with tempfile.TemporaryDirectory(prefix="dlio-bench-verify-") as folder:
-        remake = Remake(layout, Path(folder)) if remade else None
+    count = workers or usual_workers()
+    with temp_folder("dlio-bench-verify-") as folder:
+        remake = Remake(layout, folder) if remade else None
         check = partial(_damage, dataset.folder, layout.fault, remake, remade)
         numbers = range(len(manifest.files))
         if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
             yield from map(check, numbers)
             return
-        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        with worker_pool(count, f"verifying {dataset.folder}", "Use fewer --workers") as pool:
             yield from pool.map(check, numbers, chunksize=max(1, min(64, len(numbers) // (8 * count))))
 
 
@@ -104,15 +101,15 @@ def _why_not(dataset: Dataset) -> str:
     )
 
 
-def _render(found: dict[str, Any]) -> str:
+def _render(document: dict[str, Any]) -> str:
     """As text."""
-    bad = found["bad"]
-    size = format_bytes(found["stored_bytes"])
-    lines = [f"{found['folder']}: {found['files']} files, {found['samples']} samples, {size}"]
-    if found["remade_files"]:
-        lines.append(f"  {found['remade_files']} files were made anew and compared")
-    if found["remake_note"]:
-        lines.append(f"  {found['remake_note']}")
+    bad = document["bad"]
+    size = format_bytes(document["stored_bytes"])
+    lines = [f"{document['folder']}: {document['files']} files, {document['samples']} samples, {size}"]
+    if document["remade_files"]:
+        lines.append(f"  {document['remade_files']} files were made anew and compared")
+    if document["remake_note"]:
+        lines.append(f"  {document['remake_note']}")
     lines += [f"  BAD  {one['problem']}" for one in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")

@@ -10,13 +10,3 @@ MOST_SECONDS = 60.0  # of a reader's trials, with which five of them are the def
 STAGING_BYTES = 256_000_000  # a rank, where batches fit into it
 OF_MEMORY = 0.4  # of a node's memory at most, for a RAM tier
 OF_FREE = 0.5  # of what is free where a tier lies, at most
-
-
-def ram_tier(memory: int, free: int, nodes: int) -> int:
-    """Bytes of a node's RAM tier. memory: of the node; free: where `nodes` nodes of one machine put it."""
-    return int(min(OF_MEMORY * memory, OF_FREE * free / nodes))
-
-
-def disk_tier(free: int, nodes: int) -> int:
-    """Bytes of a node's tier on node-local storage, which `nodes` nodes of one machine share and has `free` bytes."""
-    return int(OF_FREE * free / nodes)

@@ -1,5 +1,6 @@
 """Where the results of a command go."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +32,14 @@ def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
         raise
+
+
+def require_file(out: Path) -> None:
+    """UsageError where --out is not the name of a file that can be written."""
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder. Name a file.")
+    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
 
 
 def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:

@@ -3,8 +3,9 @@
 import ctypes
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
 
@@ -73,6 +74,12 @@ def mount_of(path: Path) -> Mount | None:
     except OSError:
         return None
     return covering(parse_mountinfo(text), str(path.resolve()))
+
+
+def described_mount(path: Path) -> dict[str, Any] | None:
+    """The mount that holds `path`, as plain JSON values."""
+    mount = mount_of(path)
+    return asdict(mount) | {"options": list(mount.options)} if mount else None
 
 
 def below(folder: Path) -> list[Mount]:

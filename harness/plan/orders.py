@@ -19,7 +19,6 @@ WANT workshop at NeurIPS 2023).
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache, partial
 
 import numpy as np
@@ -28,6 +27,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import deals
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
 from dlio_bench.harness.plan.shape import JOB, KEEP, Shape
+from dlio_bench.refusals import did_you_mean, one_of
 
 __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
 
@@ -279,10 +279,8 @@ def find_order(text: str) -> Order:
     found = re.fullmatch(r"([^()]*)(?:\(([^()]*)\))?", text.strip())
     name, number = found.groups() if found else (text, None)
     if name not in ORDERS:
-        close = get_close_matches(name, ORDERS, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        names = ", ".join(f"{known}(NUMBER)" if known in NUMBERED else known for known in ORDERS)
-        raise UsageError(f"There is no order '{text}'.{hint} Orders of this version: {names}.")
+        names = [f"{known}(NUMBER)" if known in NUMBERED else known for known in ORDERS]
+        raise UsageError(f"There is no order '{text}'.{did_you_mean(name, ORDERS)} Use {one_of(names)}.")
     if number is None:
         return ORDERS[name]
     if name not in NUMBERED:

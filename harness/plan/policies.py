@@ -5,13 +5,13 @@ One table for both executors: `readers/` carries rows out on files, `simulator/`
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
 from dlio_bench.harness.plan.placement import cooperative, files, frequency, redrawn, shares
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
 from dlio_bench.harness.plan.placement.rule import Behaviour, FileCopies, KeepSamples, Placement
+from dlio_bench.refusals import unknown
 
 NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning I/O, SC'21"
 DEEPIO = "Zhu et al., Entropy-Aware I/O Pipelining for Large-Scale Deep Learning on HPC Systems, MASCOTS'18"
@@ -149,8 +149,7 @@ def find(name: str) -> Policy:
         return resolve(base, **axes_of(name, replaced))
     policy = POLICIES.get(ALIASES.get(name, name))
     if policy is None:
-        hint = _did_you_mean(name, [*POLICIES, *ALIASES])
-        raise UsageError(f"There is no reader '{name}'.{hint} Readers: {', '.join([*ALIASES, *POLICIES])}.")
+        raise unknown("reader", name, [*ALIASES, *POLICIES])
     return policy
 
 
@@ -271,11 +270,5 @@ def _same_order(asked: str, of_row: str) -> bool:
 
 def _known(axis: str, value: str, known: Collection[str]) -> str:
     if value not in known:
-        hint = _did_you_mean(value, known)
-        raise UsageError(f"There is no {axis} '{value}'.{hint} Use {', '.join(known)}.")
+        raise unknown(axis, value, known)
     return value
-
-
-def _did_you_mean(name: str, known: Collection[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""

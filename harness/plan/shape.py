@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
+from dlio_bench.refusals import unknown
 
 Ids = npt.NDArray[np.int64]
 
@@ -41,9 +42,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.shard not in SHARDS:
-            raise UsageError(f"Shard '{self.shard}' is not known. Use {' or '.join(SHARDS)}.")
+            raise unknown("--shard", self.shard, SHARDS)
         if self.last not in LASTS:
-            raise UsageError(f"Last batch '{self.last}' is not known. Use {' or '.join(LASTS)}.")
+            raise unknown("--last", self.last, LASTS)
         if self.ranks % self.ranks_per_node:
             raise UsageError(
                 f"{self.ranks} ranks do not fill nodes of {self.ranks_per_node} ranks. Use a multiple of "

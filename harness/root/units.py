@@ -57,6 +57,8 @@ def parse_seconds(text: str) -> float:
     """'0.3ms' -> 0.0003, '2 s' -> 2.0, '0' -> 0.0. A time other than 0 needs its unit. Raises UsageError."""
     match = _NUMBER.fullmatch(text)
     unit = match and (match[2].lower() or ("s" if float(match[1]) == 0 else ""))
+    if match and not unit:
+        raise UsageError(f"'{text}' has no unit. Write a number and a unit (ns, us, ms, s, min, h), such as {text}s.")
     if match is None or unit not in _SECONDS or float(match[1]) > _MOST:
         raise UsageError(f"'{text}' is not a time. Write a number and a unit (ns, us, ms, s, min, h), such as 0.3ms.")
     return float(match[1]) * _SECONDS[unit]

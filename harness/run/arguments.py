@@ -2,15 +2,16 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes, values_of
 from dlio_bench.harness.readers.threads import MOST_THREADS
-from dlio_bench.harness.simulator.arguments import tier_sizes
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
-from dlio_bench.units import parse_bytes
+from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
 
 EXIT_STATUSES = """\
 exit status:
@@ -38,7 +39,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     scale = run.add_argument_group("scale")
     scale.add_argument(
         "--nodes",
-        type=_counts,
+        type=partial(counts, "--nodes"),
         default=(1,),
         metavar="N[,N...]",
         help="number of nodes; give several to compare them (default 1)",
@@ -50,9 +51,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="R",
         help="ranks on each node; a rank is one trainer (default 1)",
     )
-    scale.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
-    )
+    add_launcher(scale)
     scale.add_argument(
         "--memory-per-node",
         type=parse_bytes,
@@ -61,19 +60,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     data = run.add_argument_group("data")
     data.add_argument("--data", type=Path, metavar="DIR", help="read this dataset (default: make one and keep it)")
-    data.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
+    add_variant(data)
     data.add_argument(
         "--max-data",
         type=parse_bytes,
         metavar="SIZE",
         help=f"if --data is not given, make at most this much (default {defaults.MOST_BYTES // 10**9}GB)",
     )
-    data.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="keep generated datasets in this folder (default $DLIO_BENCH_CACHE or ~/.cache/dlio-bench)",
-    )
+    add_cache_dir(data)
     data.add_argument(
         "--tiny", action="store_true", help="shrink the samples: a smoke test that takes seconds and measures nothing"
     )
@@ -300,9 +294,9 @@ def _add_training(run: argparse.ArgumentParser) -> None:
     )
     training.add_argument(
         "--exchange-timeout",
-        type=float,
-        metavar="SECONDS",
-        help=f"end the run if a rank waits this long for the others (default {DEFAULT_TIMEOUT:g})",
+        type=parse_seconds,
+        metavar="TIME",
+        help=f"end the run if a rank waits this long for the others (default {format_seconds(DEFAULT_TIMEOUT)})",
     )
     training.add_argument(
         "--checkpoint",
@@ -332,22 +326,9 @@ def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:
     return names
 
 
-def _counts(value: str) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--nodes '{value}' is not a count. Write a whole number, or several: --nodes 1,2,4."
-        ) from None
-    if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise UsageError(f"--nodes '{value}': every number must be at least 1, and none may come twice.")
-    return counts
-
-
 def run(asked: argparse.Namespace) -> int:
     """Run it with the options that were asked for."""
     from dlio_bench.harness.run import command
     from dlio_bench.harness.run.asked.options import Options
 
-    values = {name: value for name, value in vars(asked).items() if name not in ("command", "version")}
-    return command.run(Options(**values))
+    return command.run(Options(**values_of(asked)))

@@ -1,6 +1,5 @@
 """One job from its launch to the drafts of its results."""
 
-import json
 import os
 import shutil
 import time
@@ -11,22 +10,25 @@ from typing import Any
 import numpy as np
 
 from dlio_bench import signals
-from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster import launchers, stacks
-from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.errors import BenchError
+from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import WORK
+from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import rank
 from dlio_bench.harness.run.told.draft import Setting, draft
 
+SHARE = "choose one with --out"
+
 
 def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure where it cannot be."""
-    command = python_command("dlio_bench.harness.run.measured.rank", str(work))
-    return plan(launchers.Job(job.nodes, job.ranks_per_node, command, job.virtual), asked)
+    return plan("run.measured.rank", work, job.nodes, job.ranks_per_node, asked, virtual=job.virtual)
 
 
 def measure(
@@ -64,7 +66,7 @@ def measure(
             raise
         signals.met()
         failure = error
-    measured = _brought_back(work / rank.MEASURED)
+    measured = brought_back(work / MEASURED_FILE, SHARE)
     measured |= {"launcher": {"name": start.launcher, "argv": list(start.argv)}, "startup_seconds": ready}
     for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:
@@ -72,19 +74,8 @@ def measure(
         for name in ("epoch", "validation_epoch"):  # alike in every trial and rank
             if name in steps:
                 steps[name] = steps[name][0, 0]
-        yield draft(reader, job, setting, measured, _brought_back(work / f"{reader}.json"), steps), steps
+        yield draft(reader, job, setting, measured, brought_back(work / f"{reader}.json", SHARE), steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)
     shutil.rmtree(work)
-
-
-def _brought_back(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The output folder must be on a "
-            "file system that all nodes share: choose one with --out."
-        ) from None
-    return content

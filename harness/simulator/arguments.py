@@ -2,16 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import TypeAlias
 
-from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands, tier_sizes
 from dlio_bench.harness.simulator import axes
-from dlio_bench.units import parse_bytes
 
 # harness.cluster.system.SHIPPED, which imports NumPy
 SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 EXAMPLES = """\
 examples:
@@ -25,19 +21,23 @@ examples:
 
 def add_simulate(commands: Commands) -> None:
     """`simulate`."""
-    own = commands.add_parser(
+    parser = commands.add_parser(
         "simulate",
         help="predict readers on the performance model, without running them",
         description="Predict how long the input of a job takes with each policy, on a machine that a file describes.",
         epilog=EXAMPLES,
     )
-    own.add_argument("workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)")
-    own.add_argument("--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k")
-    job = own.add_argument_group("the job")
+    parser.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help="a workload at its published size (or --scenario)"
+    )
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="S1, S2, S3 or S4 of the published simulations, or imagenet22k"
+    )
+    job = parser.add_argument_group("the job")
     job.add_argument("--nodes", type=int, metavar="N", help="nodes (default: the scenario's)")
     job.add_argument("--epochs", type=int, metavar="E", help="epochs (default: the scenario's; 3 for a workload)")
     job.add_argument("--seed", type=int, default=1, metavar="S", help="seed of orders and sizes (default 1)")
-    machine = own.add_argument_group("the machine")
+    machine = parser.add_argument_group("the machine")
     machine.add_argument(
         "--system", metavar="FILE", help=f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)"
     )
@@ -62,14 +62,14 @@ def add_simulate(commands: Commands) -> None:
         help="step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: what"
         " the system says)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--policy",
         default="all",
         metavar="NAME[,NAME...]",
         help="what to predict, by the names of `run --reader`; with --pfs-clients published, naive is shuffled and "
         "staging-pool is double-buffer (default all)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--vary",
         type=axes.parse,
         action="append",
@@ -79,8 +79,10 @@ def add_simulate(commands: Commands) -> None:
         "ram=0GB,10GB. Given once: a table of the policies. Twice: a heat map for each policy, the first "
         "across, the second down. Three times: a map for each value of the third",
     )
-    own.add_argument("--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder")
-    own.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_simulate(asked: argparse.Namespace) -> int:
@@ -94,16 +96,3 @@ def run_simulate(asked: argparse.Namespace) -> int:
             asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out, asked.compute,
         )
     )  # fmt: skip
-
-
-def tier_sizes(text: str) -> dict[str, int]:
-    """'ram=10GB,disk=40GB' -> bytes by name. UsageError."""
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = part.partition("=")
-        if not equals or not name.strip() or name.strip() in sizes:
-            raise UsageError(
-                f"--tiers '{text}': '{part}' is not NAME=SIZE, or names a tier again. Write ram=10GB,disk=40GB."
-            )
-        sizes[name.strip()] = parse_bytes(size)
-    return sizes

@@ -1,6 +1,5 @@
 """`dlio-bench simulate`: the case that is asked for, or a grid of them; its predictions, a table, JSON or a page."""
 
-import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
+from dlio_bench.refusals import unknown
 from dlio_bench.reports import simulation, simulation_text
 from dlio_bench.units import format_seconds
 
@@ -135,9 +135,7 @@ def _named(name: str, pfs_clients: str) -> str:
         if row.simulated:
             raise UsageError(f"--policy {name} is not in the published simulator. Use it with --pfs-clients conserved.")
         raise UsageError(f"--policy {name}: the simulator does not model this reader. Use {', '.join(known)}.")
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"--policy '{name}' is no policy of the simulator.{hint} Use {', '.join(known)}.")
+    raise unknown("--policy", name, known)
 
 
 def make_case(asked: Options) -> Case:
@@ -160,7 +158,7 @@ def _scenario_case(asked: Options) -> Case:
     names = {name.lower(): row for name, row in SCENARIOS.items()}
     scenario = names.get(asked.scenario.lower())
     if scenario is None:
-        raise UsageError(f"There is no scenario '{asked.scenario}'. Scenarios: {', '.join(SCENARIOS)}.")
+        raise unknown("scenario", asked.scenario, list(SCENARIOS))
     return Case(
         title=f"{scenario.name}: {scenario.title}",
         sizes=scenario.sizes(asked.seed),

@@ -2,33 +2,35 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import mount_of
+from dlio_bench.harness.machine.mounts import described_mount
+from dlio_bench.harness.storage.capacity import free_bytes
+from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
-from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, free_bytes, write_files
-from dlio_bench.harness.storage_bench.job import CACHE_MODES, MEASURED_FILE, Job, save
+from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, write_files
+from dlio_bench.harness.storage_bench.job import CACHE_MODES, Job, save
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
+from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
 from dlio_bench.units import format_bytes
@@ -91,12 +93,10 @@ def _require(options: Options) -> None:
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
-        raise UsageError(f"--cache '{options.cache}' is not known. Use {' or '.join(CACHE_MODES)}.")
-    for flag, value in (("--trials", options.trials), ("--size", options.size)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value} is too small: it must be at least 1.")
-    if options.out is not None and options.out.is_dir():
-        raise UsageError(f"--out {options.out} is a folder. Name the file that the JSON goes to.")
+        raise unknown("--cache", options.cache, CACHE_MODES)
+    require_at_least(1, trials=options.trials, size=options.size)
+    if options.out is not None:
+        require_file(options.out)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _meeting_place(options: Options) -> Iterator[Path]:
         with claimed(options.folder) as place:
             yield place
     else:
-        with tempfile.TemporaryDirectory(prefix="dlio-bench-storage-") as apart, claimed(Path(apart)) as place:
+        with temp_folder("dlio-bench-storage-") as apart, claimed(apart) as place:
             yield place
 
 
@@ -158,8 +158,7 @@ def _require_memory(options: Options, files: Files) -> None:
 
 
 def _launch(ranks: int, work: Path, asked: str | None) -> Launch:
-    command = python_command("dlio_bench.harness.storage_bench.rank", str(work))
-    return plan(launchers.Job(1, ranks, command), asked)
+    return plan("storage_bench.rank", work, 1, ranks, asked)
 
 
 def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
@@ -180,31 +179,21 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
         return measure(job, files, Solo(), heard)
     work.mkdir(exist_ok=True)
     save(job, files, work)
-    (work / MEASURED_FILE).unlink(missing_ok=True)  # of another number of ranks
-    launch(start.argv, {**os.environ, **start.env}, work, heard, folder_stays=False)
-    try:
-        found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {MEASURED_FILE} did not come back to {work}. The folder must be on a file "
-            "system that all nodes share: name one as DIR."
-        ) from None
-    return found
+    return launched(start, work, heard, share="name one as DIR")
 
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
     """What was asked for and measured; `reports.storage.complete` makes the document of it."""
     folder = (options.data or options.folder or Path()).absolute()
-    mount = mount_of(folder)
-    reads = [row for found in measured for row in found["reads"]]
+    reads = [row for document in measured for row in document["reads"]]
     trials = [trial for row in reads for trial in row["trials"]]
     return {
         "schema": report.SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": timestamp(),
         "version": __version__,
         "folder": str(folder),
-        "mount": asdict(mount) | {"options": list(mount.options)} if mount else None,
-        "hosts": sorted({host for found in measured for host in found["hosts"]}),
+        "mount": described_mount(folder),
+        "hosts": sorted({host for document in measured for host in document["hosts"]}),
         "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
         "made": options.data is None,
         "seed": seed,
@@ -216,5 +205,5 @@ def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, A
         "attestation": attestation(options.cache, trials),
         "trials": options.trials,
         "reads": reads,
-        "metadata": [row for found in measured for row in found["metadata"]],
+        "metadata": [row for document in measured for row in document["metadata"]],
     }

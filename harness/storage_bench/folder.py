@@ -69,12 +69,6 @@ def write_files(place: Path, shape: Shape, seed: int, report: Callable[[int, int
     return Files(tuple(map(str, paths)), (shape.file_bytes,) * shape.files, samples_of(shape))
 
 
-def free_bytes(folder: Path) -> int | None:
-    """Bytes free for this user; None where the file system does not tell."""
-    system = os.statvfs(folder)
-    return system.f_bavail * system.f_frsize if system.f_blocks else None
-
-
 def _hold(place: Path) -> int:
     """A handle of `place` that keeps other processes out of it; the folder is made if absent."""
     attempts = iter(range(ATTEMPTS))

@@ -10,7 +10,7 @@ import numpy as np
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.storage_bench.plan import Files
 
-FILES_FILE, SAMPLES_FILE, MEASURED_FILE = "files.json", "samples.npy", "measured.json"
+FILES_FILE, SAMPLES_FILE = "files.json", "samples.npy"
 COLD, WARM = "cold", "warm"
 CACHE_MODES = (COLD, WARM)
 

@@ -1,21 +1,18 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage_bench import metadata, reading
-from dlio_bench.harness.storage_bench.job import COLD, MEASURED_FILE, Job, load
+from dlio_bench.harness.storage_bench.job import COLD, Job, load
 from dlio_bench.harness.storage_bench.plan import PATTERNS, SEQUENTIAL, Files, share
 
 Tell = Callable[[dict[str, Any]], None]
@@ -89,8 +86,7 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     if mode == COLD:
         cache.drop(mine)
     else:
-        for path in mine:
-            _read_through(path)
+        cache.fill(mine)
     comm.barrier()
     found = comm.allgather(cache.residency(mine))
     return {
@@ -101,33 +97,10 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     }
 
 
-def _read_through(path: Path) -> None:
-    """Read a file once, so that it lies in the page cache."""
-    buffer = bytearray(reading.REQUEST)
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while file.readinto(buffer):
-            pass
-
-
-def main() -> int:
-    """Entry of every launched rank: `python -P -m dlio_bench.harness.storage_bench.rank FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job, files = load(folder)
-        return job.ranks, lambda comm: _measure_here(job, files, folder, comm)
-
-    return run_rank(folder, start)
-
-
-def _measure_here(job: Job, files: Files, folder: Path, comm: Comm) -> None:
-    """Measure, and leave what was found in `folder`."""
-    found = measure(job, files, comm, say)
-    if comm.rank == 0:
-        (folder / MEASURED_FILE).write_text(json.dumps(found))
-    comm.barrier()
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job, files = load(folder)
+    return job.ranks, lambda comm: measure(job, files, comm, say)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent
 
 LEAST_BYTES, MOST_BYTES = 1_000_000_000, 2_000_000_000  # read in a trial when nobody says how much
@@ -49,8 +50,7 @@ def of_workload(name: str) -> tuple[int, int]:
 
 def of_sample(sample_bytes: int) -> tuple[int, int]:
     """(bytes of a sample, samples a file) for samples of any size. UsageError for none."""
-    if sample_bytes < 1:
-        raise UsageError(f"--sample-size {sample_bytes} is too small: it must be at least 1 byte.")
+    require_at_least(1, sample_size=sample_bytes)
     return sample_bytes, max(1, FILE_BYTES // sample_bytes)
 
 

@@ -136,7 +136,8 @@ def newest(folder: Path) -> Found | None:
             refused.append(f"{path} is not a whole checkpoint ({error}) and is passed over.")
     if refused:
         raise DataError(
-            f"No checkpoint in {folder} can be used. {' '.join(refused)} Remove them, and start anew without --resume."
+            f"No checkpoint in {folder} can be used. {' '.join(refused)} Resume from another folder, or start anew "
+            "without --resume; these files stay as they are."
         )
     return None
 

@@ -4,7 +4,6 @@ import ctypes
 import re
 import time
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from dlio_bench.benchmarks.model import choose
@@ -13,6 +12,7 @@ from dlio_bench.benchmarks.profile_files import load
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.life import life
+from dlio_bench.refusals import did_you_mean
 from dlio_bench.units import parse_seconds
 
 PR_SET_TIMERSLACK = 29
@@ -30,8 +30,7 @@ def step_time(workload: Workload, asked: str, variant: str | None = None, *, tin
     if mode == "none" and not device:
         return None
     if mode != "emulate":
-        close = get_close_matches(mode, ["none", "emulate", "train", "infer"], n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(mode, ["none", "emulate", "train", "infer"])
         raise UsageError(
             f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, emulate:@FILE, "
             "train, train:MODEL, infer, or infer:MODEL."

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.datagen.verify import verify_files
+from tests.damages import verify_files
 
 DLIO = [sys.executable, "-m", "dlio_bench"]
 MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", "600")  # some seconds of work

@@ -19,7 +19,7 @@ PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 def test_a_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_path: Path) -> None:
     done = dlio(
         cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
-        "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60", "--out", "out",
+        "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out",
     )  # fmt: skip
     result, steps = load(tmp_path / "out" / "prefetch-2x1")
     network, metric = NETWORKS[workload]

@@ -30,7 +30,7 @@ def test_a_rank_that_stops_in_training_ends_the_run_in_time(cache: Path, tmp_pat
     process = start(
         cache, tmp_path, "run", "cosmoflow", "--tiny", "--data", "data", "--batch", "1", "--reader", "naive",
         "--nodes", "2", "--compute", "train", "--epochs", "1", "--warmup-trials", "0", "--validation", "none",
-        "--no-verify", "--checkpoint", "5", "--exchange-timeout", "6", "--out", "out",
+        "--no-verify", "--checkpoint", "5", "--exchange-timeout", "6s", "--out", "out",
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 150

@@ -73,7 +73,7 @@ def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
         (["--compute", "cdb", "--sample-bytes", "4KiB"], "has no option --sample-bytes"),
         (["--compute", "cbd"], "Did you mean 'cdb'"),
         (["--compute", "cdb:deeplap"], "Did you mean 'deeplab'"),
-        (["--compute", "cdb", "--variant", "xl"], "Its variants: cori"),
+        (["--compute", "cdb", "--variant", "xl"], "There is no cdb variant"),
         (["--compute", "cosmoflow:cosmoflow-sc18"], "takes data of the variants sc18"),
         (["--compute", "cdb", "--batch", "1,none"], "--batch '1,none'"),
         (["--compute", "cdb", "--batch", "0"], "--batch '0'"),

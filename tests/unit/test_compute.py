@@ -26,7 +26,7 @@ def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
         ("emulate:a100", r"No step time of cdb is known for device 'a100'\. Known: v100, knl\. .*calibrate --compute"),
         ("trian", "Use none, emulate"),
         ("none:v100", "not known"),
-        ("emulate:5", "is not a time"),
+        ("emulate:5", "'5' has no unit"),
     ],
 )
 def test_unknown_compute_is_refused(asked: str, says: str) -> None:

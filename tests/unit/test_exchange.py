@@ -28,7 +28,7 @@ HOROVOD = Choice("horovod", "as asked")
     ("changes", "said"),
     [
         ({"kind": "horovodd"}, "Did you mean 'horovod'"),
-        ({"kind": "gloo"}, "Use horovod, mpi, none"),
+        ({"kind": "gloo"}, "Use horovod, mpi or none"),
         ({"lag": 2}, "lag of 2 steps"),
         ({"timeout": 0.0}, "Allow more than 0"),
         ({"timeout": float("nan")}, "Allow more than 0"),

@@ -20,8 +20,8 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
-from dlio_bench.datagen.verify import verify_files
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from tests.damages import verify_files
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
 TINY = [

@@ -20,10 +20,10 @@ MAY_IMPORT = {
 STOREYS = (
     "machine",
     "cluster",
+    "ground",
     "plan",
     "storage",
     "timeline",
-    "ground",
     "readers",
     "training",
     "simulator",

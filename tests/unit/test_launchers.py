@@ -179,7 +179,7 @@ def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expect
 
 
 def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux, pals"):
+    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux or pals"):
         choose({}, ONE, FULL, asked="aprun")
 
 

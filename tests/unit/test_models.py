@@ -12,7 +12,6 @@ import pytest
 from dlio_bench.batches import ALIGNMENT, Batch, Block
 from dlio_bench.benchmarks.cdb import tiramisu
 from dlio_bench.benchmarks.cosmoflow import model as cosmoflow
-from dlio_bench.benchmarks.flops import forward_flops
 from dlio_bench.benchmarks.hepcnnb.operations import forward_macs
 from dlio_bench.benchmarks.larc import larc_adam
 from dlio_bench.benchmarks.model import (
@@ -46,6 +45,24 @@ FORMS = [
     for variant in model.variants
 ]
 tf = tensorflow()
+
+
+def forward_flops(network: Any) -> int:
+    """Operations of one sample's forward pass in convolutions and dense layers, as in published counts; a
+    multiply-accumulate counts as two, a training step as three passes.
+    """
+    return 2 * sum(_macs(layer) for layer in network.layers)
+
+
+def _macs(layer: Any) -> int:
+    kind = type(layer).__name__
+    if kind in {"Conv2D", "Conv3D", "Dense"}:
+        numbers = layer.output.shape[1:]  # each is a sum over the kernel's places and input channels
+    elif kind == "Conv2DTranspose":
+        numbers = layer.input.shape[1:]  # each goes to all places and output channels of the kernel
+    else:
+        return 0
+    return math.prod([*numbers, *layer.kernel.shape[:-1]])
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +127,16 @@ def test_a_step_of_the_tiramisu_that_nothing_uses_is_counted_and_not_trained() -
 def test_the_earlier_forms_of_cosmoflow() -> None:
     count = partial(parameters, MODELS["cosmoflow-sc18"])
     assert count(cosmoflow.early_network((128, 128, 128, 1), targets=2)) == 7_041_186
-    cube = cosmoflow.early_network(
-        (64, 64, 64, 1), steps=cosmoflow.CUBE_64_STEPS, units=cosmoflow.CUBE_64_UNITS, targets=2, normalised=True
+    # the first one, for 64^3 voxels: CosmoNet_noFeed_changed_addedfcl.py @28937fa, with batch normalisation
+    steps = (
+        cosmoflow.Step(16, 3, pooled=True),
+        cosmoflow.Step(32, 4, pooled=True),
+        cosmoflow.Step(64, 4, stride=2),
+        cosmoflow.Step(64, 3),
+        cosmoflow.Step(128, 2),
+        cosmoflow.Step(128, 2),
     )
+    cube = cosmoflow.early_network((64, 64, 64, 1), steps=steps, units=(1024, 512, 256), targets=2, normalised=True)
     # by hand: convolutions 448 + 32 800 + 131 136 + 110 656 + 65 664 + 131 200, two scales and two statistics for each
     # of 432 channels, then 1 049 600 + 524 800 + 131 328 + 514
     assert count(cube) == 471_904 + 4 * 432 + 1_706_242

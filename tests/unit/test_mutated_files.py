@@ -34,11 +34,11 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.index import examine
 from dlio_bench.datagen.layout import RANDOM, Field
 from dlio_bench.datagen.manifest import NAME, field_bytes
-from dlio_bench.datagen.verify import verify_files
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import result, storage
+from tests.damages import verify_files
 from tests.unit.test_storage_report import draft as storage_draft
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

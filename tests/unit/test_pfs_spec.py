@@ -30,7 +30,7 @@ def test_only_bandwidth_is_needed() -> None:
         ("bandwidth=400", "bandwidth=400: '400' has no unit. Write a number and a unit, such as 400MB/s"),
         ("bandwidth=4Mb/s", "bandwidth=4Mb/s: '4Mb/s' is not a rate: write MB/s (bytes)"),
         ("bandwidth=4MB/s,cache=3", "cache=3: '3' has no unit"),
-        ("bandwidth=4MB/s,open=3", "open=3: '3' is not a time"),
+        ("bandwidth=4MB/s,open=3", "open=3: '3' has no unit"),
         ("bandwidth=4MB/s,open=-3ms", "open=-3ms: '-3ms' is not a time"),
         ("bandwidth=4MB/s,cache=much", "cache=much: 'much' is not a size"),
         ("bandwidth=4MB/s,cache", "'cache' has no value"),

@@ -40,7 +40,7 @@ def test_what_a_row_promises_is_what_its_axes_promise() -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("prefetsh", "Did you mean 'prefetch'"), ("clairvoyent", "Did you mean 'clairvoyant'"), ("", "reader ''")],
+    [("prefetsh", "Did you mean 'prefetch'"), ("", "reader ''")],
 )
 def test_readers_that_cannot_be_run_are_refused_by_name(name: str, says: str) -> None:
     for attempt in (find, resolve):
@@ -117,7 +117,6 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
     [
         ({"name": "naive", "order": "globl-shuffle"}, "Did you mean 'global-shuffle'"),
         ({"name": "naive", "placement": "stage-partiton"}, "Did you mean 'stage-partition'"),
-        ({"name": "naive", "placement": "clairvoyent"}, "Did you mean 'clairvoyant'"),
         ({"name": "naive", "placement": "parallel-staging"}, "Leave out --order"),
         ({"name": "parallel-staging", "placement": "none"}, "Use --order global-shuffle"),
         ({"name": "parallel-staging", "order": "sequential"}, "Leave out --order"),

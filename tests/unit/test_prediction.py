@@ -13,6 +13,7 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
 from dlio_bench.harness.readers.placed import speeds
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -146,12 +147,12 @@ def test_tiers_stay_empty_where_the_file_system_is_the_best_source(
 
 
 def test_a_local_tier_that_is_slower_than_the_file_system_is_passed_by(dataset: Dataset) -> None:
-    asked = replace(
-        job(dataset, "cooperative", tiers={"ram": 100_000_000}), nodes=1, ram_bytes=200_000, disk_bytes=10**9
-    )
+    asked = replace(job(dataset, "cooperative", tiers={"ram": 100_000_000}), nodes=1)
     rates = {"ram": 1e10, "remote": 1e10, "disk": 1e8}
     slow, fast = (
-        prediction.predict(replace(asked, rates=rates | {"pfs": pfs}), dataset, SYSTEM, MEMORY)[0]["bytes"]
+        prediction.predict(replace(asked, tiers=Tiers(200_000, 10**9, rates | {"pfs": pfs})), dataset, SYSTEM, MEMORY)[
+            0
+        ]["bytes"]
         for pfs in (1e7, 1e9)
     )
     assert fast["local"] < slow["local"]

@@ -14,6 +14,7 @@ import pytest
 from dlio_bench.reports import comparison, facts, figures, html, result, tables, text, words
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.drawing import log_axis
+from dlio_bench.wrapping import WIDTH
 
 Made = tuple[dict[str, Any], dict[str, Any]]
 Complete = Callable[..., Made]
@@ -85,7 +86,7 @@ def test_text_is_the_golden_one(made: Complete, case: str) -> None:
     """To accept a change of wording, write the new text into the golden file and read its difference."""
     found = text.render(CASES[case](made))
     assert found == (GOLDEN / f"report-{case}.txt").read_text("utf-8")
-    assert max(map(len, found.splitlines())) <= text.WIDTH
+    assert max(map(len, found.splitlines())) <= WIDTH
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_long_names_still_fit(made: Complete) -> None:
         draft["checks"][0]["found"] = "x" * 200
 
     for results in ([made(change=lengthen)[0]], [made("naive")[0], made(change=lengthen)[0]]):
-        assert max(map(len, text.render(results).splitlines())) <= text.WIDTH
+        assert max(map(len, text.render(results).splitlines())) <= WIDTH
 
 
 UNITS = {"s": 1.0, "ms": 1e-3, "%": 0.01, "MB/s": 1e6, "GB/s": 1e9, "×": 1.0, "": 1.0}

@@ -8,7 +8,7 @@ from dlio_bench.harness.plan.shape import Shape
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match="Shard 'socket' is not known"):
+    with pytest.raises(UsageError, match="--shard 'socket' is not known"):
         Shape(8, 2, 1, shard="socket")
     with pytest.raises(UsageError, match="'wrap' is not known"):
         Shape(8, 2, 1, last="wrap")

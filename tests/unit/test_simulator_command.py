@@ -253,7 +253,7 @@ def test_a_system_file_that_cannot_be_used(
     [
         ((), "Name what to simulate"),
         (("cdb", "--scenario", "S1"), "not both"),
-        (("--scenario", "S5"), "There is no scenario 'S5'. Scenarios: S1"),
+        (("--scenario", "S5"), "There is no scenario 'S5'. Use S1"),
         (("cdb", "--system", "deck"), "needs --nodes N and --system FILE"),
         (("cdb", "--nodes", "2", "--system", "/nowhere.toml"), "--system /nowhere.toml: No such file"),
         (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),

@@ -7,11 +7,12 @@ import numpy as np
 
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.measured.trial import Trial
 
 
 def test_every_trial_and_epoch_has_an_order_of_its_own_and_no_sample_twice() -> None:
-    job: Any = SimpleNamespace(seed=5, epochs=2, disk_bytes=0)
+    job: Any = SimpleNamespace(seed=5, epochs=2, tiers=Tiers())
     site: Any = None  # asked nothing before the trial runs
     trials = [Trial(job, site, Shape(40, 2, 4), find("shuffled"), number) for number in (0, 1)]
     orders = [

@@ -30,7 +30,7 @@ def test_units() -> None:
         (parse_bytes, f"{'9' * 400}GB", "is not a size"),
         (parse_rate, "400", "'400' has no unit. Write a number and a unit, such as 400MB/s"),
         (parse_rate, "400mb/s", "write MB/s (bytes), as in 400MB/s."),
-        (parse_seconds, "5", "'5' is not a time"),
+        (parse_seconds, "5", "'5' has no unit"),
         (parse_seconds, "9" * 400 + "s", "is not a time"),
     ],
 )

@@ -18,16 +18,9 @@ from dlio_bench.errors import UsageError
 ALL = [pytest.param(workload, id=name) for name, workload in WORKLOADS.items()]
 
 
-@pytest.mark.parametrize(("asked", "meant"), [("imagenett", "imagenet"), ("CDB", "cdb"), ("cosmo-flow", "cosmoflow")])
-def test_a_misspelt_workload_is_guessed(asked: str, meant: str) -> None:
-    with pytest.raises(UsageError, match=f"'{asked}'.*mean '{meant}'"):
-        find(asked)
-
-
-def test_an_unknown_workload_gets_the_list() -> None:
-    with pytest.raises(UsageError, match="hepcnnb, cdb, cosmoflow, imagenet") as raised:
-        find("zzz")
-    assert "Did you mean" not in str(raised.value)
+def test_a_misspelt_workload_is_guessed() -> None:
+    with pytest.raises(UsageError, match=r"no workload 'cosmo-flow'\. Did you mean 'cosmoflow'"):
+        find("cosmo-flow")
 
 
 @pytest.mark.parametrize("workload", ALL)

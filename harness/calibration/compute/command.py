@@ -1,10 +1,8 @@
 """`dlio-bench calibrate --compute`: a network's step times measured by another process, and a profile of them."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,12 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.calibration import description
-from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
-from dlio_bench.harness.cluster.environment import cpu_model, host_name, usable_cores
-from dlio_bench.harness.cluster.process import launch, python_command
+from dlio_bench.harness.calibration.compute.job import Job
+from dlio_bench.harness.cluster.environment import cpu_model, host_name, timestamp, usable_cores
+from dlio_bench.harness.cluster.process import python_command
+from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
@@ -49,9 +50,9 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     require_place(out)
     progress = Progress()
     with temp_folder(WORK) as work:
-        found = _measured(job, work, progress)
+        times = _measured(job, work, progress)
     progress.done()
-    profile = make_profile(job, found)
+    profile = make_profile(job, times)
     tables = to_tables(profile)
     parse(tables, str(out))  # refused before it is written
     write_whole(out, (_HEAD + description.dump(tables)).encode())
@@ -86,10 +87,7 @@ def powers(most: int) -> tuple[int, ...]:
 
 def require_place(out: Path) -> None:
     """UsageError where the profile cannot be written, or would overwrite something else."""
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder. Name the file that the profile goes to.")
-    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
-        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
+    require_file(out)
     if out.exists():
         try:
             load(out)
@@ -97,30 +95,30 @@ def require_place(out: Path) -> None:
             raise UsageError(f"--out {out} exists and is no compute profile. Name another file. ({error})") from None
 
 
-def make_profile(job: Job, found: Mapping[str, Any]) -> Profile:
+def make_profile(job: Job, times: Mapping[str, Any]) -> Profile:
     """The profile of what `process.measure` found."""
-    created = datetime.now(UTC).isoformat(timespec="seconds")
+    created = timestamp()
     command = f"dlio-bench {__version__} calibrate --compute {job.workload}:{job.model}"
     return Profile(
         workload=job.workload,
         variants=(job.variant,),
         model=job.model,
-        device=found["device"] or cpu_model(),
+        device=times["device"] or cpu_model(),
         kind=MEASURED,
         source=f"measured by {command} on {host_name()}, {created}",
         rows=tuple(
             Row(row["batch"], row["seconds"], tuple(row["spread"]), row["steps"], row["forward_seconds"])
-            for row in found["rows"]
+            for row in times["rows"]
         ),
         tiny=job.tiny,
-        shape=tuple(found["shape"]),
-        dtype=found["dtype"],
+        shape=tuple(times["shape"]),
+        dtype=times["dtype"],
         by={
             "created": created,
             "version": __version__,
             "host": host_name(),
-            "tensorflow": found["tensorflow"],
-            "threads": str(found["threads"]),
+            "tensorflow": times["tensorflow"],
+            "threads": str(times["threads"]),
         },
     )
 
@@ -154,6 +152,4 @@ def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
     job.save(work)
     command = python_command("dlio_bench.harness.calibration.compute.process", str(work))
     lost = "no profile was written. Ask for smaller batches with --batch"
-    launch(command, os.environ, work, heard, lost, folder_stays=False)
-    found: dict[str, Any] = json.loads((work / MEASURED_FILE).read_text())
-    return found
+    return launched(Launch("local", command, {}), work, heard, share="set TMPDIR to one", lost=lost)

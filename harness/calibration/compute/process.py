@@ -1,8 +1,6 @@
 """The process that measures step times: it loads TensorFlow, which the command itself does without."""
 
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,9 +13,9 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.calibration.compute import samples
-from dlio_bench.harness.calibration.compute.job import MEASURED_FILE, Job
+from dlio_bench.harness.calibration.compute.job import Job
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import run_rank, say
+from dlio_bench.harness.cluster.entry import run_measuring_rank, say
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow, widths
@@ -124,20 +122,10 @@ def _rounded(seconds: float) -> float:
     return float(f"{seconds:.{DIGITS}g}")
 
 
-def main() -> int:
-    """Entry of the process: `python -P -m dlio_bench.harness.calibration.compute.process FOLDER`."""
-    folder = Path(sys.argv[1])
-
-    def start() -> tuple[int, Callable[[Comm], None]]:
-        job = Job.load(folder)
-
-        def body(comm: Comm) -> None:
-            (folder / MEASURED_FILE).write_text(json.dumps(measure(job, comm, say, folder)))
-
-        return 1, body
-
-    return run_rank(folder, start)
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return 1, lambda comm: measure(job, comm, say, folder)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_measuring_rank(_start))

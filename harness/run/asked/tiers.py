@@ -1,16 +1,15 @@
 """How large the tiers are that keep a node's samples, and what is known beforehand of their rates."""
 
-import os
 from pathlib import Path
 from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System, named
-from dlio_bench.harness.ground.defaults import disk_tier, ram_tier
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
 from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from dlio_bench.units import format_bytes
 
@@ -39,12 +38,12 @@ def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
     nodes = job.nodes if job.virtual else 1  # on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
     spare = memory - job.staging_bytes * job.ranks_per_node
-    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, ram_tier(memory, _free(SHARED_MEMORY), nodes)))))
+    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, default_ram(memory, nodes)))))
     # only where somebody said where it is: the temporary folder may be memory, or small
-    free_disk = 0 if options.local_tier is None else _free(options.local_tier)
-    disk = asked.get(DISK, described.get(DISK, disk_tier(free_disk, nodes)))
+    local = 0 if options.local_tier is None else default_disk(options.local_tier, nodes)
+    disk = asked.get(DISK, described.get(DISK, local))
     if ram == disk == 0:
-        free = format_bytes(_free(SHARED_MEMORY))
+        free = format_bytes(free_bytes(SHARED_MEMORY) or 0)
         raise UsageError(
             f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
             "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
@@ -60,7 +59,7 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
             f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
             f"node's memory of {format_bytes(memory)}. Ask for a smaller one with --tiers ram=SIZE."
         )
-    free = _free(SHARED_MEMORY)
+    free = free_bytes(SHARED_MEMORY) or 0
     if nodes * ram > free:
         raise UsageError(
             f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} in "
@@ -69,19 +68,11 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
     place = options.local_tier or Path(gettempdir())
     if not place.is_dir():
         raise UsageError(f"--local-tier {place} is not a folder. Give one on node-local storage.")
-    if disk and nodes * disk > (free := _free(place)):
+    if disk and nodes * disk > (free := free_bytes(place) or 0):
         raise UsageError(
             f"Disk tiers of {format_bytes(disk)} on {nodes} nodes need {format_bytes(nodes * disk)} in {place}, where "
             f"{format_bytes(free)} are free. Ask for smaller ones with --tiers disk=SIZE, or give another --local-tier."
         )
-
-
-def _free(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
 
 
 def _rates(system: System, job: Job) -> dict[str, float]:

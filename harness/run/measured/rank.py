@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
@@ -39,7 +40,6 @@ from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
 
-MEASURED = "measured.json"
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
 
@@ -68,7 +68,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     if comm.rank == 0:
         names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
         summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
-        (folder / MEASURED).write_text(json.dumps(summary))
+        (folder / MEASURED_FILE).write_text(json.dumps(summary))
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)

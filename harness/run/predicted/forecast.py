@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -13,6 +12,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.calibration import command as calibration
 from dlio_bench.harness.calibration import description
+from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
@@ -45,7 +45,7 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
     rows = [row for job in jobs for row in prediction.predict(job, dataset, system, node_memory(options, job))]
-    found = prediction.document(system, notes, rows, datetime.now(UTC).isoformat(timespec="seconds"))
+    found = prediction.document(system, notes, rows, timestamp())
     write_whole(folder / PREDICTION_FILE, json.dumps(found, indent=1, allow_nan=False).encode())
     return Forecast(found)
 

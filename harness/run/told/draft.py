@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from dlio_bench import __version__
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -61,7 +61,7 @@ def draft(
     return {
         "schema": "dlio-bench/result/2",
         "kind": "run",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": timestamp(),
         "command": ["dlio-bench", *sys.argv[1:]],
         "version": __version__,
         "workload": {"name": setting.request.workload.name, "title": setting.request.workload.title},

@@ -1,7 +1,6 @@
 """`--dry-run`: the plan in words."""
 
 import shlex
-import textwrap
 from collections.abc import Sequence
 
 from dlio_bench.harness.plan.orders import Shape
@@ -18,8 +17,7 @@ from dlio_bench.harness.storage.cache import MOST_RESIDENT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.reports.words import format_time, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
-
-WIDTH = 80
+from dlio_bench.wrapping import wrapped
 
 
 def describe(
@@ -92,18 +90,10 @@ def describe(
             f"clocks apart by more than {format_percent(MOST_CLOCK_DRIFT)}, ...",
         ),
     ]
-    indent = " " * 13
     lines = [f"{job.workload}  {request.workload.title}"]
     for name, words in rows:
-        lines += textwrap.wrap(
-            words.replace(" %", "\x1f%"),
-            WIDTH,
-            initial_indent=f"  {name:<10} ",
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return "\n".join(lines).replace("\x1f", " ")
+        lines += wrapped(words, f"  {name:<10} ", whole_words=True)
+    return "\n".join(lines)
 
 
 def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:

@@ -1,6 +1,5 @@
 """How long a run will take, as far as that can be told beforehand: for `--dry-run`."""
 
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.datagen.layout import Layout
-from dlio_bench.datagen.writers import MOST_WORKERS
+from dlio_bench.datagen.workers import usual_workers
 from dlio_bench.harness.run.asked.data import SEED, Source
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -49,7 +48,7 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
     """Seconds that the files of each split take this machine's cores, by a few samples that are made in `folder`."""
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS, sum(files.values()))
+    workers = min(usual_workers(), sum(files.values()))
     with tempfile.TemporaryDirectory(dir=folder, prefix="dlio-bench-foresight-") as place:
         spec = layout.splits[0].spec_files(1)[0]
         few = replace(spec, samples=min(spec.samples, SAMPLES))

@@ -1,11 +1,11 @@
 """What an emulated parallel file system is like: rates and latencies, as users write them and results keep them."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dlio_bench.errors import UsageError
+from dlio_bench.refusals import did_you_mean
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes, parse_rate, parse_seconds
 
 EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"
@@ -59,9 +59,7 @@ def parse_spec(text: str) -> PfsSpec:
     for word in text.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if key not in _KEYS:
-            close = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise _refused(text, f"'{key}' is not one of its keys ({', '.join(_KEYS)}).{hint}")
+            raise _refused(text, f"'{key}' is not one of its keys ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
         field, parse = _KEYS[key]
         if not equals or not value:
             raise _refused(text, f"'{key}' has no value.")

@@ -173,7 +173,7 @@ class Exchange:
         return Stalled(
             f"{what} by {self.choice.kind} was not over after {self._options.timeout:g} s, says rank {self._comm.rank} "
             f"of {self._comm.size}: a rank has died or stands still, or is that much slower. The launcher's output "
-            "names a rank that died; give slow ranks more time with --exchange-timeout SECONDS."
+            "names a rank that died; give slow ranks more time with --exchange-timeout, as in --exchange-timeout 5min."
         )
 
 

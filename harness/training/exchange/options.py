@@ -1,9 +1,9 @@
 """What a gradient exchange may be asked for."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from dlio_bench.errors import UsageError
+from dlio_bench.refusals import unknown
 
 KINDS = ("horovod", "mpi", "none")
 
@@ -38,9 +38,7 @@ class ExchangeOptions:
 def require_valid(options: ExchangeOptions) -> None:
     """UsageError for what cannot be."""
     if options.kind is not None and options.kind not in KINDS:
-        close = get_close_matches(options.kind, KINDS, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"No gradient exchange is called '{options.kind}'.{hint} Use {', '.join(KINDS)}.")
+        raise unknown("--exchange", options.kind, KINDS)
     if options.lag not in (0, 1):
         raise UsageError(f"A gradient lag of {options.lag} steps is not offered: use 0, or 1 as in the climate run.")
     if not 0 < options.timeout < float("inf"):

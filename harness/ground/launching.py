@@ -1,0 +1,44 @@
+"""How every command that needs ranks starts them, and gets back what they found."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.process import OnEvent, launch
+from dlio_bench.harness.cluster.start import Launch
+
+
+def launched(
+    start: Launch,
+    work: Path,
+    on_event: OnEvent,
+    *,
+    share: str,
+    lost: str = "nothing was measured",
+    folder_stays: bool = False,
+) -> dict[str, Any]:
+    """Run the ranks of the job that is saved in `work`, and return the document that rank 0 left there.
+
+    `lost`, `folder_stays` and errors: as of `cluster.process.launch`. share: as of `brought_back`.
+    """
+    (work / MEASURED_FILE).unlink(missing_ok=True)  # of an earlier job in this folder
+    launch(start.argv, {**os.environ, **start.env}, work, on_event, lost, folder_stays=folder_stays)
+    return brought_back(work / MEASURED_FILE, share)
+
+
+def brought_back(path: Path, share: str) -> dict[str, Any]:
+    """A document that rank 0 wrote. share: what the user does to give the ranks a folder that all nodes see.
+
+    EnvironmentFailure where the document is not there.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "
+            f"system that all nodes share: {share}."
+        ) from None
+    return document

@@ -1,0 +1,25 @@
+"""What ranks found comes back to the command that launched them, or it is said why not."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.job import MEASURED_FILE, leave
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.ground.launching import brought_back, launched
+
+
+def test_what_rank_0_leaves_comes_back(tmp_path: Path) -> None:
+    leave(tmp_path, Solo(), {"seconds": 2.5})
+    assert brought_back(tmp_path / MEASURED_FILE, "name another") == {"seconds": 2.5}
+
+
+def test_a_document_of_an_earlier_job_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    (tmp_path / MEASURED_FILE).write_text(json.dumps({"seconds": 1}))
+    nothing = Launch("mpirun", (sys.executable, "-c", ""), {})
+    with pytest.raises(EnvironmentFailure, match="all nodes share: name one with --pfs"):
+        launched(nothing, tmp_path, lambda _: None, share="name one with --pfs")
