@@ -12,6 +12,7 @@ from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import INFER
 from dlio_bench.harness.storage.pfs.emulation import available
+from dlio_bench.refusals import require_at_least, unknown
 
 MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
 
@@ -70,27 +71,23 @@ def require_values(options: Options) -> None:
     )
     for flag, value, known in choices:
         if value is not None and value not in known:
-            raise UsageError(f"{flag} '{value}' is not known. Use {', '.join(known)}.")
-    least = {
-        "--nodes": (min(options.nodes), 1),
-        "--ranks-per-node": (options.ranks_per_node, 1),
-        "--batch": (options.batch, 1),
-        "--epochs": (options.epochs, 1),
-        "--steps": (options.steps, 1),
-        "--steps-per-epoch": (options.steps_per_epoch, 1),
-        "--checkpoint": (options.checkpoint, 1),
-        "--trials": (options.trials, 1),
-        "--warmup-trials": (options.warmup_trials, 0),
-        "--threads": (options.threads, 1),
-        "--seed": (options.seed, 0),
-        "--max-data": (options.max_data, 1),
-        "--staging": (options.staging, 1),
-        "--memory-per-node": (options.memory_per_node, 1),
-        "--min-seconds": (options.min_seconds, 0),
-    }
-    for flag, (number, lowest) in least.items():
-        if number is not None and number < lowest:
-            raise UsageError(f"{flag} {number} is too small: it must be at least {lowest}.")
+            raise unknown(flag, value, known)
+    require_at_least(
+        1,
+        nodes=min(options.nodes),
+        ranks_per_node=options.ranks_per_node,
+        batch=options.batch,
+        epochs=options.epochs,
+        steps=options.steps,
+        steps_per_epoch=options.steps_per_epoch,
+        checkpoint=options.checkpoint,
+        trials=options.trials,
+        threads=options.threads,
+        max_data=options.max_data,
+        staging=options.staging,
+        memory_per_node=options.memory_per_node,
+    )
+    require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
     if options.data is not None and options.max_data is not None:
