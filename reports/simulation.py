@@ -14,7 +14,7 @@ import jsonschema
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 Document = Mapping[str, Any]

@@ -13,7 +13,7 @@ import jsonschema
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
-from dlio_bench.reports.words import format_share, plural
+from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
 
 Document = Mapping[str, Any]

@@ -27,7 +27,7 @@ from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
 from dlio_bench.harness.run.asked.sizing import cut
-from dlio_bench.reports.words import format_share, plural
+from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
 
 # What is compared: the variants whose samples are plain extents.

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.folders import output_folder
@@ -23,12 +25,13 @@ from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
 from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
-from dlio_bench.harness.run.told.draft import Setting
+from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.reports import html, judge, result, storage, text
+from dlio_bench.reports.types import Draft, Result
 
 INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
-Finished = tuple[dict[str, Any], dict[str, Any]]  # a result and its steps
+Finished = tuple[Result, dict[str, Any]]  # a result and its steps
 
 
 def run(options: Options) -> int:
@@ -69,9 +72,8 @@ def run(options: Options) -> int:
                         epochs=job.all_epochs,
                         epoch_seconds=_epoch_seconds(job, cut),
                     )
-                    for drafted, steps in measure(job, setting, folder, options.launcher, progress):
-                        if predicted is not None:
-                            drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
+                    for measured, steps in measure(job, setting, folder, options.launcher, progress):
+                        drafted = measured if predicted is None else predicted.beside(measured, job)
                         finished.append(_saved(drafted, steps, job, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
@@ -87,17 +89,17 @@ def run(options: Options) -> int:
     return judge.exit_status([complete for complete, _ in finished])
 
 
-def _saved(drafted: dict[str, Any], steps: dict[str, Any], job: Job, folder: Path) -> Finished:
+def _saved(drafted: Draft, steps: dict[str, Any], job: Job, folder: Path) -> Finished:
     complete = result.complete(drafted, steps)
     result.save(complete, steps, folder / _name(job, complete))
     return complete, steps
 
 
-def _interrupted(complete: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
+def _interrupted(complete: Result, steps: dict[str, Any], folder: Path) -> Finished:
     """A finished result of a run that did not come to its end, marked so."""
-    plan = complete["plan"]
-    marked = result.complete(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps)
-    name = f"{complete['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}"
+    plan = complete.plan
+    marked = result.complete(structs.replace(complete, marks=[*complete.marks, INTERRUPTED]), steps)
+    name = f"{complete.policy.alias}-{plan.nodes}x{plan.ranks_per_node}"
     result.save(marked, steps, folder / name)
     return marked, steps
 
@@ -124,12 +126,12 @@ def _print_plans(
         print(describe(request, source, cut, job, node_memory(request.options, job), plan.argv))
 
 
-def _name(job: Job, complete: dict[str, Any]) -> str:
-    return f"{complete['policy']['alias']}-{job.nodes}x{job.ranks_per_node}"
+def _name(job: Job, complete: Result) -> str:
+    return f"{complete.policy.alias}-{job.nodes}x{job.ranks_per_node}"
 
 
-def _print(results: Sequence[dict[str, Any]], folder: Path, *, as_json: bool) -> None:
+def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(results))
+        print(json.dumps([result.to_json(complete) for complete in results]))
     else:
         print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")

@@ -73,7 +73,7 @@ def test_an_epoch_is_its_plan_with_the_generated_bytes(form: SampleView, batch: 
         plan = epochs(form, 2, rank, batch=batch)
         reader, tally = make(form), Tally()
         check_epochs(plan, deliver(reader, plan, tally))
-        assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
 
 
 def test_every_sample_comes_once_the_last_batch_smaller_and_twice_over(form: SampleView) -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_read_before_the_first_batch_is_asked_for(form: SampleView) -
     tally = Tally()
     with make(form).session(epochs(form, 1, 0), tally):
         time.sleep(0.05)
-    assert not any(cost.requested for cost in tally.epochs.values())
+    assert not any(cost.bytes_requested for cost in tally.epochs.values())
 
 
 def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
@@ -196,6 +196,6 @@ class TestUpstream:
             assert largest(plan) == 2 * reader.form.decode.sample_bytes
             tally = Tally()
             check_epochs(plan, deliver(reader, plan, tally))
-            assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+            assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
         finally:
             pipeline.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.reports.result import load
 from tests.mpi.conftest import complaint, dlio
+from tests.results import load
 
 NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "cdb": ("tiramisu", "mean_iou"), "cosmoflow": ("cosmoflow", "mae"),
             "imagenet": ("resnet50", "top_1")}  # fmt: skip

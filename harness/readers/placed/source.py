@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.placed.supply import Supply
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
@@ -120,10 +121,10 @@ class Source:
         if not looked_at:
             self._straight.fetch(work.inner, chunks, out, cost)
             return
-        before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
+        before, seconds, queued = cost.bytes_requested, cost.read_seconds, queued_seconds()
         self._straight.fetch(work.inner, chunks, out, cost)
         queued = queued_seconds() - queued
-        self._supply.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
+        self._supply.saw_file_system(cost.bytes_requested - before, cost.read_seconds - seconds, queued)
 
     @property
     def incomplete(self) -> bool:

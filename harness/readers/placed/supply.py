@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.plan.placement.rows import Behaviour
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.sources import Sources

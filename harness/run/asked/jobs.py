@@ -17,7 +17,7 @@ from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import Cut
 from dlio_bench.harness.run.asked.tiers import with_tiers
 from dlio_bench.harness.storage.pfs.spec import to_dict
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 TRIALS, FEW_TRIALS, TINY_TRIALS, WARMUP_TRIALS = 5, 3, 1, 1

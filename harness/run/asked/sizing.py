@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 STEPS = 16  # a rank and trial at least, and what an epoch should have before its batch shrinks

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.registry import find
@@ -19,6 +20,7 @@ from dlio_bench.harness.run.measured.trial import Trial
 from dlio_bench.harness.training import inference
 from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.trainer import Trainer
+from dlio_bench.reports.types import Network
 
 
 @contextmanager
@@ -31,7 +33,7 @@ def opened(
     rows: Mapping[str, Policy],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
-) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+) -> Iterator[tuple[Trainer, Network | None]]:
     """What predicts in a job, compiled for the batches that its readers will deliver; and what it is, for a result."""
     del folder
     assert job.infer is not None
@@ -53,4 +55,4 @@ def opened(
         sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
         batches += [(size, widths) for size in sorted(sizes) if size]
     network.compile(batches)
-    yield network, network.described | own.to_dict()
+    yield network, replace(network.described, resume=own.resume, step=own.step)

@@ -6,6 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from dlio_bench.benchmarks.model import Course, choose
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
@@ -21,6 +23,7 @@ from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
+from dlio_bench.reports.types import Network
 
 
 def first_epoch(job: Job, steps: int) -> int:
@@ -52,7 +55,7 @@ def opened(
     rows: Mapping[str, Policy],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
-) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+) -> Iterator[tuple[Trainer, Network | None]]:
     """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result.
 
     folder: of the run's results, in which its checkpoints go.
@@ -77,7 +80,19 @@ def opened(
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})
     trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
-    yield trainer, trainer.described | asked.to_dict()
+    yield (
+        trainer,
+        replace(
+            trainer.described,
+            fp16=asked.fp16,
+            lag=asked.lag,
+            hierarchical=asked.hierarchical,
+            timeout=asked.timeout,
+            checkpoint=asked.checkpoint,
+            resume=asked.resume,
+            step=asked.step,
+        ),
+    )
     trainer.close()
 
 

@@ -1,0 +1,454 @@
+"""What a result says, as types: from them a file is checked and its JSON schema is made (`reports.schema`).
+
+Sizes are in bytes and times in seconds. An object may carry more than its type lists, and loses it when it is loaded;
+the objects that judge (`strict`) may not. What has a default, results of earlier versions may lack.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.reports.metrics import METRICS
+
+Count = Annotated[int, Meta(ge=0)]
+Some = Annotated[int, Meta(ge=1)]
+Amount = Annotated[float, Meta(ge=0)]  # of seconds or bytes
+Share = Annotated[float, Meta(ge=0, le=1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+SCHEMA = "dlio-bench/result/3"
+Sync = Literal["step", "epoch", "none"]
+CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
+Mode = Literal["none", "emulate", "train", "infer"]
+T = TypeVar("T")
+
+
+class Named(Struct, frozen=True):
+    """The workload."""
+
+    name: str
+    title: str
+
+
+class Split(Struct, frozen=True):
+    """The validation split of a dataset."""
+
+    files: Count
+    samples: Count
+    stored_bytes: Count
+
+
+class Data(Struct, frozen=True, kw_only=True):
+    """The dataset as far as the run reads it. view_bytes: delivered of a sample, the mean."""
+
+    digest: str
+    folder: str
+    variant: str | None
+    fill: str | None
+    seed: int | None
+    files: Count
+    samples: Count
+    stored_bytes: Count
+    view: list[str]
+    view_bytes: Amount
+    validation: Split | None = None
+    owner: str | None
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The reader's row as it was executed. alias: what the user called it; options: its settings in force."""
+
+    alias: str | None
+    name: str
+    order: str
+    placement: str
+    delivery: str
+    source: str
+    exactly_once: bool = True
+    order_known: bool = True
+    decode: str | None = None
+    check_crc: bool = False
+    options: dict[str, int]
+
+
+class Passes(Struct, frozen=True):
+    """The samples of a validation pass, and the order that they come in."""
+
+    order: str
+    samples: Some
+    dropped_samples: Count = 0
+
+
+class PlannedPasses(Passes, frozen=True, kw_only=True):
+    """The validation passes of a trial. compute_share: of a training step's time a sample; source: who did it so."""
+
+    every_epochs: Some
+    passes: Some
+    compute_share: Amount = 0.0
+    source: str | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Who reads how much, and how often. A result is comparable when its trials had min_seconds and min_steps."""
+
+    nodes: Some
+    ranks_per_node: Some
+    ranks: Some
+    batch: Some
+    published_batch: int | None
+    epochs: Some
+    steps_per_epoch: Some
+    steps: Some
+    samples_per_epoch: Some
+    dropped_samples: Count
+    shard: str = "rank"
+    copies: Some = 1
+    last: str = "drop"
+    seed: Count
+    sync: Sync
+    trials: Some
+    warmup_trials: Count
+    cache: CacheMode
+    validation: PlannedPasses | None = None
+    view_bytes_per_epoch: Amount
+    node_memory_bytes: Amount | None
+    comparable: bool
+    min_seconds: Amount = 0.0
+    min_steps: Some = 16
+    notes: list[str]
+
+
+class Profile(Struct, frozen=True):
+    """The compute profile that an emulated step time comes from. by: who measured it, on what."""
+
+    name: str = ""
+    digest: str = ""
+    model: str | None = None
+    tiny: bool = False
+    batches: list[int] = []
+    by: dict[str, str] = {}
+
+
+class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was trained or what predicted, and how its gradients were exchanged, as far as there are any."""
+
+    device: str | None
+    source: str | None
+    model: str = ""
+    title: str = ""
+    parameters: Count = 0
+    published_parameters: int | None = None
+    metric: str = ""
+    better: str = ""
+    chance: float = 0.0
+    threads: Count = 0
+    tensorflow: str = ""
+    exchange: str | None = None
+    exchange_why: str | None = None
+    notes: list[str] = []
+    fp16: bool | None = None
+    lag: int | None = None
+    hierarchical: bool | None = None
+    timeout: float | None = None
+    checkpoint: int = 0
+    resume: str | None = None
+    step: int = 0
+
+
+class Compute(Network, frozen=True, kw_only=True, omit_defaults=True):
+    """What played the trainer."""
+
+    mode: Mode
+    asked_step_seconds: Amount | None
+    kind: str | None
+    profile: Profile | None = None
+
+    @property
+    def is_network(self) -> bool:
+        """Whether a real network was at work."""
+        return self.mode in ("train", "infer")
+
+
+class Check(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was looked at before the result is believed."""
+
+    name: str
+    ok: bool
+    expected: str
+    found: str
+
+
+class Cached(Struct, frozen=True, kw_only=True):
+    """How much of the dataset was in a host's page cache before a trial; not known where it is not attestable."""
+
+    resident_share: Share | None
+    attestable: bool
+    memory_backed: bool = False
+    bytes: Count = 0
+    note: str | None = None
+
+
+class Cache(Struct, frozen=True):
+    """The cache as it was asked for, and as each host had it."""
+
+    asked: str
+    hosts: dict[str, Cached]
+
+
+class Pass(PassCost, kw_only=True):
+    """A validation pass: its part of the epoch's counters. Its seconds are not among the epoch's."""
+
+    seconds: Amount
+
+
+class Epoch(EpochCost, kw_only=True):
+    """An epoch of a trial over all ranks, with the validation pass behind it."""
+
+    epoch: Count
+    seconds: Amount
+    validation: Pass | None = None
+
+    def in_training(self, name: str) -> float:
+        """A counter without the validation pass."""
+        passed = 0 if self.validation is None else getattr(self.validation, name)
+        return float(getattr(self, name) - passed)
+
+
+class Checkpoint(Struct, frozen=True):
+    """A checkpoint that was written."""
+
+    step: int
+    bytes: Count
+    seconds: Amount
+
+
+class Reduced(Struct, frozen=True, kw_only=True):
+    """All-reduces of gradients, which may overlap compute; bytes that one rank had added up. And checkpoints."""
+
+    allreduce_seconds: Amount
+    allreduce_bytes: Count
+    checkpoints: list[Checkpoint] = []
+
+
+class Training(Reduced, frozen=True, kw_only=True):
+    """What a trial's training came to. loss: by step, the mean over the ranks; scores: of each validation pass."""
+
+    loss: Annotated[list[float], Meta(min_length=1)]
+    final_loss: float
+    scores: list[dict[str, float]] = []
+
+
+class Inference(Struct, frozen=True):
+    """Samples predicted, scores of the predictions by name, and those of samples that no training reads."""
+
+    samples: Count
+    scores: dict[str, float]
+    held_out: dict[str, float] = {}
+
+
+class Trial(EpochCost, kw_only=True):
+    """One trial over all ranks. Its counters are those of its epochs, added up."""
+
+    trial: Count
+    warmup: bool
+    seed: Count
+    elapsed_seconds: Amount
+    steps: Some
+    samples: Count
+    validation_samples: Count = 0
+    cache: Cache
+    epochs: Annotated[list[Epoch], Meta(min_length=1)]
+    compute_asked_seconds: Amount
+    compute_actual_seconds: Amount
+    compute_late_seconds: float = 0.0
+    cpu_seconds: Amount | None
+    host_cpu_busy_share: Amount | None
+    host_iowait_share: float | None
+    cores: Some | None
+    clock_drift_seconds: float = 0.0
+    reader_threads: int | None
+    rank_bytes: list[int] = field(default_factory=list)
+    training: Training | None = None
+    inference: Inference | None = None
+
+
+class Mount(Struct, frozen=True):
+    """The file system of the dataset."""
+
+    type: str
+    source: str
+    point: str = ""
+    options: list[str] = []
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """A machine: enough to explain a number, no secrets. None: not known."""
+
+    host: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    cpu_quota: float | None = None
+    cores_physical: int | None = None
+    governor: str | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    kernel: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = {}
+    libmpi: str | None = None
+    mount: Mount | None = None
+    stripe: dict[str, str] | None = None
+    variables: dict[str, str] = {}
+
+
+class EmulatedPfs(Struct, frozen=True, kw_only=True):
+    """The emulated parallel file system, and what it is in words."""
+
+    says: str
+    bandwidth: float | None = None
+    per_node: float | None = None
+    open_seconds: float = 0.0
+    request_seconds: float = 0.0
+    cache_bytes: int = 0
+    cache_bandwidth: float | None = None
+
+
+class Ceiling(Struct, frozen=True):
+    """The rate that `dlio-bench storage` measured for samples of this size; None where it measured none."""
+
+    bytes_per_second: Annotated[float, Meta(gt=0)] | None
+    folder: str
+
+
+class Launcher(Struct, frozen=True):
+    """Who started the ranks, and how."""
+
+    name: str
+    argv: list[str] = []
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """The machines, and how the job was started on them."""
+
+    hosts: Annotated[dict[str, Host], Meta(min_length=1)]
+    rank_hosts: list[str]
+    rank_memory_bytes: Count | None = None
+    tier_folders: list[str] = []
+    emulated_pfs: EmulatedPfs | None = None
+    launcher: Launcher | None = None
+    mpi: str | None = None
+    ceiling: Ceiling | None = None
+    startup_seconds: Amount | None = None
+    code_digest: str | None = None
+
+
+class Metric(Struct, frozen=True, forbid_unknown_fields=True):
+    """Median (of `share_*` the mean) over the measured trials; ci: its 95 % interval, None with fewer than 5 trials."""
+
+    value: float | None
+    unit: str
+    ci: tuple[float, float] | None
+
+
+class Bound(Struct, frozen=True, forbid_unknown_fields=True):
+    """What bound the run, with the sentences that say why."""
+
+    by: Literal["storage", "CPU", "compute", "not determined"]
+    evidence: Annotated[list[str], Meta(min_length=1)]
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What was predicted before the run. reason: why its figures are None."""
+
+    system: str
+    epoch_seconds: list[Amount] | None
+    first_epoch_seconds: Amount | None
+    later_epochs_seconds: Amount | None
+    elapsed_seconds: Amount | None
+    stall_share: float | None = None
+    bytes: dict[str, int] | None = None
+    simulated_share: float | None = None
+    reason: str | None
+    notes: list[str]
+
+
+class StepsFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of step times beside the result."""
+
+    name: Annotated[str, Meta(pattern=r"^[^/\\]+$")]
+    sha256: Sha256
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """What a run measured of one reader of one workload at one scale, before anybody draws conclusions."""
+
+    schema: Literal["dlio-bench/result/3"] = "dlio-bench/result/3"
+    kind: Literal["run"] = "run"
+    created: str
+    command: list[str]
+    version: str
+    workload: Named
+    dataset: Data
+    policy: Policy
+    plan: Plan
+    compute: Compute
+    marks: list[str]
+    checks: Annotated[list[Check], Meta(min_length=1)]
+    trials: Annotated[list[Trial], Meta(min_length=1)]
+    environment: Environment
+    prediction: Prediction | None = None
+
+    @property
+    def measured(self) -> list[Trial]:
+        """The trials that count: all but the warm-up ones."""
+        return [trial for trial in self.trials if not trial.warmup]
+
+
+class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A draft with its conclusions. digest: of everything else, see `result.digest`."""
+
+    schema: Literal["dlio-bench/result/3"]
+    kind: Literal["run"]
+    class_: Literal["ACCEPTANCE", "EXPLORE", "INVALID"] = field(name="class")
+    verdict: Literal["pass", "fail", "none"]
+    metrics: dict[str, Metric]
+    bound: Bound
+    steps_file: StepsFile
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+    def __post_init__(self) -> None:
+        """ValueError where parts do not fit: the metrics are those of the table, a training has been told of."""
+        if not self.measured:
+            raise ValueError("trials has none that is not a warm-up")
+        for name, mode in (("training", "train"), ("inference", "infer")):
+            if any((getattr(trial, name) is not None) != (self.compute.mode == mode) for trial in self.trials):
+                raise ValueError(f"trials say otherwise of {name} than compute.mode, {self.compute.mode}")
+        if len(set(self.marks)) < len(self.marks):
+            raise ValueError("a mark stands there twice")
+        if unknown := sorted(set(self.metrics) - set(METRICS)):
+            raise ValueError(f"metrics.{unknown[0]} is no metric")
+        for name, quantity in METRICS.items():
+            if quantity.optional:  # versions before it have none
+                self.metrics.setdefault(name, Metric(None, quantity.unit, None))
+            if name not in self.metrics:
+                raise ValueError(f"metrics.{name} is missing")
+            metric = self.metrics[name]
+            if metric.unit != quantity.unit or (metric.value is None and not quantity.optional):
+                raise ValueError(f"metrics.{name} is {metric.value} {metric.unit}, wanted a number of {quantity.unit}")
+
+    def value(self, name: str) -> float:
+        """The value of a metric that every result has."""
+        value = self.metrics[name].value
+        assert value is not None
+        return value
+
+
+def convert(document: Any, kind: type[T]) -> T:
+    """JSON's own values as a type. ValueError that names the place, `at $.plan.batch: ...`, where they do not fit."""
+    try:
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, place = str(error).partition(" - at `")
+        raise ValueError(f"at {place.rstrip('`') or '$'}: {what[:200]}") from None
