@@ -4,17 +4,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import jsonschema
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.simulation_types import Simulation
+from dlio_bench.reports.types import convert
 from dlio_bench.units import format_bytes
 
 Document = Mapping[str, Any]
@@ -43,8 +41,10 @@ class Map:
 def complete(draft: Document) -> dict[str, Any]:
     """The document of a draft that holds to the schema. ValueError when it does not."""
     document: dict[str, Any] = json.loads(json.dumps(draft, allow_nan=False))
-    if fault := _fault(document):
-        raise ValueError(f"the document does not follow {SCHEMA}: {fault}")
+    try:
+        convert(document, Simulation)
+    except ValueError as error:
+        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
     return document
 
 
@@ -56,8 +56,10 @@ def validate(document: Any, name: str = "the simulation document") -> dict[str, 
             f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
             "simulate --out, or use the version of dlio-bench that wrote this one."
         )
-    if fault := _fault(document):
-        raise DataError(f"'{name}' does not follow {SCHEMA}: {fault}. Simulate again.")
+    try:
+        convert(document, Simulation)
+    except ValueError as error:
+        raise DataError(f"'{name}' does not follow {SCHEMA}: {error}. Simulate again.") from error
     return dict(document)
 
 
@@ -260,15 +262,3 @@ def _third(rest: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, ...],
     axis = rest[0]["name"]
     for value in rest[0]["values"]:
         yield (value,), f" · {axis} {said_value(axis, value)}"
-
-
-@cache
-def _validator() -> Any:
-    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/simulation-1.json").read_text("utf-8"))
-    return jsonschema.Draft202012Validator(schema)
-
-
-def _fault(document: Document) -> str | None:
-    """Where and how a document breaks the schema, or None."""
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
-    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

@@ -275,12 +275,12 @@ class Trial(EpochCost, kw_only=True):
 
 
 class Mount(Struct, frozen=True):
-    """The file system of the dataset."""
+    """A mounted file system."""
 
+    point: str
     type: str
     source: str
-    point: str = ""
-    options: list[str] = []
+    options: list[str]
 
 
 class Host(Struct, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ def describe_host(path: Path) -> Host:
         python=platform.python_version(),
         packages={name: found for name in PACKAGES if (found := installed(name))},
         libmpi=loaded_library(),
-        mount=Mount(mount.type, mount.source, mount.point, list(mount.options)) if mount else None,
+        mount=Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None,
         stripe=stripe_layout(path, mount.type if mount else None),
         variables=kept_variables(os.environ),
     )

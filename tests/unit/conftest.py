@@ -30,7 +30,7 @@ def draft_of_reader(reader: str, nodes: int, trials: int) -> dict[str, Any]:
         "cpu": "AMD EPYC",
         "cores": 2,
         "memory_bytes": 25_000_000_000,
-        "mount": {"type": "ext4", "source": "/dev/vda"},
+        "mount": {"point": "/", "type": "ext4", "source": "/dev/vda", "options": ["rw"]},
     }
     return {
         "schema": "dlio-bench/result/3", "kind": "run", "created": "2026-11-21T01:40:00+00:00",

@@ -65,7 +65,7 @@ for _kind in images.KINDS:
     _content = io.BytesIO()
     Image.new("P" if _kind == "GIF" else "RGB", (20, 30)).save(_content, _kind)
     PICTURES.append(_content.getvalue())
-STORAGE = storage.complete(storage_draft())
+STORAGE = storage.to_json(storage.complete(storage_draft()))
 PIECES = (
     b"[",
     b"{",

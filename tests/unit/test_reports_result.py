@@ -16,6 +16,8 @@ from msgspec import structs
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import judge, result, text
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.schema import DOCUMENTS, schema
 from dlio_bench.reports.types import Check, Draft
 from tests.results import complete, drafted
 
@@ -93,6 +95,21 @@ def test_a_stored_result_of_schema_2_is_read_with_the_same_numbers() -> None:
     assert result.to_json(found)["bound"] == before["bound"]
     assert found.trials[1].epochs[1].validation is not None
     assert "RAM tier" in text.render([found])
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_schema_is_made_from_the_types(name: str) -> None:
+    made = json.dumps(schema(name))
+    assert '"additionalProperties": false' in made or name != "result"
+    assert '"minimum": 0' in made
+    kind = json.loads(made)["$ref"].removeprefix("#/$defs/")
+    top = json.loads(made)["$defs"][kind]
+    assert set(top["required"]) <= set(top["properties"])
+    if name == "result":
+        metrics = top["properties"]["metrics"]
+        assert metrics["properties"].keys() == METRICS.keys() > set(metrics["required"]) > {"elapsed_seconds"}
+        assert top["properties"]["class"]["enum"] == ["ACCEPTANCE", "EXPLORE", "INVALID"]
+        assert {"bytes_requested", "seconds"} <= set(json.loads(made)["$defs"]["Epoch"]["required"])
 
 
 def test_a_file_that_breaks_the_types_is_refused_at_its_place(saved: Path) -> None:

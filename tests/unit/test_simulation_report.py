@@ -244,10 +244,10 @@ def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:
     for where, wrong in (("seconds", "fast"), ("over_bound", None), ("at", {}), ("bytes", {"ram": -1})):
         broken = copy.deepcopy(whole)
         broken["rows"][0][where] = wrong
-        with pytest.raises(DataError, match=rf"rows\[0\].{where}"):
+        with pytest.raises(DataError, match=rf"rows\[0\].*{where}"):
             simulation.validate(broken)
     without = {key: value for key, value in whole.items() if key != "cells"}
-    with pytest.raises(DataError, match="'cells' is a required property"):
+    with pytest.raises(DataError, match="a grid needs axes, cells"):
         simulation.validate(without)
     with pytest.raises(ValueError, match="does not follow"):
         simulation.complete(without)

@@ -26,7 +26,7 @@ from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports import types
-from dlio_bench.reports.storage import ceiling_for
+from dlio_bench.reports.storage import Document, ceiling_for
 from dlio_bench.reports.types import (
     Cache,
     Cached,
@@ -53,7 +53,7 @@ class Setting:
     dataset: Dataset
     notes: tuple[str, ...]
     node_memory_bytes: int
-    storage: Mapping[str, Any] | None = None  # a document of `dlio-bench storage`
+    storage: Document | None = None  # of `dlio-bench storage`
 
 
 Steps = Mapping[str, npt.NDArray[Any]]
@@ -252,11 +252,11 @@ def _defects(row: Policy, workload: Workload) -> tuple[str, ...]:
     return workload.upstream.defects if row.delivery == OWN and workload.upstream else ()
 
 
-def _ceiling(document: Mapping[str, Any] | None, sample_bytes: float) -> Ceiling | None:
+def _ceiling(document: Document | None, sample_bytes: float) -> Ceiling | None:
     """The rate that `dlio-bench storage` found for samples of this size; its value is None where it found none."""
     if document is None:
         return None
-    return Ceiling(ceiling_for(document, sample_bytes), document["folder"])
+    return Ceiling(ceiling_for(document, sample_bytes), document.folder)
 
 
 def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
