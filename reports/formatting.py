@@ -31,13 +31,17 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "samples/s": lambda value: f"{value:.0f}" if value >= 1000 else f"{value:.3g}",
     "share": format_share,
     "ratio": format_ratio,
-    "samples": lambda value: f"{value:.0f}",
 }
+
+
+def _format(unit: str, value: float) -> str:
+    """A value of a unit; what is counted, such as samples, is a whole number."""
+    return FORMATS[unit](value) if unit in FORMATS else f"{value:.0f}"
 
 
 def number(metric: Metric) -> str:
     """A metric's value with its unit, or '-' where it has none."""
-    return NOTHING if metric.value is None else FORMATS[metric.unit](metric.value)
+    return NOTHING if metric.value is None else _format(metric.unit, metric.value)
 
 
 def size(value: float | None) -> str:
@@ -49,7 +53,7 @@ def interval(metric: Metric) -> str:
     """A metric's confidence interval, '440 MB/s … 460 MB/s', or '-' where it has none."""
     if metric.ci is None:
         return NOTHING
-    low, high = (FORMATS[metric.unit](bound) for bound in metric.ci)
+    low, high = (_format(metric.unit, bound) for bound in metric.ci)
     return f"{low} … {high}"
 
 

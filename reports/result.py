@@ -73,7 +73,7 @@ def save(result: Result, steps: Steps, folder: Path) -> Path:
     return path
 
 
-def load(path: Path) -> tuple[Result, dict[str, Any]]:
+def load(path: Path) -> tuple[Result, Steps]:
     """(result, steps) from a result's folder or its JSON file.
 
     A result of schema 1 or 2 comes in the present form, its metrics worked out again (see reports.earlier).
@@ -121,7 +121,7 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
     return dict(result)
 
 
-def _load_steps(file: Path, result: Result) -> dict[str, Any]:
+def _load_steps(file: Path, result: Result) -> Steps:
     steps_path = file.with_name(result.steps_file.name)
     try:
         packed = _read(steps_path)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -28,10 +27,11 @@ from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.reports import html, judge, result, storage, text
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft, Result
 
 INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
-Finished = tuple[Result, dict[str, Any]]  # a result and its steps
+Finished = tuple[Result, Steps]  # a result and its steps
 
 
 def run(options: Options) -> int:
@@ -89,13 +89,13 @@ def run(options: Options) -> int:
     return judge.exit_status([complete for complete, _ in finished])
 
 
-def _saved(drafted: Draft, steps: dict[str, Any], job: Job, folder: Path) -> Finished:
+def _saved(drafted: Draft, steps: Steps, job: Job, folder: Path) -> Finished:
     complete = result.complete(drafted, steps)
     result.save(complete, steps, folder / _name(job, complete))
     return complete, steps
 
 
-def _interrupted(complete: Result, steps: dict[str, Any], folder: Path) -> Finished:
+def _interrupted(complete: Result, steps: Steps, folder: Path) -> Finished:
     """A finished result of a run that did not come to its end, marked so."""
     plan = complete.plan
     marked = result.complete(structs.replace(complete, marks=[*complete.marks, INTERRUPTED]), steps)

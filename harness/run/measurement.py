@@ -21,6 +21,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import documents, rank
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.told.building import Launched, Setting, build
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft, Launcher
 
 
@@ -32,7 +33,7 @@ def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
 
 def measure(
     job: Job, setting: Setting, folder: Path, asked: str | None, progress: Progress
-) -> Iterator[tuple[Draft, dict[str, Any]]]:
+) -> Iterator[tuple[Draft, Steps]]:
     """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader.
 
     Where it fails or is interrupted, those of the readers that had all their trials come first, then the error.

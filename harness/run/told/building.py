@@ -4,10 +4,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import asdict
 
 from dlio_bench import __version__
@@ -26,6 +25,7 @@ from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports import types
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.storage import Document, ceiling_for
 from dlio_bench.reports.types import (
     Cache,
@@ -54,9 +54,6 @@ class Setting:
     notes: tuple[str, ...]
     node_memory_bytes: int
     storage: Document | None = None  # of `dlio-bench storage`
-
-
-Steps = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """What a result says of validation passes; pure functions."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
@@ -12,10 +11,11 @@ from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import RankTrial
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Pass, Passes, PlannedPasses, Split, Trial
 
 
-def pass_seconds(steps: Mapping[str, Any], trial: int) -> dict[int, float]:
+def pass_seconds(steps: Steps, trial: int) -> dict[int, float]:
     """Epoch -> seconds of the validation pass behind it: its first batch to everybody's last, on the slowest rank."""
     if "validation" not in steps:
         return {}

@@ -1,13 +1,13 @@
 """What a result says of training and of inference; pure functions."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import asdict, replace
 
 from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import RankTrial
+from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Compute, Inference, Mode, Network, Training
 
 
@@ -17,7 +17,7 @@ def compute(job: Job, network: Network) -> Compute:
     return Compute(**asdict(network), mode=mode, asked_step_seconds=None, kind=None)
 
 
-def training(job: Job, ranks: Sequence[RankTrial], steps: Mapping[str, Any], trial: int) -> Training | None:
+def training(job: Job, ranks: Sequence[RankTrial], steps: Steps, trial: int) -> Training | None:
     """What a trial's training came to; None without one.
 
     Loss by step is the mean over the ranks' batches. Seconds of all-reduces are the mean over the ranks; bytes are what
