@@ -13,7 +13,8 @@ import numpy as np
 from dlio_bench.reports import sentences, statistics
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Floats, Steps
-from dlio_bench.reports.types import Bound, Cached, Draft, Metric, Trial
+from dlio_bench.reports.trials import Cached, Trial
+from dlio_bench.reports.types import Bound, Draft, Metric
 
 By = Literal["storage", "CPU", "compute", "not determined"]
 STORAGE: By = "storage"

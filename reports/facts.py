@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from dlio_bench.reports import sentences, tables
+from dlio_bench.reports.environment import Environment
 from dlio_bench.reports.formatting import NOTHING
-from dlio_bench.reports.types import Environment, Result
+from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 
 Facts = dict[str, str]

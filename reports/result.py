@@ -18,7 +18,8 @@ from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.statistics import TRAINING
-from dlio_bench.reports.types import SCHEMA, Draft, Result, StepsFile, convert
+from dlio_bench.reports.typed import convert
+from dlio_bench.reports.types import SCHEMA, Draft, Result, StepsFile
 
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"

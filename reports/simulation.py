@@ -14,7 +14,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.simulation_types import GRID, Axis, Case, Cell, Row, Simulation
-from dlio_bench.reports.types import convert
+from dlio_bench.reports.typed import convert
 from dlio_bench.units import format_bytes
 
 SCHEMA = "dlio-bench/simulation/1"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from dlio_bench.reports.types import Amount, Count, Some
+from dlio_bench.reports.typed import Amount, Count, Some
 
 At = Annotated[dict[str, Count], Meta(min_length=1)]  # axis -> value
 GRID = "simulation-grid"

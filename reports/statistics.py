@@ -24,7 +24,8 @@ from dlio_bench.reports.meetings import (
     utilisation,
 )
 from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
-from dlio_bench.reports.types import Draft, Metric, Trial
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.types import Draft, Metric
 
 TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
 MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range

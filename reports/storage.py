@@ -11,8 +11,9 @@ from msgspec import Meta, Struct
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.reports.environment import Mount
 from dlio_bench.reports.formatting import format_share, plural
-from dlio_bench.reports.types import Amount, Mount, Share, Some, convert
+from dlio_bench.reports.typed import Amount, Share, Some, convert
 from dlio_bench.units import format_bytes
 
 SCHEMA = "dlio-bench/storage/1"

@@ -10,7 +10,8 @@ from dlio_bench.counters import COUNTERS
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.sentences import reader
-from dlio_bench.reports.types import Pass, Result
+from dlio_bench.reports.trials import Pass
+from dlio_bench.reports.types import Result
 
 CSV_NAME = "trials.csv"
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times

@@ -6,7 +6,8 @@ from statistics import median
 
 from dlio_bench.reports import sentences, tables
 from dlio_bench.reports.formatting import NOTHING, size
-from dlio_bench.reports.types import Epoch, Result
+from dlio_bench.reports.trials import Epoch
+from dlio_bench.reports.types import Result
 
 CACHED = "caches"
 SOURCES = ("bytes_requested", "bytes_device", CACHED, "bytes_ram", "bytes_local", "bytes_remote")  # the columns

@@ -4,25 +4,21 @@ Sizes are in bytes and times in seconds. An object may carry more than its type 
 the objects that judge (`strict`) may not. What has a default, results of earlier versions may lack.
 """
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct, field
 
-from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.reports.environment import Environment
 from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.typed import Amount, Count, Some
 
-Count = Annotated[int, Meta(ge=0)]
-Some = Annotated[int, Meta(ge=1)]
-Amount = Annotated[float, Meta(ge=0)]  # of seconds or bytes
-Share = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 SCHEMA = "dlio-bench/result/3"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
 Mode = Literal["none", "emulate", "train", "infer"]
-T = TypeVar("T")
 
 
 class Named(Struct, frozen=True):
@@ -180,170 +176,6 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
     found: str
 
 
-class Cached(Struct, frozen=True, kw_only=True):
-    """How much of the dataset was in a host's page cache before a trial; not known where it is not attestable."""
-
-    resident_share: Share | None
-    attestable: bool
-    memory_backed: bool = False
-    bytes: Count = 0
-    note: str | None = None
-
-
-class Cache(Struct, frozen=True):
-    """The cache as it was asked for, and as each host had it."""
-
-    asked: str
-    hosts: dict[str, Cached]
-
-
-class Pass(PassCost, kw_only=True):
-    """A validation pass: its part of the epoch's counters. Its seconds are not among the epoch's."""
-
-    seconds: Amount
-
-
-class Epoch(EpochCost, kw_only=True):
-    """An epoch of a trial over all ranks, with the validation pass behind it."""
-
-    epoch: Count
-    seconds: Amount
-    validation: Pass | None = None
-
-    def in_training(self, name: str) -> float:
-        """A counter without the validation pass."""
-        passed = 0 if self.validation is None else getattr(self.validation, name)
-        return float(getattr(self, name) - passed)
-
-
-class Checkpoint(Struct, frozen=True):
-    """A checkpoint that was written."""
-
-    step: int
-    bytes: Count
-    seconds: Amount
-
-
-class Reduced(Struct, frozen=True, kw_only=True):
-    """All-reduces of gradients, which may overlap compute; bytes that one rank had added up. And checkpoints."""
-
-    allreduce_seconds: Amount
-    allreduce_bytes: Count
-    checkpoints: list[Checkpoint] = []
-
-
-class Training(Reduced, frozen=True, kw_only=True):
-    """What a trial's training came to. loss: by step, the mean over the ranks; scores: of each validation pass."""
-
-    loss: Annotated[list[float], Meta(min_length=1)]
-    final_loss: float
-    scores: list[dict[str, float]] = []
-
-
-class Inference(Struct, frozen=True):
-    """Samples predicted, scores of the predictions by name, and those of samples that no training reads."""
-
-    samples: Count
-    scores: dict[str, float]
-    held_out: dict[str, float] = {}
-
-
-class Trial(EpochCost, kw_only=True):
-    """One trial over all ranks. Its counters are those of its epochs, added up."""
-
-    trial: Count
-    warmup: bool
-    seed: Count
-    elapsed_seconds: Amount
-    steps: Some
-    samples: Count
-    validation_samples: Count = 0
-    cache: Cache
-    epochs: Annotated[list[Epoch], Meta(min_length=1)]
-    compute_asked_seconds: Amount
-    compute_actual_seconds: Amount
-    compute_late_seconds: float = 0.0
-    cpu_seconds: Amount | None
-    host_cpu_busy_share: Amount | None
-    host_iowait_share: float | None
-    cores: Some | None
-    clock_drift_seconds: float = 0.0
-    reader_threads: int | None
-    rank_bytes: list[int] = field(default_factory=list)
-    training: Training | None = None
-    inference: Inference | None = None
-
-
-class Mount(Struct, frozen=True):
-    """A mounted file system."""
-
-    point: str
-    type: str
-    source: str
-    options: list[str]
-
-
-class Host(Struct, frozen=True, kw_only=True):
-    """A machine: enough to explain a number, no secrets. None: not known."""
-
-    host: str | None = None
-    cpu: str | None = None
-    cores: int | None = None
-    cpu_quota: float | None = None
-    cores_physical: int | None = None
-    governor: str | None = None
-    memory_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    kernel: str | None = None
-    python: str | None = None
-    packages: dict[str, str] = {}
-    libmpi: str | None = None
-    mount: Mount | None = None
-    stripe: dict[str, str] | None = None
-    variables: dict[str, str] = {}
-
-
-class EmulatedPfs(Struct, frozen=True, kw_only=True):
-    """The emulated parallel file system, and what it is in words."""
-
-    says: str
-    bandwidth: float | None = None
-    per_node: float | None = None
-    open_seconds: float = 0.0
-    request_seconds: float = 0.0
-    cache_bytes: int = 0
-    cache_bandwidth: float | None = None
-
-
-class Ceiling(Struct, frozen=True):
-    """The rate that `dlio-bench storage` measured for samples of this size; None where it measured none."""
-
-    bytes_per_second: Annotated[float, Meta(gt=0)] | None
-    folder: str
-
-
-class Launcher(Struct, frozen=True):
-    """Who started the ranks, and how."""
-
-    name: str
-    argv: list[str] = []
-
-
-class Environment(Struct, frozen=True, kw_only=True):
-    """The machines, and how the job was started on them."""
-
-    hosts: Annotated[dict[str, Host], Meta(min_length=1)]
-    rank_hosts: list[str]
-    rank_memory_bytes: Count | None = None
-    tier_folders: list[str] = []
-    emulated_pfs: EmulatedPfs | None = None
-    launcher: Launcher | None = None
-    mpi: str | None = None
-    ceiling: Ceiling | None = None
-    startup_seconds: Amount | None = None
-    code_digest: str | None = None
-
-
 class Metric(Struct, frozen=True, forbid_unknown_fields=True):
     """Median (of `share_*` the mean) over the measured trials; ci: its 95 % interval, None with fewer than 5 trials."""
 
@@ -443,12 +275,3 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
         value = self.metrics[name].value
         assert value is not None
         return value
-
-
-def convert(document: Any, kind: type[T]) -> T:
-    """JSON's own values as a type. ValueError that names the place, `at $.plan.batch: ...`, where they do not fit."""
-    try:
-        return msgspec.convert(document, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        what, _, place = str(error).partition(" - at `")
-        raise ValueError(f"at {place.rstrip('`') or '$'}: {what[:200]}") from None

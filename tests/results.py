@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.reports import result
-from dlio_bench.reports.types import Draft, Result, convert
+from dlio_bench.reports.typed import convert
+from dlio_bench.reports.types import Draft, Result
 
 
 def drafted(draft: dict[str, Any]) -> Draft:

@@ -14,7 +14,7 @@ from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
 from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import existing, mount_of
-from dlio_bench.reports.types import Host, Mount
+from dlio_bench.reports.environment import Host, Mount
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 

@@ -21,8 +21,9 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import documents, rank
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.told.building import Launched, Setting, build
+from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Draft, Launcher
+from dlio_bench.reports.types import Draft
 
 
 def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:

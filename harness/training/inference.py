@@ -18,7 +18,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
 from dlio_bench.harness.training.network import Widths, blank, memory_told
 from dlio_bench.harness.training.trainer import NOTHING, Spent
-from dlio_bench.reports import types
+from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
 
 
@@ -29,7 +29,7 @@ class Inferred:
     told: samples that this rank predicted, scores of the predictions of all ranks.
     """
 
-    told: types.Inference
+    told: trials.Inference
     phases: ClassVar[tuple[str, ...]] = ("convert",)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -124,7 +124,7 @@ class Inference:
         counts = self._comm.allgather(self._counts)
         every = [own for found in counts for own in found.values()]
         held_out = [found[False] for found in counts if False in found]
-        return Inferred(types.Inference(self._samples, self._score(every), self._score(held_out)))
+        return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
 
     def _score(self, counts: list[Counts]) -> dict[str, float]:
         if not counts:

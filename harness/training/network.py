@@ -21,7 +21,8 @@ from dlio_bench.harness.training.checkpoint import Found, State, captured, resto
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.trainer import Spent, Trained
-from dlio_bench.reports.types import Checkpoint, Network, Reduced
+from dlio_bench.reports.trials import Checkpoint, Reduced
+from dlio_bench.reports.types import Network
 
 Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
 

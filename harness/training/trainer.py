@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.training.compute import wait
-from dlio_bench.reports.types import Inference, Reduced
+from dlio_bench.reports.trials import Inference, Reduced
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.run.told.checks import Count, checks
-from dlio_bench.reports.types import Cache, Cached, Check, Epoch, Inference, Trial
+from dlio_bench.reports.trials import Cache, Cached, Epoch, Inference, Trial
+from dlio_bench.reports.types import Check
 
 JOB = Job(
     workload="cdb",

@@ -2,7 +2,7 @@
 
 from dlio_bench.counters import COUNTERS, Cost, EpochCost, PassCost, total
 from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.types import Epoch, Pass, Trial
+from dlio_bench.reports.trials import Epoch, Pass, Trial
 
 
 def epoch(device: int | None) -> EpochCost:

@@ -13,7 +13,9 @@ from dlio_bench.counters import EpochCost, PassCost
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import CpuShares
-from dlio_bench.reports.types import Host, Inference, Network, Passes, Reduced
+from dlio_bench.reports.environment import Host
+from dlio_bench.reports.trials import Inference, Reduced
+from dlio_bench.reports.types import Network, Passes
 
 MEASURED = "measured.json"
 T = TypeVar("T", bound=Struct)

@@ -29,7 +29,7 @@ from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import MEETING, TRAINING, StepLog
 from dlio_bench.harness.training.trainer import Left, Trainer
-from dlio_bench.reports.types import Inference, Reduced
+from dlio_bench.reports.trials import Inference, Reduced
 
 
 @dataclass

@@ -25,7 +25,8 @@ from dlio_bench.harness.run.asked.jobs import node_memory
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.types import Draft, Prediction, convert
+from dlio_bench.reports.typed import convert
+from dlio_bench.reports.types import Draft, Prediction
 
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
 SCRATCH_BYTES = 256_000_000  # read by a calibration that a run makes for itself

@@ -25,24 +25,11 @@ from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.pfs.spec import describe, from_dict
 from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports import types
+from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.storage import Document, ceiling_for
-from dlio_bench.reports.types import (
-    Cache,
-    Cached,
-    Ceiling,
-    Compute,
-    Data,
-    Draft,
-    EmulatedPfs,
-    Environment,
-    Epoch,
-    Launcher,
-    Named,
-    Plan,
-    Training,
-    Trial,
-)
+from dlio_bench.reports.trials import Cache, Cached, Epoch, Training, Trial
+from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
 @dataclass(frozen=True)

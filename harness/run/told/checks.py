@@ -10,7 +10,8 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.types import Check, Passes, Trial
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.types import Check, Passes
 from dlio_bench.units import format_percent, format_seconds
 
 MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was so busy that the emulated device is not credible

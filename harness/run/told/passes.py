@@ -12,7 +12,8 @@ from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import RankTrial
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Pass, Passes, PlannedPasses, Split, Trial
+from dlio_bench.reports.trials import Pass, Trial
+from dlio_bench.reports.types import Passes, PlannedPasses, Split
 
 
 def pass_seconds(steps: Steps, trial: int) -> dict[int, float]:

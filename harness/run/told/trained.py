@@ -8,7 +8,8 @@ from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import RankTrial
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Compute, Inference, Mode, Network, Training
+from dlio_bench.reports.trials import Inference, Training
+from dlio_bench.reports.types import Compute, Mode, Network
 
 
 def compute(job: Job, network: Network) -> Compute:
