@@ -6,7 +6,7 @@ the objects that judge (`strict`) may not. What has a default, results of earlie
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from dlio_bench.reports.environment import Environment
 from dlio_bench.reports.metrics import METRICS
@@ -143,14 +143,14 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tensorflow: str = ""
     exchange: str | None = None
     exchange_why: str | None = None
-    notes: list[str] = []
+    notes: list[str] | None = None
     fp16: bool | None = None
     lag: int | None = None
     hierarchical: bool | None = None
     timeout: float | None = None
-    checkpoint: int = 0
-    resume: str | None = None
-    step: int = 0
+    checkpoint: int | None = None
+    resume: str | UnsetType | None = UNSET  # None: a network at work went on from nothing
+    step: int | None = None
 
 
 class Compute(Network, frozen=True, kw_only=True, omit_defaults=True):
