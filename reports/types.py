@@ -151,6 +151,7 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint: int | None = None
     resume: str | UnsetType | None = UNSET  # None: a network at work went on from nothing
     step: int | None = None
+    seed: int | UnsetType | None = UNSET  # of the training that it goes on from
 
 
 class Compute(Network, frozen=True, kw_only=True, omit_defaults=True):

@@ -91,6 +91,7 @@ def opened(
             checkpoint=asked.checkpoint,
             resume=asked.resume,
             step=asked.step,
+            seed=asked.seed,
         ),
     )
     trainer.close()
