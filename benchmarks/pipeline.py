@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Bytes, Cost, Ids
+from dlio_bench.batches import Batch, Bytes, Ids
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 
 

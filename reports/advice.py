@@ -1,13 +1,11 @@
 """What a careful reader of the numbers would say next: doubts about them, and what would settle each."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from dlio_bench.reports import words
+from dlio_bench.reports.formatting import format_ratio, format_share, listed
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.statistics import MIN_TRIALS_FOR_CI, measured, phase_shares
+from dlio_bench.reports.types import Result
 
 WIDE_SPREAD = 0.10
 """Trials further apart than this deserve a word: pyperf warns from a deviation of 10 %."""
@@ -21,7 +19,7 @@ WORTH_WAITING = 0.01
 """Ranks that wait less than this have no slowest one worth naming."""
 
 
-def advice(result: Mapping[str, Any], steps: Steps | None = None) -> list[str]:
+def advice(result: Result, steps: Steps | None = None) -> list[str]:
     """Sentences, most important first; `steps` adds the slowest rank by name."""
     found = [_invalid(result), _late_compute(result), _first_epoch(result), _spread(result), _few_trials(result)]
     if steps is not None:
@@ -29,49 +27,49 @@ def advice(result: Mapping[str, Any], steps: Steps | None = None) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def slowest_rank(result: Mapping[str, Any], steps: Steps) -> tuple[int, str, float, float]:
+def slowest_rank(result: Result, steps: Steps) -> tuple[int, str, float, float]:
     """(rank, host, its stall share, mean stall share) of the rank that waits longest, by median over the trials."""
     stalled = np.median(phase_shares(steps)[measured(result), :, 0], axis=0)
     rank = int(stalled.argmax())
-    hosts = result["environment"]["rank_hosts"]
+    hosts = result.environment.rank_hosts
     return rank, hosts[rank] if rank < len(hosts) else "?", float(stalled[rank]), float(stalled.mean())
 
 
-def _invalid(result: Mapping[str, Any]) -> str | None:
-    if result["class"] != "INVALID":
+def _invalid(result: Result) -> str | None:
+    if result.class_ != "INVALID":
         return None
     return "the numbers are kept to find out what happened; do not quote them"
 
 
-def _late_compute(result: Mapping[str, Any]) -> str | None:
-    overrun = result["metrics"]["compute_overrun"]["value"]
+def _late_compute(result: Result) -> str | None:
+    overrun = result.metrics["compute_overrun"].value
     if overrun is None or overrun <= LATE_COMPUTE:
         return None
     return (
-        f"compute ran {words.format_share(overrun)} longer than asked: too few cores for ranks and reader threads, so "
+        f"compute ran {format_share(overrun)} longer than asked: too few cores for ranks and reader threads, so "
         "some of the compute is waiting for a core; use fewer ranks per node"
     )
 
 
-def _slow_rank(result: Mapping[str, Any], steps: Steps) -> str | None:
+def _slow_rank(result: Result, steps: Steps) -> str | None:
     rank, host, worst, mean = slowest_rank(result, steps)
     if worst < WORTH_WAITING or worst < SLOW_RANK * mean:
         return None
     return (
-        f"rank {rank} ({host}) waits {words.format_share(worst)} of its time, {words.format_ratio(worst / mean)} the "
+        f"rank {rank} ({host}) waits {format_share(worst)} of its time, {format_ratio(worst / mean)} the "
         "mean: see its row in the heat map"
     )
 
 
-def _first_epoch(result: Mapping[str, Any]) -> str | None:
-    times = [[epoch["seconds"] for epoch in trial["epochs"]] for trial in words.trials(result)]
+def _first_epoch(result: Result) -> str | None:
+    times = [[epoch.seconds for epoch in trial.epochs] for trial in result.measured]
     if len(times[0]) < 2:
         return None
     first = float(np.median([epochs[0] for epochs in times]))
     later = float(np.median([second for epochs in times for second in epochs[1:]]))
     if first <= 0 or later >= FASTER_LATER * first:
         return None
-    if result["policy"]["placement"].startswith("stage-"):
+    if result.policy.placement.startswith("stage-"):
         return "the first epoch holds the copying to node-local storage, and later epochs read the copies"
     if who := _servers(result):
         return f"later epochs were faster than the first: {who} served part of them"
@@ -81,29 +79,28 @@ def _first_epoch(result: Mapping[str, Any]) -> str | None:
     )
 
 
-def _servers(result: Mapping[str, Any]) -> str | None:
+def _servers(result: Result) -> str | None:
     """Who of the reader's own delivered samples in later epochs: its tiers, other ranks; None where nobody did."""
-    later = [epoch for trial in words.trials(result) for epoch in trial["epochs"][1:]]
+    later = [epoch for trial in result.measured for epoch in trial.epochs[1:]]
     parts = {
         "the reader's own tiers": ("bytes_ram", "bytes_local"),
         "other ranks": ("bytes_remote",),
     }
-    named = [who for who, names in parts.items() if any(epoch.get(name) for epoch in later for name in names)]
-    return words.listed(named) if named else None
+    named = [who for who, names in parts.items() if any(getattr(epoch, name) for epoch in later for name in names)]
+    return listed(named) if named else None
 
 
-def _spread(result: Mapping[str, Any]) -> str | None:
-    elapsed = [trial["elapsed_seconds"] for trial in words.trials(result)]
+def _spread(result: Result) -> str | None:
+    elapsed = [trial.elapsed_seconds for trial in result.measured]
     spread = (max(elapsed) - min(elapsed)) / float(np.median(elapsed))
     if len(elapsed) < 2 or spread <= WIDE_SPREAD:
         return None
     return (
-        f"the trials lie more than {words.format_share(WIDE_SPREAD)} apart: repeat them, on a quieter machine if there "
-        "is one"
+        f"the trials lie more than {format_share(WIDE_SPREAD)} apart: repeat them, on a quieter machine if there is one"
     )
 
 
-def _few_trials(result: Mapping[str, Any]) -> str | None:
-    if len(words.trials(result)) >= MIN_TRIALS_FOR_CI:
+def _few_trials(result: Result) -> str | None:
+    if len(result.measured) >= MIN_TRIALS_FOR_CI:
         return None
     return f"--trials {MIN_TRIALS_FOR_CI} or more give confidence intervals"

@@ -6,15 +6,21 @@ did reading fill the wait (storage). Where the evidence contradicts itself the a
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from dlio_bench.reports import statistics, words
+from dlio_bench.reports import sentences, statistics
+from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Floats, Steps
-from dlio_bench.reports.words import format_share, format_time, plural
+from dlio_bench.reports.trials import Cached, Trial
+from dlio_bench.reports.types import Bound, Draft, Metric
 
-STORAGE, CPU, COMPUTE, UNKNOWN = "storage", "CPU", "compute", "not determined"
+By = Literal["storage", "CPU", "compute", "not determined"]
+STORAGE: By = "storage"
+CPU: By = "CPU"
+COMPUTE: By = "compute"
+UNKNOWN: By = "not determined"
 
 STALL_IS_FREE = 0.10
 """Below this share of waiting, perfect storage could shorten the run by a tenth at most: MLPerf Storage's 90 % AU."""
@@ -76,8 +82,8 @@ class Facts:
         return decode > 0 and decode >= DECODE_DOMINATES * (self.read or 0.0)
 
 
-def determine(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> dict[str, Any]:
-    """{"by": "storage" | "CPU" | "compute" | "not determined", "evidence": [sentences with numbers]}.
+def determine(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Bound:
+    """What bound the run.
 
     The evidence starts with how long the trainer waited and the rule that decided; the other figures follow.
     """
@@ -89,21 +95,27 @@ def determine(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]]
             "compute was emulated by waiting, which leaves the CPU free: a real trainer would leave the reader fewer "
             "cycles"
         )
-    return {"by": by, "evidence": evidence}
+    return Bound(by, evidence)
 
 
-def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], steps: Steps) -> Facts:
+def gather(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Facts:
     """The facts of one result."""
-    trials, mode = words.trials(draft), draft["compute"]["mode"]
+    trials, mode = draft.measured, draft.compute.mode
+
+    def value(name: str) -> float:
+        known = metrics[name].value
+        assert known is not None
+        return known
+
     return Facts(
         computes=mode != "none",
         emulated=mode == "emulate",
-        ranks=draft["plan"]["ranks"],
-        elapsed=metrics["elapsed_seconds"]["value"],
+        ranks=draft.plan.ranks,
+        elapsed=value("elapsed_seconds"),
         stall=_waited(draft, steps),
-        worst_stall=metrics["own_stall_share_worst_rank"]["value"],
-        exchange=metrics["share_exchange"]["value"],
-        over_bound=metrics["over_bound"]["value"],
+        worst_stall=value("own_stall_share_worst_rank"),
+        exchange=value("share_exchange"),
+        over_bound=metrics["over_bound"].value,
         stalled=float(np.median(_stalled(draft, steps).sum(axis=1))),
         busy=_median(trials, "host_cpu_busy_share"),
         iowait=_median(trials, "host_iowait_share"),
@@ -112,25 +124,25 @@ def gather(draft: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]], s
         read=_median(trials, "read_seconds"),
         decode=_median(trials, "decode_seconds"),
         resident=_least_resident(trials),
-        device_share=_ratio(metrics["device_bytes"]["value"], metrics["requested_bytes"]["value"]),
-        storage=words.storage([draft]),
+        device_share=_ratio(metrics["bytes_device"].value, value("bytes_requested")),
+        storage=sentences.storage([draft]),
     )
 
 
-def _stalled(draft: Mapping[str, Any], steps: Steps) -> Floats:
+def _stalled(draft: Draft, steps: Steps) -> Floats:
     """Seconds in get, in training and in validation passes, [measured trials, ranks]."""
     rows = statistics.measured(draft)
     validation = statistics.validation(steps, "validation_stall")[rows].sum(axis=2)
     return np.asarray(steps["stall"][rows].sum(axis=2) + validation, dtype=np.float64)
 
 
-def _waited(draft: Mapping[str, Any], steps: Steps) -> float:
+def _waited(draft: Draft, steps: Steps) -> float:
     """Share of the elapsed time that the job lost because data were missing; without validation it is `stall_share`."""
-    elapsed = np.array([trial["elapsed_seconds"] for trial in words.trials(draft)])
+    elapsed = np.array([trial.elapsed_seconds for trial in draft.measured])
     return float(np.median(statistics.job_waits(draft, steps) / elapsed))
 
 
-def decide(facts: Facts) -> tuple[str, str]:
+def decide(facts: Facts) -> tuple[By, str]:
     """The bound, and the sentence that gives the rule which decided it."""
     if facts.computes and facts.stall < STALL_IS_FREE:
         return _little_waiting(facts)
@@ -146,7 +158,7 @@ def decide(facts: Facts) -> tuple[str, str]:
     return _free_cores(facts)
 
 
-def _little_waiting(facts: Facts) -> tuple[str, str]:
+def _little_waiting(facts: Facts) -> tuple[By, str]:
     hidden = 0.0 if facts.over_bound is None else 1.0 - 1.0 / facts.over_bound
     if hidden >= HIDDEN_WAIT:
         return UNKNOWN, (
@@ -156,7 +168,7 @@ def _little_waiting(facts: Facts) -> tuple[str, str]:
     return COMPUTE, f"below {format_share(STALL_IS_FREE)} of waiting, faster reading could save next to nothing"
 
 
-def _busy_cores(facts: Facts, busy: float) -> tuple[str, str]:
+def _busy_cores(facts: Facts, busy: float) -> tuple[By, str]:
     """Busy cores mean CPU, unless somebody else, or MPI's busy waiting in the exchange, may be what kept them busy."""
     if facts.own is not None and facts.own < OWN_SHARE * busy:
         return UNKNOWN, (
@@ -172,7 +184,7 @@ def _busy_cores(facts: Facts, busy: float) -> tuple[str, str]:
     return CPU, f"from {format_share(CORES_SATURATED)} on, no core is left for the reader"
 
 
-def _free_cores(facts: Facts) -> tuple[str, str]:
+def _free_cores(facts: Facts) -> tuple[By, str]:
     if facts.resident is not None and facts.resident >= ALL_CACHED:
         return UNKNOWN, (
             f"{format_share(facts.resident)} of the dataset was in memory before the trials, so the storage was "
@@ -219,18 +231,21 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _median(trials: list[Mapping[str, Any]], name: str) -> float | None:
-    values = [trial[name] for trial in trials if trial[name] is not None]
+def _median(trials: list[Trial], name: str) -> float | None:
+    values = [value for trial in trials if (value := getattr(trial, name)) is not None]
     return float(np.median(values)) if values else None
 
 
-def _least_resident(trials: list[Mapping[str, Any]]) -> float | None:
+def _least_resident(trials: list[Trial]) -> float | None:
     """The smallest share of the dataset found in any host's page cache before a trial; None where not attestable."""
-    hosts = [host for trial in trials for host in trial["cache"]["hosts"].values()]
-    shares = [1.0 if host.get("memory_backed") else host["resident_share"] for host in hosts if _known(host)]
-    return float(min(shares)) if shares and len(shares) == len(hosts) else None
+    hosts = [host for trial in trials for host in trial.cache.hosts.values()]
+    shares = [_resident(host) for host in hosts]
+    known = [share for share in shares if share is not None]
+    return min(known) if known and len(known) == len(hosts) else None
 
 
-def _known(host: Mapping[str, Any]) -> bool:
+def _resident(host: Cached) -> float | None:
     """Data on a memory file system are resident whatever mincore may say of them."""
-    return bool(host.get("memory_backed")) or (host["attestable"] and host["resident_share"] is not None)
+    if host.memory_backed:
+        return 1.0
+    return host.resident_share if host.attestable else None

@@ -1,43 +1,43 @@
 """Readers side by side: when they may be compared, how far apart they are, and which axis of the policy made it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dlio_bench.reports import words
-
-Result = Mapping[str, Any]
+from dlio_bench.reports.formatting import format_ratio, listed
+from dlio_bench.reports.sentences import reader, shortness
+from dlio_bench.reports.types import Plan, PlannedPasses, Result
 
 AXES = ("order", "placement", "delivery")
 
 
-def _passes(plan: Mapping[str, Any] | None) -> str:
+def _passes(plan: PlannedPasses | None) -> str:
     """What validation passes a trial has; readers may go through them in different orders."""
-    return f"{plan['passes']} over {plan['samples']} samples" if plan else "none"
+    return f"{plan.passes} over {plan.samples} samples" if plan else "none"
 
 
-def _steps(plan: Mapping[str, Any]) -> int | str:
+def _steps(plan: Plan) -> int | str:
     """Steps of a trial; where no sample is left out, readers may need different numbers of them for the same."""
-    if plan.get("last") == "keep":
-        return f"as many as {plan['epochs']} x {plan['samples_per_epoch']} samples need"
-    return int(plan["steps"])
+    if plan.last == "keep":
+        return f"as many as {plan.epochs} x {plan.samples_per_epoch} samples need"
+    return plan.steps
 
 
 SAME: dict[str, Callable[[Result], Any]] = {
-    "workload": lambda result: result["workload"]["name"],
-    "dataset": lambda result: result["dataset"]["digest"],
-    "view": lambda result: tuple(result["dataset"]["view"]),
-    "nodes": lambda result: result["plan"]["nodes"],
-    "ranks per node": lambda result: result["plan"]["ranks_per_node"],
-    "batch": lambda result: result["plan"]["batch"],
-    "steps": lambda result: _steps(result["plan"]),
-    "ranks that each sample goes to": lambda result: result["plan"].get("copies", 1),
-    "validation passes": lambda result: _passes(result["plan"].get("validation")),
-    "synchronisation": lambda result: result["plan"]["sync"],
-    "cache regime": lambda result: result["plan"]["cache"],
+    "workload": lambda result: result.workload.name,
+    "dataset": lambda result: result.dataset.digest,
+    "view": lambda result: tuple(result.dataset.view),
+    "nodes": lambda result: result.plan.nodes,
+    "ranks per node": lambda result: result.plan.ranks_per_node,
+    "batch": lambda result: result.plan.batch,
+    "steps": lambda result: _steps(result.plan),
+    "ranks that each sample goes to": lambda result: result.plan.copies,
+    "validation passes": lambda result: _passes(result.plan.validation),
+    "synchronisation": lambda result: result.plan.sync,
+    "cache regime": lambda result: result.plan.cache,
     "compute": lambda result: tuple(
-        result["compute"].get(key)
+        getattr(result.compute, key)
         for key in ("mode", "device", "asked_step_seconds", "model", "exchange", "fp16", "lag", "hierarchical")
     ),
 }
@@ -70,24 +70,24 @@ def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """One comparison for each node count at which several results were measured, in rising node count."""
     by_nodes: dict[int, list[Result]] = {}
     for result in results:
-        by_nodes.setdefault(result["plan"]["nodes"], []).append(result)
+        by_nodes.setdefault(result.plan.nodes, []).append(result)
     return [compare(by_nodes[nodes]) for nodes in sorted(by_nodes) if len(by_nodes[nodes]) > 1]
 
 
 def compare(results: Sequence[Result]) -> Comparison:
     """Compare results of one node count, in the order given; the first is the reference of the ratios."""
-    nodes = results[0]["plan"]["nodes"]
+    nodes = results[0].plan.nodes
     if why := refusal(results):
         return Comparison(nodes, why, (), ())
-    first = _value(results[0], "elapsed_seconds")
+    first = results[0].value("elapsed_seconds")
     rows = tuple(
         Row(
-            words.reader(result),
-            _value(result, "elapsed_seconds"),
-            _value(result, "epoch_seconds"),
-            _value(result, "delivered_bandwidth"),
-            _value(result, "stall_share"),
-            _value(result, "elapsed_seconds") / first,
+            reader(result),
+            result.value("elapsed_seconds"),
+            result.value("epoch_seconds"),
+            result.value("delivered_bandwidth"),
+            result.value("stall_share"),
+            result.value("elapsed_seconds") / first,
         )
         for result in results
     )
@@ -115,20 +115,20 @@ def refusal(results: Sequence[Result]) -> str | None:
 
 def unfit(results: Sequence[Result]) -> str | None:
     """Why one of these results may not stand beside any other, or None."""
-    invalid = [words.reader(result) for result in results if result["class"] == "INVALID"]
+    invalid = [reader(result) for result in results if result.class_ == "INVALID"]
     if invalid:
         names = list(dict.fromkeys(invalid))
-        return f"no comparison: {words.listed(names)} {'is' if len(names) == 1 else 'are'} INVALID"
-    if any("TINY" in result["marks"] for result in results):
+        return f"no comparison: {listed(names)} {'is' if len(names) == 1 else 'are'} INVALID"
+    if any("TINY" in result.marks for result in results):
         return "no comparison: TINY shrinks the samples, so the times are not those of the workload"
-    if short := [result for result in results if not result["plan"]["comparable"]]:
-        return f"no comparison: {words.reader(short[0])} is SHORT: {words.shortness(short[0])}"
+    if short := [result for result in results if not result.plan.comparable]:
+        return f"no comparison: {reader(short[0])} is SHORT: {shortness(short[0])}"
     return None
 
 
 def axes_changed(before: Result, after: Result) -> list[str]:
     """The axes of the policy, of order, placement and delivery, in which two results differ."""
-    return [axis for axis in AXES if before["policy"][axis] != after["policy"][axis]]
+    return [axis for axis in AXES if getattr(before.policy, axis) != getattr(after.policy, axis)]
 
 
 def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
@@ -141,9 +141,9 @@ def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
 
 
 def _sentence(before: Result, after: Result) -> str:
-    ratio = _value(after, "elapsed_seconds") / _value(before, "elapsed_seconds")
-    step = f"{words.reader(before)} -> {words.reader(after)}: {words.format_ratio(ratio)} the time"
-    if min(len(words.trials(result)) for result in (before, after)) == 1:
+    ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
+    step = f"{reader(before)} -> {reader(after)}: {format_ratio(ratio)} the time"
+    if min(len(result.measured) for result in (before, after)) == 1:
         step += " (a single trial: it may be chance)"
     elif _overlap(before, after):
         step += " (the trials overlap: no difference shown)"
@@ -152,19 +152,15 @@ def _sentence(before: Result, after: Result) -> str:
         return f"{step}; the same order, placement and delivery"
     if len(changed) == 1:
         axis = changed[0]
-        return f"{step}; {axis} alone differs ({before['policy'][axis]} -> {after['policy'][axis]})"
+        return f"{step}; {axis} alone differs ({getattr(before.policy, axis)} -> {getattr(after.policy, axis)})"
     both = "both" if len(changed) == 2 else "all"
-    return f"{step}; {words.listed(changed)} {both} differ, so no one of them can be credited"
+    return f"{step}; {listed(changed)} {both} differ, so no one of them can be credited"
 
 
 def _overlap(before: Result, after: Result) -> bool:
     """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
-    ranges = [[float(trial["elapsed_seconds"]) for trial in words.trials(result)] for result in (before, after)]
+    ranges = [[float(trial.elapsed_seconds) for trial in result.measured] for result in (before, after)]
     return max(map(min, ranges)) <= min(map(max, ranges))
-
-
-def _value(result: Result, name: str) -> float:
-    return float(result["metrics"][name]["value"])
 
 
 def _shown(value: Any) -> str:

@@ -1,37 +1,45 @@
-"""Results of schema 1, brought to the present one: their metrics are worked out again, by the present formulas.
+"""Results of schemas 1 and 2, brought to the present one: their metrics are worked out again, by the present formulas.
 
-Schema 1 had AU as compute / (compute + stall), stall as the mean of what ranks waited themselves, and one number,
-below 0 at times, for bytes that tiers delivered less those brought there beforehand.
+Schema 2 called two metrics requested_bytes and device_bytes. Schema 1 had AU as compute / (compute + stall), stall as
+the mean of what ranks waited themselves, and one number, below 0 at times, for bytes that tiers delivered less those
+brought there beforehand.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from dlio_bench.reports import bound, statistics
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.types import SCHEMA, Result
 
-SCHEMA = "dlio-bench/result/1"
-
-
-def in_form(result: Mapping[str, Any], schema: str) -> dict[str, Any]:
-    """A result of schema 1 in the form of `schema`, its metrics unknown until `worked_out` is asked."""
-    unknown = {name: {"value": None, "unit": unit, "ci": None} for name, unit in statistics.UNITS.items()}
-    return {**result, "schema": schema, "trials": _split(result.get("trials")), "metrics": unknown}
+SCHEMAS = ("dlio-bench/result/1", "dlio-bench/result/2")
 
 
-def worked_out(result: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+def in_form(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of an earlier schema in the present form; its metrics are blank until `worked_out` is asked."""
+    blank = {name: {"value": 0.0, "unit": quantity.unit, "ci": None} for name, quantity in METRICS.items()}
+    trials = document.get("trials")
+    if document["schema"] == SCHEMAS[0]:
+        trials = _split(trials)
+    return {**document, "schema": SCHEMA, "trials": trials, "metrics": blank}
+
+
+def worked_out(result: Result, steps: Steps) -> Result:
     """The same with metrics, and what bound the run. Its `digest` stays that of the file."""
     metrics = statistics.metrics(result, steps)
-    return {**result, "metrics": metrics, "bound": bound.determine(result, metrics, steps)}
+    return replace(result, metrics=metrics, bound=bound.determine(result, metrics, steps))
 
 
 def _split(part: Any) -> Any:
     """Trials, their epochs and passes, with bytes spared and bytes kept as two counts."""
     if isinstance(part, list):
-        return [_split(one) for one in part]
+        return [_split(inner) for inner in part]
     if not isinstance(part, dict):
         return part
-    inner = {name: _split(value) if name in ("epochs", "validation") else value for name, value in part.items()}
+    parts = {name: _split(value) if name in ("epochs", "validation") else value for name, value in part.items()}
     if isinstance(net := part.get("bytes_spared"), int | float):
-        inner |= {"bytes_spared": max(net, 0), "bytes_kept": max(-net, 0)}
-    return inner
+        parts |= {"bytes_spared": max(net, 0), "bytes_kept": max(-net, 0)}
+    return parts

@@ -4,10 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlio_bench.reports import tables, words
+import msgspec
+
+from dlio_bench.reports import sentences, tables
+from dlio_bench.reports.environment import Environment
+from dlio_bench.reports.formatting import NOTHING
+from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 
-Result = Mapping[str, Any]
 Facts = dict[str, str]
 
 
@@ -23,7 +27,7 @@ class Folded:
 def fold(facts: Mapping[str, Facts]) -> Folded:
     """Fold {owner: {name: value}}; a fact that an owner lacks reads '-'."""
     names = dict.fromkeys(name for found in facts.values() for name in found)
-    values = {name: {owner: found.get(name, words.NOTHING) for owner, found in facts.items()} for name in names}
+    values = {name: {owner: found.get(name, NOTHING) for owner, found in facts.items()} for name in names}
     alike = {name for name, by_owner in values.items() if len(set(by_owner.values())) == 1}
     common = {name: next(iter(by_owner.values())) for name, by_owner in values.items() if name in alike}
     return Folded(tuple(facts), common, {name: values[name] for name in names if name not in alike})
@@ -33,10 +37,10 @@ def plans(results: Sequence[Result]) -> dict[str, Folded]:
     """Plan, dataset, job and step time of the results, folded over results."""
     labels = tables.labels(results)
     parts: dict[str, list[Facts]] = {
-        "Plan": [flat({key: value for key, value in result["plan"].items() if key != "notes"}) for result in results],
-        "Dataset": [flat(result["dataset"]) for result in results],
-        "Job": [_job(result["environment"]) for result in results],
-        "Step time": [{"step": words.step_time(result)} | _sources(result) for result in results],
+        "Plan": [flat(_plain(result.plan, "notes")) for result in results],
+        "Dataset": [flat(_plain(result.dataset)) for result in results],
+        "Job": [_job(result.environment) for result in results],
+        "Step time": [{"step": sentences.step_time(result)} | _sources(result) for result in results],
     }
     return {part: fold(dict(zip(labels, facts, strict=True))) for part, facts in parts.items()}
 
@@ -45,8 +49,8 @@ def environment(results: Sequence[Result]) -> Folded:
     """The hosts of all results, folded; a host that changed between two results is named once for each state."""
     hosts: dict[str, Facts] = {}
     for label, result in zip(tables.labels(results), results, strict=True):
-        for host, found in result["environment"]["hosts"].items():
-            facts = flat(found)
+        for host, found in result.environment.hosts.items():
+            facts = flat(_plain(found))
             if hosts.get(host, facts) != facts:
                 hosts[f"{host} ({label})"] = facts
             else:
@@ -63,27 +67,30 @@ def flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
     return facts
 
 
-def _job(environment: Mapping[str, Any]) -> Facts:
+def _job(environment: Environment) -> Facts:
     """Facts of the job rather than of a host; left out are measurements and long lists, shown elsewhere."""
-    apart = ("hosts", "rank_hosts", "startup_seconds", "launcher")
-    facts = flat({name: value for name, value in environment.items() if name not in apart})
-    launcher = environment.get("launcher")
-    return facts | ({"launcher": str(launcher.get("name"))} if isinstance(launcher, Mapping) else {})
+    facts = flat(_plain(environment, "hosts", "rank_hosts", "startup_seconds", "launcher"))
+    return facts | ({"launcher": environment.launcher.name} if environment.launcher else {})
+
+
+def _plain(part: msgspec.Struct, *apart: str) -> dict[str, Any]:
+    """A part of a result in JSON's own values, without some of its fields."""
+    return {name: value for name, value in msgspec.to_builtins(part).items() if name not in apart}
 
 
 def _sources(result: Result) -> Facts:
-    compute = result["compute"]
-    return {"kind": compute["kind"] or words.NOTHING, "source": compute["source"] or words.NOTHING}
+    compute = result.compute
+    return {"kind": compute.kind or NOTHING, "source": compute.source or NOTHING}
 
 
 def _shown(name: str, value: Any) -> str:
     """One fact as text, in units where its name tells them."""
     if value is None:
-        return words.NOTHING
+        return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if "bytes" in name and isinstance(value, int | float):
         return f"{format_bytes(value)} ({value:,.0f} bytes)"
     if isinstance(value, list):
-        return ", ".join(str(entry) for entry in value) or words.NOTHING
+        return ", ".join(str(entry) for entry in value) or NOTHING
     return str(value)

@@ -4,22 +4,20 @@ Floats are cut to 6 significant digits and long series thinned, so that a page o
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports import statistics, tables, words
+from dlio_bench.reports import sentences, statistics, tables
 from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
 from dlio_bench.reports.drawing import axis as _axis
 from dlio_bench.reports.drawing import layout as _layout
 from dlio_bench.reports.drawing import log_axis as _log_axis
 from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.meetings import Floats, Steps
-from dlio_bench.reports.statistics import SHARES
-
-Result = Mapping[str, Any]
+from dlio_bench.reports.metrics import METRICS, SHARES
+from dlio_bench.reports.types import Metric, Result
 
 MAX_POINTS = 20_000
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
@@ -31,8 +29,7 @@ PHASE_COLOURS = dict(
         strict=True,
     )
 )
-BYTES = {"bytes_useful": ("useful", "#3f6c9b"), "bytes_requested": ("requested", "#9db4c8"),
-         "bytes_device": ("", "#d08a3c")}  # fmt: skip
+BYTES = {"bytes_useful": "#3f6c9b", "bytes_requested": "#9db4c8", "bytes_device": "#d08a3c"}
 
 
 def times(results: Sequence[Result]) -> Figure:
@@ -43,9 +40,9 @@ def times(results: Sequence[Result]) -> Figure:
     table = table[~table["warmup"]]
     data: list[Figure] = []
     for axis, metric in (("", "elapsed_seconds"), ("2", "epoch_seconds")):
-        values = [result["metrics"][metric] for result in results]
+        values = [result.metrics[metric] for result in results]
         data.append({
-            "type": "bar", "orientation": "h", "xaxis": f"x{axis}", "y": names, "x": [v["value"] for v in values],
+            "type": "bar", "orientation": "h", "xaxis": f"x{axis}", "y": names, "x": [v.value for v in values],
             "marker": {"color": [_tint(colour) for colour in colours]}, "error_x": _error_bars(values),
             "showlegend": False, "name": "median", "hovertemplate": "%{x:.4g} s<extra>median</extra>",
         })  # fmt: skip
@@ -64,10 +61,10 @@ def times(results: Sequence[Result]) -> Figure:
                 "marker": {"color": colour, "size": 7, "symbol": symbol},
                 "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
-    if all(result["compute"]["mode"] != "none" for result in results):
+    if all(result.compute.mode != "none" for result in results):
         data.append({
             "type": "scatter", "mode": "markers", "y": names, "name": "no-I/O bound",
-            "x": [result["metrics"]["no_io_seconds"]["value"] for result in results],
+            "x": [result.value("no_io_seconds") for result in results],
             "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 2, "color": INK}},
             "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
         })  # fmt: skip
@@ -84,12 +81,12 @@ def phases(results: Sequence[Result]) -> Figure:
     """Where the trainer's time goes: the exclusive shares of the loop, stacked to one."""
     labels = tables.labels(results)
     data = []
-    for name in words.shares(results):
-        shares = [100 * result["metrics"][name]["value"] for result in results]
+    for name in sentences.shares(results):
+        shares = [100 * (result.metrics[name].value or 0.0) for result in results]
         said = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
         light = name in ("share_stall", "share_compute")
         data.append({
-            "type": "bar", "orientation": "h", "name": words.phase(name), "y": labels, "x": shares,
+            "type": "bar", "orientation": "h", "name": METRICS[name].title, "y": labels, "x": shares,
             "text": said, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
             "textfont": {"color": "#ffffff" if light else INK}, "marker": {"color": PHASE_COLOURS[name]},
             "hovertemplate": "%{y}: %{x:.3g} %<extra>%{fullData.name}</extra>",
@@ -145,7 +142,7 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
                 "type": "scatter", "mode": "lines", "x": values[keep].tolist(), "y": share[keep].tolist(),
                 "name": label, "legendgroup": label, "showlegend": number == 0,
                 "line": {"shape": "hv", "width": 1.6, "color": colour},
-                "opacity": 0.85, "hovertemplate": f"trial {result['trials'][row]['trial']}: %{{y:.0%}} of the steps "
+                "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial}: %{{y:.0%}} of the steps "
                 "within %{x:.3g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
     layout = _layout(340) | {
@@ -158,12 +155,12 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
 def scaling(results: Sequence[Result]) -> Figure:
     """Samples per second against nodes, with the line that perfect scaling from the smallest run would give."""
     data: list[Figure] = []
-    readers = list(dict.fromkeys(words.reader(result) for result in results))
+    readers = list(dict.fromkeys(sentences.reader(result) for result in results))
     for position, reader in enumerate(readers):
-        own = sorted((r for r in results if words.reader(r) == reader), key=lambda r: int(r["plan"]["nodes"]))
-        nodes = [result["plan"]["nodes"] for result in own]
-        rates = [result["metrics"]["samples_per_second"] for result in own]
-        values = [rate["value"] for rate in rates]
+        own = sorted((r for r in results if sentences.reader(r) == reader), key=lambda r: r.plan.nodes)
+        nodes = [result.plan.nodes for result in own]
+        rates = [result.metrics["samples_per_second"] for result in own]
+        values = [result.value("samples_per_second") for result in own]
         colour = COLOURS[position % len(COLOURS)]
         data.append({
             "type": "scatter", "mode": "lines+markers", "x": nodes, "y": values, "name": reader,
@@ -174,7 +171,7 @@ def scaling(results: Sequence[Result]) -> Figure:
             "line": {"color": colour, "dash": "dot", "width": 1}, "name": "perfect scaling",
             "showlegend": position == 0, "hoverinfo": "skip",
         })  # fmt: skip
-    ticks = sorted({result["plan"]["nodes"] for result in results})
+    ticks = sorted({result.plan.nodes for result in results})
     layout = _layout(340) | {
         "xaxis": _axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
         "yaxis": _log_axis("samples per second", [value for line in data for value in line["y"]]),
@@ -186,10 +183,10 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
     """Bytes of each epoch, median over the trials: useful (the view), requested (reads), and what the storage gave."""
     table = tables.epochs(results)
     data: list[Figure] = []
-    for column, (name, colour) in BYTES.items():
+    for column, colour in BYTES.items():
         values = [None if math.isnan(value) else value / 1e9 for value in table[column]]
         places = [table["result"].tolist(), [f"epoch {epoch + 1}" for epoch in table["epoch"]]]
-        data.append({"type": "bar", "x": places, "y": values, "name": name or words.storage(results),
+        data.append({"type": "bar", "x": places, "y": values, "name": sentences.title(column, results),
                      "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
     layout = _layout(320) | {
@@ -218,14 +215,14 @@ def _kept(count: int, most: int) -> npt.NDArray[np.int64]:
 
 
 def _both_axes(result: Result, label: str) -> str:
-    policy = result["policy"]
-    return f"<b>{label}</b><br>{policy['order']} · {policy['delivery']}"
+    policy = result.policy
+    return f"<b>{label}</b><br>{policy.order} · {policy.delivery}"
 
 
 def _reader_colours(results: Sequence[Result]) -> list[str]:
     """One colour a reader, whatever its node count."""
-    readers = list(dict.fromkeys(words.reader(result) for result in results))
-    return [COLOURS[readers.index(words.reader(result)) % len(COLOURS)] for result in results]
+    readers = list(dict.fromkeys(sentences.reader(result) for result in results))
+    return [COLOURS[readers.index(sentences.reader(result)) % len(COLOURS)] for result in results]
 
 
 def _result_colours(results: Sequence[Result]) -> list[str]:
@@ -233,12 +230,13 @@ def _result_colours(results: Sequence[Result]) -> list[str]:
     return [COLOURS[position % len(COLOURS)] for position in range(len(results))]
 
 
-def _error_bars(values: Sequence[Mapping[str, Any]]) -> Figure:
+def _error_bars(values: Sequence[Metric]) -> Figure:
     """Confidence intervals as bars, hidden when there are none."""
-    if any(value["ci"] is None for value in values):
+    known = [(value.value, *value.ci) for value in values if value.ci is not None and value.value is not None]
+    if len(known) < len(values):
         return {"visible": False}
-    above = [value["ci"][1] - value["value"] for value in values]
-    below = [value["value"] - value["ci"][0] for value in values]
+    above = [high - value for value, _, high in known]
+    below = [value - low for value, low, _ in known]
     return {"type": "data", "array": above, "arrayminus": below, "color": INK, "thickness": 1.2, "width": 5}
 
 
@@ -268,4 +266,4 @@ def _figure(data: list[Figure], layout: Figure, results: Sequence[Result]) -> Fi
 
 
 def _is(result: Result, word: str) -> bool:
-    return bool(result["class"] == word or word in result["marks"])
+    return result.class_ == word or word in result.marks

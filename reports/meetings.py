@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.types import Plan
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Steps = Mapping[str, npt.NDArray[Any]]
-
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 
 
 def phase(steps: Steps, name: str) -> Floats:
@@ -26,15 +27,15 @@ def busy(steps: Steps) -> Floats:
     return np.asarray(steps["check"] + phase(steps, "convert") + steps["compute"], dtype=np.float64)
 
 
-def meetings(plan: Mapping[str, Any], steps: Steps) -> Ints:
+def meetings(plan: Plan, steps: Steps) -> Ints:
     """The number of the meeting that ends each step, int64 [steps], rising.
 
     Ranks that need not meet do so behind a validation pass, and where the caches are dropped between epochs.
     """
     epoch = steps["epoch"]
-    if plan["sync"] == "step":
+    if plan.sync == "step":
         return np.arange(len(epoch))
-    if plan["sync"] == "epoch" or plan.get("cache") == "cold-epochs":
+    if plan.sync == "epoch" or plan.cache == "cold-epochs":
         return epoch
     return np.searchsorted(steps.get("validation_epoch", epoch[:0]), epoch).astype(np.int64)
 

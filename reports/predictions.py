@@ -1,12 +1,11 @@
 """What was predicted before a run, beside what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from dlio_bench.reports import tables, words
-
-Result = Mapping[str, Any]
+from dlio_bench.reports import tables
+from dlio_bench.reports.formatting import NOTHING, format_share
+from dlio_bench.reports.types import Result
 
 
 @dataclass(frozen=True)
@@ -22,26 +21,25 @@ class Line:
     @property
     def difference(self) -> str:
         """How far the prediction is from what was measured: '+3.1 %'; too low is negative."""
-        if self.predicted is None:
-            return words.NOTHING
+        if self.predicted is None or not self.measured:
+            return NOTHING
         share = self.predicted / self.measured - 1
-        return f"{'+' if share >= 0 else '-'}{words.format_share(abs(share))}"
+        return f"{'+' if share >= 0 else '-'}{format_share(abs(share))}"
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
     """The predictions of all results that have one: the first epoch, and the later ones together (their median)."""
     found = []
     for label, result in zip(tables.labels(results), results, strict=True):
-        prediction, metrics, epochs = result.get("prediction"), result["metrics"], result["plan"]["epochs"]
+        prediction, metrics, epochs = result.prediction, result.metrics, result.plan.epochs
         if prediction is None:
             continue
-        several = metrics["first_epoch_seconds"]["value"] is not None
-        first = metrics["first_epoch_seconds" if several else "epoch_seconds"]["value"]
-        found.append(Line(label, "1", prediction["first_epoch_seconds"], first, prediction["reason"]))
-        if several and prediction["reason"] is None:
-            later = metrics["later_epochs_seconds"]["value"]
+        first, later = metrics["first_epoch_seconds"].value, metrics["later_epochs_seconds"].value
+        measured = result.value("epoch_seconds") if first is None else first
+        found.append(Line(label, "1", prediction.first_epoch_seconds, measured, prediction.reason))
+        if later is not None and prediction.reason is None:
             numbers = "2" if epochs == 2 else f"2-{epochs}"
-            found.append(Line(label, numbers, prediction["later_epochs_seconds"], later))
+            found.append(Line(label, numbers, prediction.later_epochs_seconds, later))
     return found
 
 
@@ -49,7 +47,7 @@ def notes(results: Sequence[Result]) -> list[str]:
     """What a reader should know of the predictions: the description they were made from, and its gaps."""
     said: dict[str, None] = {}
     for result in results:
-        if (prediction := result.get("prediction")) is not None:
-            said[f"predicted before the run from the system {prediction['system']}"] = None
-            said.update(dict.fromkeys(prediction["notes"]))
+        if (prediction := result.prediction) is not None:
+            said[f"predicted before the run from the system {prediction.system}"] = None
+            said.update(dict.fromkeys(prediction.notes))
     return list(said)

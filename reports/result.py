@@ -5,47 +5,50 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import msgspec
 import numpy as np
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import bound, earlier, judge, statistics
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.meetings import PHASES, Steps
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.statistics import TRAINING
+from dlio_bench.reports.typed import convert
+from dlio_bench.reports.types import SCHEMA, Draft, Result, StepsFile
 
-SCHEMA = "dlio-bench/result/2"
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"
 
 
-def complete(draft: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+def complete(draft: Draft, steps: Steps) -> Result:
     """The result of a run, from the harness's draft and its steps: class, verdict, metrics, bound and digests added.
 
     steps: `stall`, `check`, `compute`, `exchange`, `start` float64 [trials, ranks, steps] seconds, `loop` float64
-    [trials, ranks] seconds, `epoch` int64 [steps]; trials in the order of draft["trials"], warm-up ones included.
+    [trials, ranks] seconds, `epoch` int64 [steps]; trials in the order of draft.trials, warm-up ones included.
     Where there are validation passes: `validation`, `validation_stall`, `validation_busy` float64 [trials, ranks,
     passes] seconds of each, in get, and in check and compute; `validation_epoch` int64 [passes], the epoch before it.
     Where a network was trained: `convert` and `checkpoint`, seconds as `stall`, and `loss`, of the rank's own batch.
     Raises ValueError when draft or steps break this contract: a defect of the caller, not of the user.
     """
-    result = _plain(draft)
-    _check_shapes(result, steps)
-    result["class"] = judge.classify(result["checks"], result["marks"])
-    result["verdict"] = judge.NO_LIMITS
-    result["metrics"] = statistics.metrics(result, steps)
-    result["bound"] = bound.determine(result, result["metrics"], steps)
-    result["steps_file"] = {"name": STEPS_NAME, "sha256": hashlib.sha256(_pack(steps)).hexdigest()}
-    result["digest"] = digest(result)
-    if fault := _fault(result):
-        raise ValueError(f"the result does not follow {SCHEMA}: {fault}")
-    return result
+    known = convert({name: value for name, value in to_json(draft).items() if name in Draft.__struct_fields__}, Draft)
+    _check_shapes(known, steps)
+    metrics = statistics.metrics(known, steps)
+    unsigned = Result(
+        **msgspec.structs.asdict(known),
+        class_=judge.classify(known.checks, known.marks),
+        verdict=judge.NO_LIMITS,
+        metrics=metrics,
+        bound=bound.determine(known, metrics, steps),
+        steps_file=StepsFile(STEPS_NAME, hashlib.sha256(_pack(steps)).hexdigest()),
+        digest=f"sha256:{'0' * 64}",
+    )
+    document = to_json(unsigned)
+    return convert(document | {"digest": digest(document)}, Result)
 
 
 def digest(result: Mapping[str, Any]) -> str:
@@ -56,44 +59,50 @@ def digest(result: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(_canonical({k: v for k, v in result.items() if k != "digest"})).hexdigest()
 
 
-def save(result: Mapping[str, Any], steps: Steps, folder: Path) -> Path:
+def save(result: Result, steps: Steps, folder: Path) -> Path:
     """Write steps.npz, then result.json, into `folder`; returns the path of result.json.
 
     Each is written aside and renamed, result.json last, so that a result that is there is whole.
     Raises EnvironmentFailure (disk full, no permission), ValueError when `steps` are not the result's own.
     """
     packed = _pack(steps)
-    if hashlib.sha256(packed).hexdigest() != result["steps_file"]["sha256"]:
+    if hashlib.sha256(packed).hexdigest() != result.steps_file.sha256:
         raise ValueError("these steps are not the ones that the result was completed with")
     write_whole(folder / STEPS_NAME, packed)
     path = folder / RESULT_NAME
-    write_whole(path, (json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_whole(path, (json.dumps(to_json(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     return path
 
 
-def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def load(path: Path) -> tuple[Result, Steps]:
     """(result, steps) from a result's folder or its JSON file.
 
-    A result of schema 1 comes in the present form, its metrics worked out again (see reports.earlier).
+    A result of schema 1 or 2 comes in the present form, its metrics worked out again (see reports.earlier).
 
     Raises UsageError when there is no such file, EnvironmentFailure when it cannot be read, DataError when it is not
     whole: broken JSON, unknown schema, a digest that does not match, steps missing or altered.
     """
     file = path / RESULT_NAME if path.is_dir() else path
-    result = _parse(file, _read(file))
-    found = digest(result)
-    if result.get("digest") != found:
+    document = _parse(file, _read(file))
+    found = digest(document)
+    if document.get("digest") != found:
         raise DataError(
-            f"'{file}' was altered after it was written: it says digest {result.get('digest')}, its content gives "
+            f"'{file}' was altered after it was written: it says digest {document.get('digest')}, its content gives "
             f"{found}. Use the original file, or run the benchmark again."
         )
-    old = result["schema"] == earlier.SCHEMA
-    if old:
-        result = earlier.in_form(result, SCHEMA)
-    if fault := _fault(result):
-        raise DataError(f"'{file}' does not follow {SCHEMA}: {fault}. Run the benchmark again.")
+    old = document["schema"] != SCHEMA
+    try:
+        result = convert(earlier.in_form(document) if old else document, Result)
+    except ValueError as error:
+        raise DataError(f"'{file}' does not follow {SCHEMA}: {error}. Run the benchmark again.") from error
     steps = _load_steps(file, result)
     return earlier.worked_out(result, steps) if old else result, steps
+
+
+def to_json(result: Draft) -> dict[str, Any]:
+    """A result in JSON's own types, NumPy's numbers and paths among them made so."""
+    document: dict[str, Any] = msgspec.to_builtins(result, enc_hook=_scalar)
+    return document
 
 
 def _parse(file: Path, content: bytes) -> dict[str, Any]:
@@ -105,7 +114,7 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
             "again."
         ) from error
     named = result.get("schema") if isinstance(result, dict) else None
-    if named not in (SCHEMA, earlier.SCHEMA):
+    if named not in (SCHEMA, *earlier.SCHEMAS):
         raise DataError(
             f"'{file}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a result.json written by dlio-bench "
             "run, or use the version of dlio-bench that wrote this one."
@@ -113,13 +122,13 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
     return dict(result)
 
 
-def _load_steps(file: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    steps_path = file.with_name(result["steps_file"]["name"])
+def _load_steps(file: Path, result: Result) -> Steps:
+    steps_path = file.with_name(result.steps_file.name)
     try:
         packed = _read(steps_path)
     except (UsageError, ValueError) as error:  # no such file, or a name that none can have
         raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy them together.") from error
-    if hashlib.sha256(packed).hexdigest() != result["steps_file"]["sha256"]:
+    if hashlib.sha256(packed).hexdigest() != result.steps_file.sha256:
         raise DataError(
             f"'{steps_path}' is not the file that '{file}' was written with: its sha256 differs. Copy the two files "
             "together, or run the benchmark again."
@@ -152,8 +161,8 @@ def _pack(steps: Steps) -> bytes:
     return buffer.getvalue()
 
 
-def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
-    trials, ranks = len(result["trials"]), result["plan"]["ranks"]
+def _check_shapes(result: Draft, steps: Steps) -> None:
+    trials, ranks = len(result.trials), result.plan.ranks
     count = len(steps["epoch"])
     present = [name for name in (*PHASES, "loss") if name in steps or name not in (*TRAINING, "loss")]
     wanted = dict.fromkeys((*present, "start"), (trials, ranks, count)) | {"loop": (trials, ranks)}
@@ -169,17 +178,12 @@ def _check_shapes(result: Mapping[str, Any], steps: Steps) -> None:
             raise ValueError(f"steps['{name}'] holds a value that is not finite")
     if count == 0 or not (steps["loop"] > 0).all():
         raise ValueError("a result needs at least one step, and a loop time above 0 of every rank")
-    if len({len(trial["epochs"]) for trial in result["trials"]}) != 1:
+    if len({len(trial.epochs) for trial in result.trials}) != 1:
         raise ValueError("the trials have different numbers of epochs")
-    if len(result["environment"]["rank_hosts"]) != ranks:
-        raise ValueError(f"{len(result['environment']['rank_hosts'])} hosts are named for {ranks} ranks")
-    if any(trial["elapsed_seconds"] <= 0 for trial in result["trials"]):
+    if len(result.environment.rank_hosts) != ranks:
+        raise ValueError(f"{len(result.environment.rank_hosts)} hosts are named for {ranks} ranks")
+    if any(trial.elapsed_seconds <= 0 for trial in result.trials):
         raise ValueError("a trial's elapsed_seconds must be above 0")
-
-
-def _plain(draft: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy in JSON's own types, so that what is digested is what will be read back."""
-    return dict(json.loads(json.dumps(draft, default=_scalar, allow_nan=False)))
 
 
 def _scalar(value: object) -> Any:
@@ -192,15 +196,3 @@ def _scalar(value: object) -> Any:
 
 def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
-
-
-@cache
-def _validator() -> Any:
-    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/result-2.json").read_text("utf-8"))
-    return jsonschema.Draft202012Validator(schema)
-
-
-def _fault(result: Mapping[str, Any]) -> str | None:
-    """Where and how a result breaks the schema, or None."""
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(result))
-    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

@@ -4,24 +4,21 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import msgspec
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.simulation_types import GRID, Axis, Case, Cell, Row, Simulation
+from dlio_bench.reports.typed import convert
 from dlio_bench.units import format_bytes
 
-Document = Mapping[str, Any]
-Row = Mapping[str, Any]
-
 SCHEMA = "dlio-bench/simulation/1"
-SINGLE, GRID = "simulation", "simulation-grid"
+SINGLE = "simulation"
 LOWER_BOUND = "lower-bound"
 NODES = "nodes"
 NAME = "simulation.json"
@@ -40,15 +37,15 @@ class Map:
     named: bool = False  # each cell is of another policy, and says of which
 
 
-def complete(draft: Document) -> dict[str, Any]:
+def complete(draft: Mapping[str, Any]) -> Simulation:
     """The document of a draft that holds to the schema. ValueError when it does not."""
-    document: dict[str, Any] = json.loads(json.dumps(draft, allow_nan=False))
-    if fault := _fault(document):
-        raise ValueError(f"the document does not follow {SCHEMA}: {fault}")
-    return document
+    try:
+        return convert(json.loads(json.dumps(draft, allow_nan=False)), Simulation)
+    except ValueError as error:
+        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
 
 
-def validate(document: Any, name: str = "the simulation document") -> dict[str, Any]:
+def validate(document: Any, name: str = "the simulation document") -> Simulation:
     """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
     named = document.get("schema") if isinstance(document, dict) else None
     if named != SCHEMA:
@@ -56,17 +53,23 @@ def validate(document: Any, name: str = "the simulation document") -> dict[str, 
             f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
             "simulate --out, or use the version of dlio-bench that wrote this one."
         )
-    if fault := _fault(document):
-        raise DataError(f"'{name}' does not follow {SCHEMA}: {fault}. Simulate again.")
-    return dict(document)
+    try:
+        return convert(document, Simulation)
+    except ValueError as error:
+        raise DataError(f"'{name}' does not follow {SCHEMA}: {error}. Simulate again.") from error
 
 
-def save(document: Document, path: Path) -> None:
+def to_json(document: Simulation) -> dict[str, Any]:
+    """The document in JSON's own types."""
+    return dict(msgspec.to_builtins(document))
+
+
+def save(document: Simulation, path: Path) -> None:
     """Write the document as JSON, whole or not at all. EnvironmentFailure."""
-    write_whole(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
+    write_whole(path, (json.dumps(to_json(document), indent=1, allow_nan=False) + "\n").encode())
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Simulation:
     """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
     try:
         document = documents.load_json(documents.read(path))
@@ -103,7 +106,7 @@ def said_source(name: str) -> str:
 
 def ratio(row: Row) -> float | None:
     """Time over the lower bound: 1 means no stall. None where the policy does not apply."""
-    return None if row["over_bound"] is None else 1 + float(row["over_bound"])
+    return None if row.over_bound is None else 1 + row.over_bound
 
 
 def said_ratio(value: float) -> str:
@@ -113,7 +116,7 @@ def said_ratio(value: float) -> str:
 
 def mark(row: Row) -> str:
     """'*' where the time depends on how the readers of the PFS are counted."""
-    return "*" if row["pfs_in_steps"] else ""
+    return "*" if row.pfs_in_steps else ""
 
 
 def said_seconds(seconds: float) -> str:
@@ -121,25 +124,25 @@ def said_seconds(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds >= 999.95 else f"{seconds:#.4g} s"
 
 
-def policies(document: Document) -> list[str]:
+def policies(document: Simulation) -> list[str]:
     """The policies in the order of the rows, each once."""
-    return list(dict.fromkeys(row["policy"] for row in document["rows"]))
+    return list(dict.fromkeys(row.policy for row in document.rows))
 
 
-def maps(document: Document) -> list[Map]:
+def maps(document: Simulation) -> list[Map]:
     """The heat maps of a grid. With one axis it is a single one, policies down; else one of the fastest policy in each
     cell, and one for each policy; with three axes these for each value of the third. The lower bound has no map: it is
     1 everywhere.
     """
-    first, *others = document["axes"]
-    table = {(row["policy"], tuple(row["at"].values())): row for row in document["rows"]}
+    first, *others = document.axes
+    table = {(row.policy, tuple(row.place.values())): row for row in document.rows}
     names = [name for name in policies(document) if name != LOWER_BOUND] or [LOWER_BOUND]
-    across, x = said_axis(first["name"]), tuple(said_value(first["name"], value) for value in first["values"])
+    across, x = said_axis(first.name), tuple(said_value(first.name, value) for value in first.values)
     if not others:
-        cells = tuple(tuple(table[name, (value,)] for value in first["values"]) for name in names)
+        cells = tuple(tuple(table[name, (value,)] for value in first.values) for name in names)
         return [Map("All policies", across, x, "", tuple(names), cells)]
     second, *rest = others
-    down, y = said_axis(second["name"]), tuple(said_value(second["name"], value) for value in second["values"])
+    down, y = said_axis(second.name), tuple(said_value(second.name, value) for value in second.values)
     chosen = [("Fastest policy", names), *((name, [name]) for name in names)]
     return [
         Map(
@@ -149,8 +152,8 @@ def maps(document: Document) -> list[Map]:
             down=down,
             y=y,
             cells=tuple(
-                tuple(_fastest([table[name, (value, below, *place)] for name in own]) for value in first["values"])
-                for below in second["values"]
+                tuple(_fastest([table[name, (value, below, *place)] for name in own]) for value in first.values)
+                for below in second.values
             ),
             named=len(own) > 1,
         )
@@ -159,88 +162,88 @@ def maps(document: Document) -> list[Map]:
     ]
 
 
-def bounds(document: Document) -> str:
+def bounds(document: Simulation) -> str:
     """'Lower bound, compute alone: 3,829 s.'; of a grid over nodes, for each number of them."""
-    nodes = {tuple(cell["at"].values()): cell["nodes"] for cell in document.get("cells", [])}
+    nodes = {tuple(cell.at.values()): cell.nodes for cell in document.cells}
     found: dict[int, float] = {}
-    for row in document["rows"]:
+    for row in document.rows:
         over = ratio(row)
         if over is not None:
-            count = nodes[tuple(row["at"].values())] if nodes else document["case"]["nodes"]
-            found.setdefault(count, row["seconds"] / over)
+            count = nodes[tuple(row.place.values())] if nodes else document.case.nodes or 0
+            found.setdefault(count, row.took / over)
     said = [
         said_seconds(seconds) + (f" on {plural(n, 'node')}" if len(found) > 1 else "") for n, seconds in found.items()
     ]
     return f"Lower bound, compute alone: {', '.join(said) or 'not asked for'}."
 
 
-def inapplicable(document: Document) -> list[str]:
+def inapplicable(document: Simulation) -> list[str]:
     """A sentence for each policy that does not apply somewhere: where, and why it does not at the first such place."""
     said = []
     for name in policies(document):
-        rows = [row for row in document["rows"] if row["policy"] == name]
-        none = [row for row in rows if row["seconds"] is None]
+        rows = [row for row in document.rows if row.policy == name]
+        none = [row for row in rows if row.seconds is None]
         if not none:
             continue
         where = ""
-        if document["kind"] == GRID:
+        if document.kind == GRID:
             cells = "any cell" if len(none) == len(rows) else f"{len(none)} of {len(rows)} cells"
-            where = f" in {cells}; at {said_cell(none[0]['at'])}"
-        said.append(f"{name} does not apply{where}: {none[0]['reason']}")
+            where = f" in {cells}; at {said_cell(none[0].place)}"
+        said.append(f"{name} does not apply{where}: {none[0].reason}")
     return said
 
 
-def subject(document: Document) -> str:
+def subject(document: Simulation) -> str:
     """The job in a sentence: '150000 samples, 150 GB; 4 nodes of 25 samples a step, 10 epochs, seed 1'."""
-    case = document["case"]
-    nodes = plural(case["nodes"], "node") if "nodes" in case else "nodes"
+    case = document.case
+    nodes = "nodes" if case.nodes is None else plural(case.nodes, "node")
     return (
-        f"{case['samples']} samples, {format_bytes(case['bytes'])}; {nodes} of {plural(case['batch'], 'sample')} a "
-        f"step, {plural(case['epochs'], 'epoch')}, seed {case['seed']}"
+        f"{case.samples} samples, {format_bytes(case.bytes)}; {nodes} of {plural(case.batch, 'sample')} a "
+        f"step, {plural(case.epochs, 'epoch')}, seed {case.seed}"
     )
 
 
-def machine(document: Document) -> str:
+def machine(document: Simulation) -> str:
     """'System deck: staging 1.02 GB, ram 51.2 GB'; of a grid, without what it varies."""
-    system = document["system"]
-    tiers = ", ".join(f"{name} {format_bytes(size)}" for name, size in system["tiers"].items())
-    return f"System {system['name']}" + (f": {tiers}" if tiers else "")
+    system = document.system
+    tiers = ", ".join(f"{name} {format_bytes(size)}" for name, size in system.tiers.items())
+    return f"System {system.name}" + (f": {tiers}" if tiers else "")
 
 
-def step_time(document: Document) -> str | None:
+def step_time(document: Simulation) -> str | None:
     """The sentence on the time of a step, or None where the system says a rate."""
-    found = document["case"].get("step_time")
+    found = document.case.step_time
     return f"A step computes for {found}." if found else None
 
 
-def assumed(document: Document) -> str | None:
+def assumed(document: Simulation) -> str | None:
     """The sentence on numbers of the system that no source gives, or None."""
-    found = document["system"].get("estimated", ())
+    found = document.system.estimated
     return f"Estimated, no source gives it of this system: {', '.join(found)}." if found else None
 
 
-def estimated(document: Document) -> str | None:
+def estimated(document: Simulation) -> str | None:
     """The sentence on jobs of which some nodes alone were simulated, or None."""
-    cases = document["cells"] if document["kind"] == GRID else [document["case"]]
-    some = [case for case in cases if case["simulated_nodes"] < case["nodes"]]
+    cases: Sequence[Case | Cell] = document.cells if document.kind == GRID else [document.case]
+    some = [case for case in cases if (case.simulated_nodes or 0) < (case.nodes or 0)]
     if not some:
         return None
-    said = f"{some[0]['simulated_nodes']} of {some[0]['nodes']} nodes are simulated"
-    if len(some) > 1 or document["kind"] == GRID:
+    said = f"{some[0].simulated_nodes} of {some[0].nodes} nodes are simulated"
+    if len(some) > 1 or document.kind == GRID:
         said = f"In {len(some)} of {len(cases)} cells not all nodes are simulated"
     return f"{said}: the lower bound is exact, the other rows are estimates, and bytes are scaled up."
 
 
-def starred(document: Document) -> list[str]:
+def starred(document: Simulation) -> list[str]:
     """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
-    found = {row["policy"] for row in document["rows"] if row["seconds"] is not None and row["pfs_in_steps"]}
+    found = {row.policy for row in document.rows if row.seconds is not None and row.pfs_in_steps}
     return [name for name in policies(document) if name in found]
 
 
-def counted(document: Document) -> str:
+def counted(document: Simulation) -> str:
     """How the PFS is taken to be shared: 'all 4 nodes, always (--pfs-clients worst)'."""
-    case, clients = document["case"], document["pfs_clients"]
-    everyone = f"all {case['nodes']} nodes, always" if "nodes" in case else "all nodes, always"
+    case, clients = document.case, document.pfs_clients
+    everyone = "all nodes, always" if case.nodes is None else f"all {case.nodes} nodes, always"
     said = {
         "published": "as the published simulator counted them",
         "conserved": f"{everyone}, whose threads share the node's part",
@@ -250,25 +253,13 @@ def counted(document: Document) -> str:
 
 def _fastest(rows: Sequence[Row]) -> Row:
     """The row of the least time; the first one where no policy applies."""
-    return min(rows, key=lambda row: math.inf if row["seconds"] is None else float(row["seconds"]))
+    return min(rows, key=lambda row: math.inf if row.seconds is None else row.seconds)
 
 
-def _third(rest: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _third(rest: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], str]]:
     if not rest:
         yield (), ""
         return
-    axis = rest[0]["name"]
-    for value in rest[0]["values"]:
+    axis = rest[0].name
+    for value in rest[0].values:
         yield (value,), f" · {axis} {said_value(axis, value)}"
-
-
-@cache
-def _validator() -> Any:
-    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/simulation-1.json").read_text("utf-8"))
-    return jsonschema.Draft202012Validator(schema)
-
-
-def _fault(document: Document) -> str | None:
-    """Where and how a document breaks the schema, or None."""
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
-    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

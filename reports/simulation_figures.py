@@ -8,7 +8,8 @@ import numpy as np
 
 from dlio_bench.reports import simulation
 from dlio_bench.reports.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout
-from dlio_bench.reports.simulation import Document, Map, Row
+from dlio_bench.reports.simulation import Map
+from dlio_bench.reports.simulation_types import Row, Simulation
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
@@ -81,7 +82,7 @@ def _numbers(one: Map, end: float) -> Figure:
 def _hatched(one: Map) -> list[Figure]:
     """Bars that fill the cells of a policy that does not apply."""
     none = [
-        (x, y, _hover(cell)) for y, row in enumerate(one.cells) for x, cell in enumerate(row) if cell["seconds"] is None
+        (x, y, _hover(cell)) for y, row in enumerate(one.cells) for x, cell in enumerate(row) if cell.seconds is None
     ]
     pattern = {"shape": "/", "fgcolor": "#9a9da3", "bgcolor": "#ffffff", "size": 9, "solidity": 0.2}
     bars = {
@@ -93,14 +94,12 @@ def _hatched(one: Map) -> list[Figure]:
     return [bars] if none else []
 
 
-def bars(document: Document) -> Figure:
+def bars(document: Simulation) -> Figure:
     """One case: each policy's time, split at the lower bound, and the bytes that it reads from each tier."""
-    rows = sorted(
-        (row for row in document["rows"] if row["seconds"] is not None), key=lambda row: float(row["seconds"])
-    )
-    names = [f"{row['policy']} {simulation.mark(row)}".strip() for row in rows]
-    bounds = [row["seconds"] / (simulation.ratio(row) or 1) for row in rows]
-    over = [max(0.0, row["seconds"] - bound) for row, bound in zip(rows, bounds, strict=True)]
+    rows = sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.took)
+    names = [f"{row.policy} {simulation.mark(row)}".strip() for row in rows]
+    bounds = [row.took / (simulation.ratio(row) or 1) for row in rows]
+    over = [max(0.0, row.took - bound) for row, bound in zip(rows, bounds, strict=True)]
     plain: Figure = {"type": "bar", "orientation": "h", "y": names}
     data: list[Figure] = [
         plain | {"x": bounds, "name": "lower bound: compute alone", "marker": {"color": "#9db4c8"},
@@ -110,16 +109,16 @@ def bars(document: Document) -> Figure:
                  "cliponaxis": False, "textfont": {"size": 12},
                  "hovertemplate": "%{x:.5g} s<extra>over the bound</extra>"},
     ]  # fmt: skip
-    for source in dict.fromkeys(name for row in rows for name in row["bytes"]):
+    for source in dict.fromkeys(name for row in rows for name in row.bytes):
         colour, pattern = SOURCES.get(source, SOURCES[""])
-        sizes = [row["bytes"].get(source, 0) for row in rows]
+        sizes = [row.bytes.get(source, 0) for row in rows]
         data.append(
             plain | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": simulation.said_source(source),
                      "hovertext": [format_bytes(size) for size in sizes],
                      "marker": _filled(colour, pattern),
                      "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>"}
         )  # fmt: skip
-    longest = max(row["seconds"] for row in rows) if rows else 1.0
+    longest = max(row.took for row in rows) if rows else 1.0
     drawn = layout(120 + 34 * len(rows)) | {
         "barmode": "stack",
         "bargap": 0.35,
@@ -161,22 +160,22 @@ def _said(cell: Row, *, roomy: bool, named: bool = False) -> str:
     if over is None:
         return "<b>n/a</b>"
     said = simulation.said_ratio(over) + simulation.mark(cell)
-    below = cell["policy"] if named else simulation.said_seconds(cell["seconds"])
+    below = cell.policy if named else simulation.said_seconds(cell.took)
     return f"{said}<br>{below}" if roomy else said
 
 
 def _hover(cell: Row) -> str:
-    heading = f"<b>{cell['policy']}</b><br>{simulation.said_cell(cell['at'])}"
+    heading = f"<b>{cell.policy}</b><br>{simulation.said_cell(cell.place)}"
     over = simulation.ratio(cell)
     if over is None:
-        reason = "<br>".join(wrapped(f"does not apply: {cell['reason']}", width=60))
+        reason = "<br>".join(wrapped(f"does not apply: {cell.reason}", width=60))
         return f"{heading}<br>{reason}"
     sources = ", ".join(
-        f"{simulation.said_source(name)} {format_bytes(size)}" for name, size in cell["bytes"].items() if size
+        f"{simulation.said_source(name)} {format_bytes(size)}" for name, size in cell.bytes.items() if size
     )
     return (
-        f"{heading}<br>{simulation.said_seconds(cell['seconds'])}, {simulation.said_ratio(over)} the lower bound"
-        f"<br>stall {simulation.said_seconds(cell['stall_seconds'])}<br>{'<br>'.join(wrapped(sources, width=60))}"
+        f"{heading}<br>{simulation.said_seconds(cell.took)}, {simulation.said_ratio(over)} the lower bound"
+        f"<br>stall {simulation.said_seconds(cell.stall_seconds or 0.0)}<br>{'<br>'.join(wrapped(sources, width=60))}"
     )
 
 

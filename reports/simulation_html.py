@@ -10,20 +10,21 @@ from dlio_bench.reports import simulation, simulation_figures
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.page import embedded, template
-from dlio_bench.reports.simulation import Document, Map
+from dlio_bench.reports.simulation import Map
+from dlio_bench.reports.simulation_types import GRID, Row, Simulation
 from dlio_bench.units import format_bytes
 
 MOST_MAPS = 60  # more would make the page slow; the table has every cell
 
 
-def write(document: Document, path: Path) -> None:
+def write(document: Simulation, path: Path) -> None:
     """Write the page of a document to `path`, whole or not at all. EnvironmentFailure."""
     write_whole(path, page(document).encode())
 
 
-def page(document: Document) -> str:
+def page(document: Simulation) -> str:
     """The page's HTML. Every text of the document is escaped; the figures' data are JSON in a script element."""
-    is_grid = document["kind"] == simulation.GRID
+    is_grid = document.kind == GRID
     every = simulation.maps(document) if is_grid else []
     maps = every[:MOST_MAPS]
     end = simulation_figures.ceiling(every)
@@ -48,7 +49,7 @@ def page(document: Document) -> str:
         ticks=[(f"{100 * place:.3g}", said) for place, said in simulation_figures.ticks(end)],
         gradient=simulation_figures.gradient(),
         table=_cells(document) if is_grid else _rows(document),
-        command=shlex.join(document["command"]),
+        command=shlex.join(document.command),
         plotly=get_plotlyjs(),
         drawn=embedded(drawn),
         heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
@@ -58,12 +59,12 @@ def page(document: Document) -> str:
 def _map(name: str, one: Map, figure: Figure) -> dict[str, Any]:
     """What the template shows of a heat map, and what a screen reader says instead."""
     cells = [cell for row in one.cells for cell in row]
-    done = sorted((cell for cell in cells if cell["seconds"] is not None), key=lambda cell: float(cell["over_bound"]))
+    done = sorted((cell for cell in cells if cell.seconds is not None), key=lambda cell: cell.over_bound or 0.0)
     said = "applies nowhere"
     if done:
-        ends = [done[0], done[-1]] if done[0]["over_bound"] != done[-1]["over_bound"] else [done[0]]
+        ends = [done[0], done[-1]] if done[0].over_bound != done[-1].over_bound else [done[0]]
         said = " to ".join(_place(cell, named=one.named or not one.down) for cell in ends)
-        said = said if len(ends) > 1 else f"{simulation.said_ratio(1 + done[0]['over_bound'])} everywhere"
+        said = said if len(ends) > 1 else f"{simulation.said_ratio(1 + (done[0].over_bound or 0.0))} everywhere"
     return {
         "name": name,
         "title": one.title,
@@ -75,39 +76,39 @@ def _map(name: str, one: Map, figure: Figure) -> dict[str, Any]:
     }
 
 
-def _place(cell: simulation.Row, *, named: bool) -> str:
-    who = f" with {cell['policy']}" if named else ""
-    return f"{simulation.said_ratio(1 + cell['over_bound'])}{who} at {simulation.said_cell(cell['at'])}"
+def _place(cell: Row, *, named: bool) -> str:
+    who = f" with {cell.policy}" if named else ""
+    return f"{simulation.said_ratio(1 + (cell.over_bound or 0.0))}{who} at {simulation.said_cell(cell.place)}"
 
 
-def _rows(document: Document) -> dict[str, Any]:
+def _rows(document: Simulation) -> dict[str, Any]:
     """The table of one case: a row for each policy, fastest first, those that do not apply last."""
-    sources = list(dict.fromkeys(name for row in document["rows"] for name in row["bytes"]))
-    done = [row for row in document["rows"] if row["seconds"] is not None]
+    sources = list(dict.fromkeys(name for row in document.rows for name in row.bytes))
+    done = [row for row in document.rows if row.seconds is not None]
     rows = []
-    for row in sorted(done, key=lambda row: float(row["seconds"])):
-        cells = [f"{row['seconds']:,.2f}", f"{row['over_bound']:.2%}", f"{row['stall_seconds']:,.2f}"]
-        cells += [format_bytes(row["bytes"][name]) if name in row["bytes"] else "-" for name in sources]
-        rows.append(([f"{row['policy']} {simulation.mark(row)}"], cells))
+    for row in sorted(done, key=lambda row: row.took):
+        cells = [f"{row.seconds:,.2f}", f"{row.over_bound:.2%}", f"{row.stall_seconds:,.2f}"]
+        cells += [format_bytes(row.bytes[name]) if name in row.bytes else "-" for name in sources]
+        rows.append(([f"{row.policy} {simulation.mark(row)}"], cells))
     none = ["does not apply", *["-"] * (2 + len(sources))]
-    rows += [([row["policy"]], none) for row in document["rows"] if row["seconds"] is None]
+    rows += [([row.policy], none) for row in document.rows if row.seconds is None]
     heads = ["seconds", "over bound", "stall (s)", *(f"from {simulation.said_source(name)}" for name in sources)]
     return {"keys": ["policy"], "heads": heads, "rows": rows}
 
 
-def _cells(document: Document) -> dict[str, Any]:
+def _cells(document: Simulation) -> dict[str, Any]:
     """The table of a grid: a row for each cell, a column for each policy."""
     names = simulation.policies(document)
-    found = {(tuple(row["at"].values()), row["policy"]): row for row in document["rows"]}
+    found = {(tuple(row.place.values()), row.policy): row for row in document.rows}
     rows = []
-    for cell in document["cells"]:
-        at = cell["at"]
+    for cell in document.cells:
+        at = cell.at
         said = []
         for name in names:
             row = found[tuple(at.values()), name]
             over = simulation.ratio(row)
-            said.append("n/a" if over is None else f"{simulation.said_seconds(row['seconds'])}\n"
+            said.append("n/a" if over is None else f"{simulation.said_seconds(row.took)}\n"
                         f"{simulation.said_ratio(over)}{simulation.mark(row)}")  # fmt: skip
         rows.append(([simulation.said_value(axis, value) for axis, value in at.items()], said))
-    keys = [simulation.said_axis(axis["name"]) for axis in document["axes"]]
+    keys = [simulation.said_axis(axis.name) for axis in document.axes]
     return {"keys": keys, "heads": names, "rows": rows}

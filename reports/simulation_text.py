@@ -3,21 +3,22 @@
 from collections.abc import Iterator
 
 from dlio_bench.reports import simulation
-from dlio_bench.reports.simulation import Document, Map, Row
+from dlio_bench.reports.simulation import Map
+from dlio_bench.reports.simulation_types import GRID, Row, Simulation
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import WIDTH, wrapped
 
 
-def render(document: Document) -> str:
+def render(document: Simulation) -> str:
     """The document as text; no line is longer than 80 columns, long policy names excepted."""
-    lines = wrapped(f"{document['case']['title']}: {simulation.subject(document)}", hang=2)
+    lines = wrapped(f"{document.case.title}: {simulation.subject(document)}", hang=2)
     lines += wrapped(simulation.machine(document), hang=2)
     for said in (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document)):
         if said:
             lines += wrapped(said, hang=2)
-    lines += ["", *(_grid(document) if document["kind"] == simulation.GRID else _table(document))]
+    lines += ["", *(_grid(document) if document.kind == GRID else _table(document))]
     if simulation.starred(document):
-        what = "it depends" if document["kind"] == simulation.SINGLE else "its time depends"
+        what = "it depends" if document.kind == simulation.SINGLE else "its time depends"
         lines += ["", *wrapped(
             f"* reads the PFS during steps, so {what} on how many nodes are taken to read it at once: "
             f"{simulation.counted(document)}.",
@@ -26,19 +27,19 @@ def render(document: Document) -> str:
     return "\n".join(lines)
 
 
-def _table(document: Document) -> Iterator[str]:
+def _table(document: Simulation) -> Iterator[str]:
     """Fastest first; what does not apply comes last, with its reason."""
     yield f"{'policy':<21}{'seconds':>12}{'over bound':>12}{'stall':>12}{'from the PFS':>14}"
-    done = [row for row in document["rows"] if row["seconds"] is not None]
-    for row in sorted(done, key=lambda row: float(row["seconds"])):
-        name, pfs = f"{row['policy']} {simulation.mark(row)}", format_bytes(row["bytes"].get("pfs", 0))
-        yield f"{name:<21}{row['seconds']:>12.2f}{row['over_bound']:>12.2%}{row['stall_seconds']:>12.2f}{pfs:>14}"
-    for row in document["rows"]:
-        if row["seconds"] is None:
-            yield from wrapped(f"{row['policy']:<21}does not apply: {row['reason']}", hang=21)
+    done = [row for row in document.rows if row.seconds is not None]
+    for row in sorted(done, key=lambda row: row.took):
+        name, pfs = f"{row.policy} {simulation.mark(row)}", format_bytes(row.bytes.get("pfs", 0))
+        yield f"{name:<21}{row.seconds:>12.2f}{row.over_bound:>12.2%}{row.stall_seconds:>12.2f}{pfs:>14}"
+    for row in document.rows:
+        if row.seconds is None:
+            yield from wrapped(f"{row.policy:<21}does not apply: {row.reason}", hang=21)
 
 
-def _grid(document: Document) -> Iterator[str]:
+def _grid(document: Simulation) -> Iterator[str]:
     """A table for each heat map; cells are seconds, and times the lower bound."""
     yield from wrapped("Cells: seconds, and how many times the lower bound that is (1 means no stall).", hang=2)
     yield from wrapped(simulation.bounds(document), hang=2)
@@ -69,5 +70,5 @@ def _cell(row: Row, *, named: bool) -> str:
     over = simulation.ratio(row)
     if over is None:
         return "n/a "
-    what = row["policy"] if named else simulation.said_seconds(row["seconds"])
+    what = row.policy if named else simulation.said_seconds(row.took)
     return f"{what} {simulation.said_ratio(over)}{simulation.mark(row) or ' '}"

@@ -4,14 +4,13 @@ Each metric has one value per trial, which is what the confidence interval resam
 share a cache and a placement and are not independent. Warm-up trials are left out. Times in seconds, sizes in bytes.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.meetings import (
-    PHASES,
     Floats,
     Steps,
     busy,
@@ -24,48 +23,18 @@ from dlio_bench.reports.meetings import (
     slowest,
     utilisation,
 )
+from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.types import Draft, Metric
 
 TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
-SHARES = tuple(f"share_{name}" for name in (*PHASES, "validation", "other"))
-
-UNITS: dict[str, str] = {
-    "elapsed_seconds": "s",
-    "epoch_seconds": "s",
-    "first_epoch_seconds": "s",
-    "later_epochs_seconds": "s",
-    "samples_per_second": "samples/s",
-    "delivered_bandwidth": "B/s",
-    "pfs_bandwidth": "B/s",
-    "stall_share": "share",
-    "steady_stall_share": "share",
-    "own_stall_share": "share",
-    "own_stall_share_worst_rank": "share",
-    "au": "share",
-    "steady_au": "share",
-    "harness_share": "share",
-    "step_p50": "s",
-    "step_p95": "s",
-    "step_p99": "s",
-    "no_io_seconds": "s",
-    "over_bound": "ratio",
-    "read_seconds": "s",
-    "decode_seconds": "s",
-    "allreduce_seconds": "s",
-    "requested_bytes": "B",
-    "device_bytes": "B",
-    "compute_overrun": "share",
-    "validation_seconds": "s",
-    "validation_stall_share": "share",
-    **dict.fromkeys(SHARES, "share"),
-}
-
 MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range
 RESAMPLES = 4000
 CI_SEED = 0x646C696F
 
 
-def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]:
-    """Every metric of a result: {name: {"value", "unit", "ci"}}.
+def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
+    """Every metric of the table, by name.
 
     The value is the median over the measured trials; for the `share_*` it is the mean, because medians of parts
     need not sum to one. `ci` is the 95 % percentile-bootstrap interval [low, high] of that same statistic, or None
@@ -81,27 +50,27 @@ def metrics(draft: Mapping[str, Any], steps: Steps) -> dict[str, dict[str, Any]]
     """
     table = per_trial(draft, steps)
     resamples = _resamples(len(measured(draft)))
-    found: dict[str, dict[str, Any]] = {}
-    for name, unit in UNITS.items():
+    found: dict[str, Metric] = {}
+    for name, quantity in METRICS.items():
         values = table[name]
         mean = name in SHARES
         value = None if values is None else _centre(values, mean=mean)
         interval = None if values is None or resamples is None else _interval(values[resamples], mean=mean)
-        found[name] = {"value": value, "unit": unit, "ci": interval}
+        found[name] = Metric(value, quantity.unit, interval)
     return found
 
 
-def measured(draft: Mapping[str, Any]) -> list[int]:
-    """Positions in draft["trials"] of the trials that count. Raises ValueError when all are warm-up."""
-    positions = [position for position, trial in enumerate(draft["trials"]) if not trial["warmup"]]
+def measured(draft: Draft) -> list[int]:
+    """Positions in draft.trials of the trials that count. Raises ValueError when all are warm-up."""
+    positions = [position for position, trial in enumerate(draft.trials) if not trial.warmup]
     if not positions:
         raise ValueError("a result needs at least one trial that is not a warm-up")
     return positions
 
 
-def median_trial(draft: Mapping[str, Any]) -> int:
+def median_trial(draft: Draft) -> int:
     """Position of the measured trial whose elapsed time is the median (the lower one of two)."""
-    positions = sorted(measured(draft), key=lambda position: float(draft["trials"][position]["elapsed_seconds"]))
+    positions = sorted(measured(draft), key=lambda position: float(draft.trials[position].elapsed_seconds))
     return positions[(len(positions) - 1) // 2]
 
 
@@ -124,28 +93,29 @@ def validation(steps: Steps, name: str = "validation") -> Floats:
     return np.asarray(steps.get(name, np.zeros((*steps["loop"].shape, 0))), dtype=np.float64)
 
 
-def job_waits(draft: Mapping[str, Any], steps: Steps) -> Floats:
+def job_waits(draft: Draft, steps: Steps) -> Floats:
     """Seconds that the job loses because data are missing, in training and in validation passes, [measured trials]."""
     rows = measured(draft)
     stall, work = (validation(steps, f"validation_{name}")[rows] for name in ("stall", "busy"))
     passes = ((stall + work).max(axis=1) - work.max(axis=1)).sum(axis=1)
-    return np.asarray(job_stall(part(steps, rows), meetings(draft["plan"], steps)) + passes, dtype=np.float64)
+    return np.asarray(job_stall(part(steps, rows), meetings(draft.plan, steps)) + passes, dtype=np.float64)
 
 
-def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None]:
+def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     """Each metric's values, float64 [measured trials], or None where it has no meaning."""
     rows = measured(draft)
-    trials = [draft["trials"][row] for row in rows]
+    trials = [draft.trials[row] for row in rows]
     elapsed = _column(trials, "elapsed_seconds")
-    requested = _column(trials, "bytes_requested")
-    epochs = [[epoch["seconds"] for epoch in trial["epochs"]] for trial in trials]
+    epochs = [[epoch.seconds for epoch in trial.epochs] for trial in trials]
     several = len(epochs[0]) > 1
-    device = [trial["bytes_device"] for trial in trials]
-    computes = draft["compute"]["mode"] != "none"
+    counters = {name: _known_column(trials, name) for name in COUNTERS}
+    # bytes and samples are the job's; seconds, which overlap the trainers' phases, the mean of its ranks
+    per_rank = {name: steps["loop"].shape[1] for name, counter in COUNTERS.items() if counter.unit == SECONDS}
+    computes = draft.compute.mode != "none"
 
     shares = phase_shares(steps)[rows]
     cost = step_cost(steps)[rows]
-    timed, meeting = part(steps, rows), meetings(draft["plan"], steps)
+    timed, meeting = part(steps, rows), meetings(draft.plan, steps)
     loop, passes = steps["loop"][rows], validation(steps)[rows]
     in_training = 1 - passes.sum(axis=2) / loop  # [trials, ranks], share of the loop
     by_phase = (shares * in_training[:, :, None]).mean(axis=1)
@@ -165,7 +135,7 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         "later_epochs_seconds": np.median([parts[1:] for parts in epochs], axis=1) if several else None,
         "samples_per_second": _column(trials, "samples") / training,
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
-        "pfs_bandwidth": requested / elapsed,
+        "pfs_bandwidth": _column(trials, "bytes_requested") / elapsed,
         "stall_share": job_stall(timed, meeting) / training,
         "own_stall_share": own.mean(axis=1),
         "own_stall_share_worst_rank": own.max(axis=1),
@@ -173,12 +143,8 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         **_steady(timed, meeting, computes=computes),
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
-        # summed over a rank's threads, mean of the ranks; they overlap the trainer's phases
-        "read_seconds": _known_column(trials, "read_seconds", loop.shape[1]),
-        "decode_seconds": _known_column(trials, "decode_seconds", loop.shape[1]),
+        **{name: None if column is None else column / per_rank.get(name, 1) for name, column in counters.items()},
         "allreduce_seconds": _reduced(trials),
-        "requested_bytes": requested,
-        "device_bytes": None if None in device else np.asarray(device, dtype=np.float64),
         "compute_overrun": _overrun(trials) if computes else None,
         "validation_seconds": np.median(validated, axis=1) if validated.size else None,
         "validation_stall_share": (waited / passes.sum(axis=2)).mean(axis=1) if validated.size else None,
@@ -190,7 +156,7 @@ def per_trial(draft: Mapping[str, Any], steps: Steps) -> dict[str, Floats | None
         found[f"share_{name}"] = by_phase[:, position]
     found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
     # where ranks meet once an epoch, or behind a pass, their waiting for each other is among what is left
-    known = "barrier" in steps and draft["plan"]["sync"] != "epoch"
+    known = "barrier" in steps and draft.plan.sync != "epoch"
     barriers = (steps["barrier"][rows] / loop).mean(axis=1) if known else None
     found["harness_share"] = None if barriers is None else barriers + found["share_check"] + found["share_other"]
     return found
@@ -209,25 +175,24 @@ def _steady(steps: Steps, meeting: Any, *, computes: bool) -> dict[str, Floats |
     }
 
 
-def _column(trials: list[dict[str, Any]], name: str) -> Floats:
-    return np.asarray([trial[name] for trial in trials], dtype=np.float64)
+def _column(trials: list[Trial], name: str) -> Floats:
+    return np.asarray([getattr(trial, name) for trial in trials], dtype=np.float64)
 
 
-def _known_column(trials: list[dict[str, Any]], name: str, share: int) -> Floats | None:
-    """A column over `share`, or None where a trial could not measure it."""
-    values = [trial.get(name) for trial in trials]
-    return None if None in values else np.asarray(values, dtype=np.float64) / share
+def _known_column(trials: list[Trial], name: str) -> Floats | None:
+    """A column, or None where a trial could not measure it."""
+    return None if any(getattr(trial, name) is None for trial in trials) else _column(trials, name)
 
 
-def _reduced(trials: list[dict[str, Any]]) -> Floats | None:
+def _reduced(trials: list[Trial]) -> Floats | None:
     """Seconds of a rank's all-reduces, mean of the ranks; None where no gradients were exchanged."""
-    found = [trial.get("training") for trial in trials]
-    if not all(own and own["allreduce_bytes"] for own in found):
+    reduced = [trial.training for trial in trials if trial.training and trial.training.allreduce_bytes]
+    if len(reduced) < len(trials):
         return None
-    return _column([own for own in found if own], "allreduce_seconds")
+    return np.asarray([training.allreduce_seconds for training in reduced], dtype=np.float64)
 
 
-def _overrun(trials: list[dict[str, Any]]) -> Floats | None:
+def _overrun(trials: list[Trial]) -> Floats | None:
     """How far the compute phase ran past what was asked, as a share of it (0.02 = 2 % late)."""
     asked = _column(trials, "compute_asked_seconds")
     return _column(trials, "compute_actual_seconds") / asked - 1.0 if (asked > 0).all() else None
@@ -245,7 +210,7 @@ def _resamples(trials: int) -> npt.NDArray[np.int64] | None:
     return (words % np.uint64(trials)).astype(np.int64).reshape(RESAMPLES, trials)
 
 
-def _interval(drawn: Floats, *, mean: bool) -> list[float]:
+def _interval(drawn: Floats, *, mean: bool) -> tuple[float, float]:
     centres = drawn.mean(axis=1) if mean else np.median(drawn, axis=1)
     low, high = np.percentile(centres, [2.5, 97.5])
-    return [float(low), float(high)]
+    return float(low), float(high)

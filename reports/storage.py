@@ -1,22 +1,20 @@
 """What `dlio-bench storage` found: rates from trials, the ceiling, marks, text. Pure functions over its JSON."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import jsonschema
+import msgspec
+from msgspec import Meta, Struct
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
-from dlio_bench.reports.words import format_share, plural
+from dlio_bench.reports.environment import Mount
+from dlio_bench.reports.formatting import format_share, plural
+from dlio_bench.reports.typed import Amount, Share, Some, convert
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
-
-Document = Mapping[str, Any]
 
 SCHEMA = "dlio-bench/storage/1"
 NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
@@ -32,7 +30,97 @@ METADATA_NOTE = (
 )
 
 
-def complete(draft: Mapping[str, Any]) -> dict[str, Any]:
+Pattern = Literal["sequential", "random"]
+Rate = Annotated[float, Meta(gt=0)]  # bytes, or operations, a second
+
+
+class Attestation(Struct, frozen=True):
+    """Whether the caches were as asked for, and what was found."""
+
+    attested: bool
+    found: str
+
+
+class ReadTrial(Struct, frozen=True, kw_only=True):
+    """One trial. device_bytes: None where it cannot be known; resident_share: of the files, before the trial."""
+
+    bytes: Some
+    seconds: Rate
+    bytes_per_second: Rate
+    device_bytes: int | None
+    resident_share: Share
+    attestable: bool
+    memory_backed: bool
+    note: str | None
+
+
+class Best(Struct, frozen=True, kw_only=True):
+    """Rates of reads with so many ranks, and threads of each rank."""
+
+    pattern: Pattern
+    ranks: Some
+    threads: Some
+    median: Rate
+    min: Rate
+    max: Rate
+    noisy: bool
+
+
+class ReadRow(Best, frozen=True, kw_only=True):
+    """The same with its trials. spread: (max - min) / median; device_bytes: median over the trials."""
+
+    spread: Amount
+    device_bytes: float | None
+    trials: Annotated[list[ReadTrial], Meta(min_length=1)]
+
+
+class MetadataRow(Struct, frozen=True, kw_only=True):
+    """Rates of an operation on files."""
+
+    operation: Literal["open+fstat+close", "create", "unlink"]
+    ranks: Some
+    median: Rate
+    min: Rate
+    max: Rate
+    spread: Amount
+    trials: Annotated[list[Rate], Meta(min_length=1)]
+
+
+class Metadata(Struct, frozen=True):
+    """Rates of operations on files."""
+
+    note: str
+    rates: list[MetadataRow]
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What dlio-bench storage found. Sizes in bytes, means; times in seconds; rates a second. workload: whose file
+    sizes the test files have; made: whether the files were made for this; ceiling: the row with the highest median.
+    """
+
+    schema: Literal["dlio-bench/storage/1"]
+    created: str
+    version: str
+    folder: str
+    mount: Mount | None
+    hosts: Annotated[list[str], Meta(min_length=1)]
+    workload: str | None
+    made: bool
+    seed: int
+    files: Some
+    file_bytes: Some
+    samples: Some
+    sample_bytes: Some
+    cache: Literal["cold", "warm"]
+    attestation: Attestation
+    trials: Some
+    marks: list[str]
+    reads: Annotated[list[ReadRow], Meta(min_length=1)]
+    metadata: Metadata
+    ceiling: Best
+
+
+def complete(draft: Mapping[str, Any]) -> Document:
     """The document of a draft, whose rows have "trials": rates, marks and the ceiling added. All rates a second.
 
     draft["reads"]: {"pattern", "ranks", "threads", "trials": [{"bytes", "seconds", "device_bytes", ...}]};
@@ -55,12 +143,13 @@ def complete(draft: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"note": METADATA_NOTE, "rates": rates},
         "ceiling": {key: best[key] for key in ("pattern", "ranks", "threads", "median", "min", "max", "noisy")},
     }
-    if fault := _fault(document):
-        raise ValueError(f"the document does not follow {SCHEMA}: {fault}")
-    return document
+    try:
+        return convert(document, Document)
+    except ValueError as error:
+        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
 
 
-def validate(document: Any, name: str = "the storage document") -> dict[str, Any]:
+def validate(document: Any, name: str = "the storage document") -> Document:
     """The document, when it follows the schema; `name` is for the message.
 
     UsageError for a document of another kind, DataError saying where it does not follow.
@@ -71,12 +160,15 @@ def validate(document: Any, name: str = "the storage document") -> dict[str, Any
             f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
             "storage --out, or use the version of dlio-bench that wrote this one."
         )
-    if fault := _fault(document):
-        raise DataError(f"'{name}' does not follow {SCHEMA}: {fault}. Measure again with dlio-bench storage.")
-    return dict(document)
+    try:
+        return convert(document, Document)
+    except ValueError as error:
+        raise DataError(
+            f"'{name}' does not follow {SCHEMA}: {error}. Measure again with dlio-bench storage."
+        ) from error
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Document:
     """The document in a file. UsageError when it is no such file, EnvironmentFailure, DataError as `validate`."""
     try:
         content = documents.read(path, "Name a file written by dlio-bench storage --out.")
@@ -91,18 +183,23 @@ def load(path: Path) -> dict[str, Any]:
     return validate(document, str(path))
 
 
+def to_json(document: Document) -> dict[str, Any]:
+    """The document in JSON's own types."""
+    return dict(msgspec.to_builtins(document))
+
+
 def ceiling_for(document: Document, sample_bytes: float) -> float | None:
     """Bytes a second: the best cold random rate, for readers that take samples of `sample_bytes` one at a time.
 
     None where the document does not say: measured warm, the cache not attested, or samples of another size (beyond a
     factor of COMPARABLE either way).
     """
-    if document["cache"] != "cold" or not document["attestation"]["attested"] or sample_bytes <= 0:
+    if document.cache != "cold" or not document.attestation.attested or sample_bytes <= 0:
         return None
-    ratio = document["sample_bytes"] / sample_bytes
+    ratio = document.sample_bytes / sample_bytes
     if not 1 / COMPARABLE <= ratio <= COMPARABLE:
         return None
-    return max((float(row["median"]) for row in document["reads"] if row["pattern"] == "random"), default=None)
+    return max((row.median for row in document.reads if row.pattern == "random"), default=None)
 
 
 def render(document: Document) -> str:
@@ -111,43 +208,43 @@ def render(document: Document) -> str:
 
 
 def _lines(document: Document) -> Iterator[str]:
-    mount = document["mount"]
-    yield f"storage  {document['folder']}" + (f"  ({mount['type']} on {mount['source']})" if mount else "")
-    size = format_bytes(document["sample_bytes"])
-    made = "made for this" if document["made"] else "of the dataset"
+    mount = document.mount
+    yield f"storage  {document.folder}" + (f"  ({mount.type} on {mount.source})" if mount else "")
+    size = format_bytes(document.sample_bytes)
+    made = "made for this" if document.made else "of the dataset"
     yield from _wrapped(
-        f"{plural(document['files'], 'file')} of {format_bytes(document['file_bytes'])} {made}, "
-        f"{plural(document['samples'], 'sample')} of {size}"
+        f"{plural(document.files, 'file')} of {format_bytes(document.file_bytes)} {made}, "
+        f"{plural(document.samples, 'sample')} of {size}"
     )
-    yield from _wrapped(f"{document['cache']}: {document['attestation']['found']}")
-    if document["marks"]:
-        yield from _wrapped("  ".join(f"[{mark}]" for mark in document["marks"]))
+    yield from _wrapped(f"{document.cache}: {document.attestation.found}")
+    if document.marks:
+        yield from _wrapped("  ".join(f"[{mark}]" for mark in document.marks))
     yield ""
     yield f"  {'pattern':<11}{'ranks':>5}{'threads':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}{'device':>10}"
-    yield from (_shown_row(row) for row in document["reads"])
-    if any(row["noisy"] for row in document["reads"]):
+    yield from (_shown_row(row) for row in document.reads)
+    if any(row.noisy for row in document.reads):
         yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
     yield ""
     yield f"  {'operation':<16}{'ranks':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}"
-    for row in document["metadata"]["rates"]:
-        rates = "".join(f"{row[key]:>10.0f}/s" for key in ("median", "min", "max"))
-        yield f"  {row['operation']:<16}{row['ranks']:>8}{rates}{format_share(row['spread']):>8}"
-    yield from _wrapped(document["metadata"]["note"], indent=2)
+    for row in document.metadata.rates:
+        rates = "".join(f"{getattr(row, key):>10.0f}/s" for key in ("median", "min", "max"))
+        yield f"  {row.operation:<16}{row.ranks:>8}{rates}{format_share(row.spread):>8}"
+    yield from _wrapped(document.metadata.note, indent=2)
     yield ""
-    best = document["ceiling"]
-    what = f"random {size}" if best["pattern"] == "random" else "sequential"
+    best = document.ceiling
+    what = f"random {size}" if best.pattern == "random" else "sequential"
     yield (
-        f"ceiling {format_bytes(best['median'])}/s: {what}, {plural(best['ranks'], 'rank')} x "
-        f"{plural(best['threads'], 'thread')}, {document['cache']}, median of {document['trials']}"
-        + (" (noisy)" if best["noisy"] else "")
+        f"ceiling {format_bytes(best.median)}/s: {what}, {plural(best.ranks, 'rank')} x "
+        f"{plural(best.threads, 'thread')}, {document.cache}, median of {document.trials}"
+        + (" (noisy)" if best.noisy else "")
     )
 
 
-def _shown_row(row: Mapping[str, Any]) -> str:
-    rates = "".join(f"{format_bytes(row[key]) + '/s':>12}" for key in ("median", "min", "max"))
-    device = "-" if row["device_bytes"] is None else format_bytes(row["device_bytes"])
-    spread = format_share(row["spread"]) + ("*" if row["noisy"] else "")
-    return f"  {row['pattern']:<11}{row['ranks']:>5}{row['threads']:>8}{rates}{spread:>8}{device:>10}"
+def _shown_row(row: ReadRow) -> str:
+    rates = "".join(f"{format_bytes(getattr(row, key)) + '/s':>12}" for key in ("median", "min", "max"))
+    device = "-" if row.device_bytes is None else format_bytes(row.device_bytes)
+    spread = format_share(row.spread) + ("*" if row.noisy else "")
+    return f"  {row.pattern:<11}{row.ranks:>5}{row.threads:>8}{rates}{spread:>8}{device:>10}"
 
 
 def _wrapped(words: str, indent: int = 9) -> list[str]:
@@ -172,15 +269,3 @@ def _summary(rates: Sequence[float]) -> dict[str, float]:
     """Median, extremes and (max - min) / median of the trials."""
     centre = median(rates)
     return {"median": centre, "min": min(rates), "max": max(rates), "spread": (max(rates) - min(rates)) / centre}
-
-
-@cache
-def _validator() -> Any:
-    schema = json.loads(resources.files("dlio_bench.reports").joinpath("schema/storage-1.json").read_text("utf-8"))
-    return jsonschema.Draft202012Validator(schema)
-
-
-def _fault(document: Document) -> str | None:
-    """Where and how a document breaks the schema, or None."""
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
-    return None if error is None else f"at {error.json_path}: {error.message[:200]}"

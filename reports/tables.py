@@ -1,26 +1,28 @@
 """Tables of results: trials x epochs (also `trials.csv`), and readers x nodes. Text, HTML and CSV share them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dlio_bench.reports import words
+from dlio_bench.counters import COUNTERS
 from dlio_bench.reports.files import write_whole
-
-Result = Mapping[str, Any]
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.sentences import reader
+from dlio_bench.reports.trials import Pass
+from dlio_bench.reports.types import Result
 
 CSV_NAME = "trials.csv"
+UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
 VALIDATION = ("validation_seconds", "validation_bytes_requested", "validation_read_seconds")
 
 
 def labels(results: Sequence[Result]) -> list[str]:
     """A name for each result, unique and short: the reader, its node count where that varies, a number if need be."""
-    several = len({result["plan"]["nodes"] for result in results}) > 1
+    several = len({result.plan.nodes for result in results}) > 1
     names = [
-        str(result["policy"]["alias"] or result["policy"]["name"])
-        + (f", {words.plural(result['plan']['nodes'], 'node')}" if several else "")
+        (result.policy.alias or result.policy.name) + (f", {plural(result.plan.nodes, 'node')}" if several else "")
         for result in results
     ]
     seen: dict[str, int] = {}
@@ -36,36 +38,33 @@ def trials(results: Sequence[Result]) -> pd.DataFrame:
     rows = [
         {
             "result": label,
-            "workload": result["workload"]["name"],
-            "reader": result["policy"]["alias"] or result["policy"]["name"],
-            "order": result["policy"]["order"],
-            "placement": result["policy"]["placement"],
-            "delivery": result["policy"]["delivery"],
-            "nodes": result["plan"]["nodes"],
-            "ranks": result["plan"]["ranks"],
-            "class": result["class"],
-            "marks": "; ".join(result["marks"]),
-            "trial": trial["trial"],
-            "warmup": trial["warmup"],
-            "trial_seconds": trial["elapsed_seconds"],
-            "epoch": epoch["epoch"],
-            "epoch_seconds": epoch["seconds"],
-            "bytes_useful": epoch["bytes_useful"],
-            "bytes_requested": epoch["bytes_requested"],
-            "bytes_device": epoch["bytes_device"],
-            **_validation(epoch.get("validation")),
+            "workload": result.workload.name,
+            "reader": result.policy.alias or result.policy.name,
+            "order": result.policy.order,
+            "placement": result.policy.placement,
+            "delivery": result.policy.delivery,
+            "nodes": result.plan.nodes,
+            "ranks": result.plan.ranks,
+            "class": result.class_,
+            "marks": "; ".join(result.marks),
+            "trial": trial.trial,
+            "warmup": trial.warmup,
+            "trial_seconds": trial.elapsed_seconds,
+            "epoch": epoch.epoch,
+            "epoch_seconds": epoch.seconds,
+            **{name: getattr(epoch, name) for name in COUNTERS},
+            **_validation(epoch.validation),
         }
         for label, result in zip(labels(results), results, strict=True)
-        for trial in result["trials"]
-        for epoch in trial["epochs"]
+        for trial in result.trials
+        for epoch in trial.epochs
     ]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("bytes_device", *VALIDATION), "float64"))  # missing figures are NaN
+    return pd.DataFrame(rows).astype(dict.fromkeys((*UNKNOWN, *VALIDATION), "float64"))  # missing figures are NaN
 
 
-def _validation(part: Mapping[str, Any] | None) -> dict[str, Any]:
+def _validation(part: Pass | None) -> dict[str, Any]:
     """The validation pass behind an epoch: its bytes are in the epoch's, its seconds are not."""
-    found = part or {}
-    return {name: found.get(name.removeprefix("validation_")) for name in VALIDATION}
+    return {name: None if part is None else getattr(part, name.removeprefix("validation_")) for name in VALIDATION}
 
 
 def epochs(results: Sequence[Result]) -> pd.DataFrame:
@@ -79,8 +78,8 @@ def readers(results: Sequence[Result]) -> pd.DataFrame:
     """One row per result with its main metrics as floats (None becomes NaN), in the order given."""
     names = ("elapsed_seconds", "epoch_seconds", "delivered_bandwidth", "samples_per_second", "stall_share", "step_p99")
     rows = [
-        {"result": label, "reader": words.reader(result), "nodes": result["plan"]["nodes"], "class": result["class"]}
-        | {name: result["metrics"][name]["value"] for name in names}
+        {"result": label, "reader": reader(result), "nodes": result.plan.nodes, "class": result.class_}
+        | {name: result.metrics[name].value for name in names}
         for label, result in zip(labels(results), results, strict=True)
     ]
     return pd.DataFrame(rows)

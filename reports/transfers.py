@@ -1,85 +1,68 @@
 """Where the bytes of each epoch came from, so that no one takes a cache for the storage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from dlio_bench.reports import tables, words
+from dlio_bench.reports import sentences, tables
+from dlio_bench.reports.formatting import NOTHING, size
+from dlio_bench.reports.trials import Epoch
+from dlio_bench.reports.types import Result
 
-Result = Mapping[str, Any]
+CACHED = "caches"
+SOURCES = ("bytes_requested", "bytes_device", CACHED, "bytes_ram", "bytes_local", "bytes_remote")  # the columns
+TIERS = ("bytes_ram", "bytes_local", "bytes_remote")
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """Bytes of one epoch, medians over the trials; None where nobody could count.
-
-    `requested` of the dataset's file system; `storage`: what its device, or the emulated PFS, delivered (read-ahead
-    included); `cached`: what a cache served, at least; `ram`, `local`: read from the node's tiers in memory and on
-    node-local storage; `remote`: received from other ranks. `misses`: samples that other ranks were to send, and did
-    not.
+class Row:
+    """Bytes of some epochs ('2-5') of a result by source, as in SOURCES: the medians over the trials, in words. copied:
+    whether tiers or other ranks delivered some. misses: samples that other ranks were to send, and did not.
     """
 
-    epoch: int
-    requested: float
-    storage: float | None
-    cached: float | None
-    ram: float
-    local: float
-    remote: float
-    misses: float = 0.0
+    label: str
+    epochs: str
+    cells: tuple[str, ...]
+    copied: bool
+    misses: float
 
 
-def by_epoch(result: Result) -> list[Transfer]:
-    """The transfers of every epoch of a result."""
-    trials = words.trials(result)
-    return [
-        _transfer(number, [trial["epochs"][number] for trial in trials]) for number in range(len(trials[0]["epochs"]))
-    ]
+def titles(results: Sequence[Result]) -> list[str]:
+    """The titles of the columns."""
+    return [CACHED if name == CACHED else sentences.title(name, results) for name in SOURCES]
 
 
-def _transfer(number: int, epochs: Sequence[Mapping[str, Any]]) -> Transfer:
-    requested = float(median(epoch["bytes_requested"] for epoch in epochs))
-    storage = _median(epochs, "bytes_device")
-    cached = _median(epochs, "bytes_client_cache")  # counted by the emulation; else what the device did not deliver
-    if cached is None and storage is not None:
-        cached = max(0.0, requested - storage)
-    return Transfer(
-        number,
-        requested,
-        storage,
-        cached,
-        *(_median(epochs, name) or 0.0 for name in ("bytes_ram", "bytes_local", "bytes_remote", "remote_misses")),
-    )
-
-
-def _median(epochs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [epoch.get(name) for epoch in epochs]
-    known = [float(value) for value in values if value is not None]
-    return median(known) if len(known) == len(values) else None
-
-
-def rows(results: Sequence[Result]) -> list[tuple[str, str, Transfer]]:
-    """(label of the result, epochs, transfer), epochs of equal figures folded into one row: '2-5'."""
-    found: list[tuple[str, str, Transfer]] = []
+def rows(results: Sequence[Result]) -> list[Row]:
+    """The rows of all results, epochs of equal figures folded into one."""
+    folded: list[Row] = []
     for label, result in zip(tables.labels(results), results, strict=True):
-        folded: list[list[Transfer]] = []
-        for transfer in by_epoch(result):
-            if folded and _alike(folded[-1][-1], transfer):
-                folded[-1].append(transfer)
+        first = 0
+        for number in range(len(result.measured[0].epochs)):
+            epochs = [trial.epochs[number] for trial in result.measured]
+            cells = tuple(_shown(name, _bytes(epochs, name)) for name in SOURCES)
+            misses = _median(epochs, "remote_misses") or 0.0
+            if number and (folded[-1].cells, round(folded[-1].misses)) == (cells, round(misses)):
+                told, misses = f"{first + 1}-{number + 1}", folded.pop().misses
             else:
-                folded.append([transfer])
-        for group in folded:
-            first, last = group[0].epoch + 1, group[-1].epoch + 1
-            found.append((label, str(first) if first == last else f"{first}-{last}", group[0]))
-    return found
+                first, told = number, str(number + 1)
+            folded.append(Row(label, told, cells, any(_median(epochs, name) for name in TIERS), misses))
+    return folded
 
 
-def _alike(one: Transfer, other: Transfer) -> bool:
-    """Whether two epochs read the same to three digits."""
-    return _shown(one) == _shown(other)
+def _bytes(epochs: Sequence[Epoch], source: str) -> float | None:
+    """What a cache served the emulation counts; else it is what was requested and no device delivered, at least."""
+    if source != CACHED:
+        return _median(epochs, source)
+    device, counted = _median(epochs, "bytes_device"), _median(epochs, "bytes_client_cache")
+    if counted is not None or device is None:
+        return counted
+    return max(0.0, (_median(epochs, "bytes_requested") or 0.0) - device)
 
 
-def _shown(transfer: Transfer) -> tuple[str, ...]:
-    values = (transfer.requested, transfer.storage, transfer.cached, transfer.ram, transfer.local, transfer.remote)
-    return (*(words.size(value) for value in values), f"{transfer.misses:.0f}")
+def _median(epochs: Sequence[Epoch], name: str) -> float | None:
+    values = [getattr(epoch, name) for epoch in epochs]
+    return None if None in values else float(median(values))
+
+
+def _shown(source: str, value: float | None) -> str:
+    return NOTHING if source in TIERS and not value else size(value)

@@ -113,7 +113,7 @@ class Processes:
                     raise
                 with lock:  # several threads of TensorFlow come here
                     own = cost(epochs[number])
-                    own.requested += size
+                    own.bytes_requested += size
                     own.read_seconds += reading
                     own.decode_seconds += decoding
                 return image, labels, weights

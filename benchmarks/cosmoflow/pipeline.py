@@ -79,7 +79,7 @@ class Records:
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             voxels, targets, lengths = (tensors.array(one) for one in element)
-            cost(epoch).requested += framed(dataset, ids, lengths)
+            cost(epoch).bytes_requested += framed(dataset, ids, lengths)
             return Batch(ids, (Block.even(voxels), Block.even(targets)))
 
         def explain(stretch: tensors.Stretch, said: str) -> BenchError:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch, Block, Cost, Ids, is_validation
+from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.benchmarks.hepcnnb.decode import FIELDS
 from dlio_bench.benchmarks.hepcnnb.decode import decode as decode_of
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -164,7 +165,7 @@ def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
         raise read_failure(path, error) from error
     read = time.perf_counter()
     cost.read_seconds += read - started
-    cost.requested += sum(values.nbytes for values in arrays.values())
+    cost.bytes_requested += sum(values.nbytes for values in arrays.values())
     arrays["data"] = np.ascontiguousarray(np.transpose(arrays["data"], [0, 2, 3, 1]))
     cost.decode_seconds += time.perf_counter() - read
     return arrays

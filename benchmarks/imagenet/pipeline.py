@@ -86,7 +86,7 @@ class Images:
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
             images, labels, found, lengths = (tensors.array(one) for one in element)
-            cost(epoch).requested += framed(dataset, found, lengths)
+            cost(epoch).bytes_requested += framed(dataset, found, lengths)
             return Batch(found, (Block.even(images), Block.even(labels)))
 
         def explain(stretch: tensors.Stretch, said: str) -> BenchError:

@@ -28,7 +28,7 @@ from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
-from dlio_bench.reports.words import format_share, plural
+from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
 
 ORDER_SEED = 7

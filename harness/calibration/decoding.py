@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dlio_bench.batches import Cost
 from dlio_bench.benchmarks import registry
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError

@@ -14,7 +14,8 @@ from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
 from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import described_mount, existing
+from dlio_bench.harness.machine.mounts import existing, mount_of
+from dlio_bench.reports.environment import Host, Mount
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 
@@ -122,31 +123,31 @@ def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
     return parse_stripe(answer.out) or None if answer and answer.status == 0 else None
 
 
-def describe_host(path: Path) -> dict[str, Any]:
-    """This machine, as plain JSON values, with the file system of `path` (or of its nearest folder that exists).
+def describe_host(path: Path) -> Host:
+    """This machine, with the file system of `path` (or of its nearest folder that exists).
 
-    Bytes are integers; what cannot be known is None. Imports no package; takes some 10 ms.
+    Imports no package; takes some 10 ms.
     """
     path = existing(path)
-    mount = described_mount(path)
+    mount = mount_of(path)
     room = memory()
-    return {
-        "host": host_name(),
-        "cpu": cpu_model(),
-        "cores": usable_cores(),
-        "cpu_quota": cpu_quota(),
-        "cores_physical": physical_cores(),
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "memory_bytes": room.total,
-        "memory_limit_bytes": room.limit,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := installed(name))},
-        "libmpi": loaded_library(),
-        "mount": mount,
-        "stripe": stripe_layout(path, mount["type"] if mount else None),
-        "variables": kept_variables(os.environ),
-    }
+    return Host(
+        host=host_name(),
+        cpu=cpu_model(),
+        cores=usable_cores(),
+        cpu_quota=cpu_quota(),
+        cores_physical=physical_cores(),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        memory_bytes=room.total,
+        memory_limit_bytes=room.limit,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        packages={name: found for name in PACKAGES if (found := installed(name))},
+        libmpi=loaded_library(),
+        mount=Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None,
+        stripe=stripe_layout(path, mount.type if mount else None),
+        variables=kept_variables(os.environ),
+    )
 
 
 def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

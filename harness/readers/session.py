@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import ALIGNMENT, Batch, Cost, Ids
+from dlio_bench.batches import ALIGNMENT, Batch, Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 

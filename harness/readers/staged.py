@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Cost, Ids
+from dlio_bench.batches import Batch, Ids
+from dlio_bench.counters import Cost
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
@@ -216,7 +217,7 @@ class Staged:
                 if worker.ident is not None:
                     worker.join()
             for copied in counts:
-                cost.requested += copied.bytes
+                cost.bytes_requested += copied.bytes
                 cost.read_seconds += copied.read_seconds
         if errors:
             raise errors[0]
@@ -243,12 +244,12 @@ class Staged:
                     except BenchError as error:
                         errors.append(error)
                         piece = piece[:0]
-                    cost.local += len(piece)
+                    cost.bytes_local += len(piece)
                     yield piece, receivers
 
         def arrived(source: int, content: memoryview) -> None:
             file, offset, length = next(awaited[source])
-            cost.remote += len(content)
+            cost.bytes_remote += len(content)
             try:
                 if not errors and len(content) == length:
                     tier.write_piece(held, file, content, offset, entries[file].bytes)

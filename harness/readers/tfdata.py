@@ -132,7 +132,7 @@ class TfData:
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
             found, content, lengths = (tensors.array(one) for one in element)
-            tally.of(epoch).requested += records.framed(sample_view.dataset, found, lengths)
+            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, found, lengths)
             if sample_view.decode is not None:
                 return Batch(found, (Block.even(content),))
             batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))

@@ -1,6 +1,6 @@
-"""Samples in memory, and what it took to get them there: what readers, pipelines and trainers hand to each other."""
+"""Samples in memory: what readers, pipelines and trainers hand to each other."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -48,30 +48,3 @@ class Batch:
         """All bytes of the number-th sample; a copy where there are several blocks."""
         parts = [block.data[block.starts[number] : block.starts[number + 1]] for block in self.blocks]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-@dataclass
-class Cost:
-    """What reads have cost so far, seconds summed over threads.
-
-    Bytes: `requested` of the dataset's file system; `ram`, `local`: read from tiers of the node, in its memory and on
-    its node-local storage; `remote`: received from other ranks. `kept`: of those requested, what went into a tier and
-    to nobody yet. `spared`: what the samples that came from tiers and other ranks would have had requested. So what a
-    plan asks for, each of its samples once, is requested - kept + spared.
-    `remote_misses`: samples that were to come from another rank, and did not.
-    """
-
-    requested: int = 0
-    ram: int = 0
-    local: int = 0
-    remote: int = 0
-    kept: int = 0
-    spared: int = 0
-    remote_misses: int = 0
-    read_seconds: float = 0.0
-    decode_seconds: float = 0.0
-
-    def add(self, other: "Cost") -> None:
-        """Add another's cost."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))

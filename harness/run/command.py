@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+
+from msgspec import structs
 
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch
@@ -23,12 +24,14 @@ from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
 from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
-from dlio_bench.harness.run.told.draft import Setting
+from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.reports import html, judge, result, storage, text
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.types import Draft, Result
 
 INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
-Finished = tuple[dict[str, Any], dict[str, Any]]  # a result and its steps
+Finished = tuple[Result, Steps]  # a result and its steps
 
 
 def run(options: Options) -> int:
@@ -69,16 +72,15 @@ def run(options: Options) -> int:
                         epochs=job.all_epochs,
                         epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                     )
-                    for drafted, steps in measure(job, setting, folder, options.launcher, progress):
-                        if predicted is not None:
-                            drafted["prediction"] = predicted.of(drafted["policy"]["alias"], job)
+                    for measured, steps in measure(job, setting, folder, options.launcher, progress):
+                        drafted = measured if predicted is None else predicted.beside(measured, job)
                         finished.append(_saved(drafted, steps, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
                 raise
             failure = error
             finished = [
-                _saved(complete | {"marks": [*complete["marks"], INTERRUPTED]}, steps, folder)
+                _saved(structs.replace(complete, marks=[*complete.marks, INTERRUPTED]), steps, folder)
                 for complete, steps in finished
             ]
         progress.show("writing the report")
@@ -90,10 +92,10 @@ def run(options: Options) -> int:
     return judge.exit_status([complete for complete, _ in finished])
 
 
-def _saved(drafted: dict[str, Any], steps: dict[str, Any], folder: Path) -> Finished:
+def _saved(drafted: Draft, steps: Steps, folder: Path) -> Finished:
     """The draft completed, and kept in a folder of its own below `folder`."""
-    complete, plan = result.complete(drafted, steps), drafted["plan"]
-    result.save(complete, steps, folder / f"{drafted['policy']['alias']}-{plan['nodes']}x{plan['ranks_per_node']}")
+    complete, plan = result.complete(drafted, steps), drafted.plan
+    result.save(complete, steps, folder / f"{complete.policy.alias}-{plan.nodes}x{plan.ranks_per_node}")
     return complete, steps
 
 
@@ -114,8 +116,8 @@ def _print_plans(
         print(describe(request, source, size, job, node_memory(request.options, job), plan.argv))
 
 
-def _print(results: Sequence[dict[str, Any]], folder: Path, *, as_json: bool) -> None:
+def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(results))
+        print(json.dumps([result.to_json(complete) for complete in results]))
     else:
         print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")

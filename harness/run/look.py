@@ -12,7 +12,7 @@ from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import LONGER, Minimum, TrialSize
 from dlio_bench.harness.run.measurement import measure
 from dlio_bench.harness.run.placing import placed
-from dlio_bench.harness.run.told.draft import Setting
+from dlio_bench.harness.run.told.building import Setting
 
 EpochSeconds = tuple[float, float]  # the first, and a later one
 
@@ -25,8 +25,8 @@ def first_look(
     with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
         drafts = list(measure(job, Setting(request, dataset, (), 0), folder, request.options.launcher, progress))
-    epochs = [drafted["trials"][0]["epochs"] for drafted, _ in drafts]
-    return [(first["seconds"], later["seconds"]) for first, later in epochs]
+    epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
+    return [(first.seconds, later.seconds) for first, later in epochs]
 
 
 def sized(

@@ -12,16 +12,18 @@ import numpy as np
 from dlio_bench import signals
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster import stacks
-from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import WORK
-from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.measured import rank
-from dlio_bench.harness.run.told.draft import Setting, draft
+from dlio_bench.harness.run.measured import documents, rank
+from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
+from dlio_bench.harness.run.told.building import Launched, Setting, build
+from dlio_bench.reports.environment import Launcher
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.types import Draft
 
 SHARE = "choose one with --out"
 
@@ -33,7 +35,7 @@ def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
 
 def measure(
     job: Job, setting: Setting, folder: Path, asked: str | None, progress: Progress
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+) -> Iterator[tuple[Draft, Steps]]:
     """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader.
 
     Where it fails or is interrupted, those of the readers that had all their trials come first, then the error.
@@ -42,12 +44,12 @@ def measure(
     work.mkdir()
     job.save(work)
     start = plan_launch(job, work.resolve(), asked)
-    launched, ready = time.monotonic(), 0.0
+    began, ready = time.monotonic(), 0.0
 
     def heard(event: dict[str, Any]) -> None:
         nonlocal ready
         if event["event"] == "ready":
-            ready = time.monotonic() - launched
+            ready = time.monotonic() - began
         progress.event(event)
         signals.check()
 
@@ -66,15 +68,16 @@ def measure(
             raise
         signals.met()
         failure = error
-    measured = brought_back(work / MEASURED_FILE, SHARE)
-    measured |= {"launcher": {"name": start.launcher, "argv": list(start.argv)}, "startup_seconds": ready}
+    measured = documents.load(work / documents.MEASURED, JobMeasured)
+    launched = Launched(Launcher(start.launcher, list(start.argv)), ready)
     for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
         for name in ("epoch", "validation_epoch"):  # alike in every trial and rank
             if name in steps:
                 steps[name] = steps[name][0, 0]
-        yield draft(reader, job, setting, measured, brought_back(work / f"{reader}.json", SHARE), steps), steps
+        own = documents.load(work / f"{reader}.json", ReaderMeasured)
+        yield build(reader, job, setting, measured, launched, own, steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

@@ -11,12 +11,13 @@ from dlio_bench.harness.simulator import scale
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
 from dlio_bench.reports import simulation
+from dlio_bench.reports.simulation_types import Simulation
 
 ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each
 
 
-def answer(case: Case, names: Sequence[str], pfs_clients: str) -> dict[str, Any]:
-    """The predictions of a case as the JSON document. UsageError."""
+def answer(case: Case, names: Sequence[str], pfs_clients: str) -> Simulation:
+    """The predictions of a case as the document. UsageError."""
     rows = predictions(case, names, pfs_clients)
     return simulation.complete(
         heading(case, pfs_clients)

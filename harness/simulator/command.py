@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.refusals import unknown
 from dlio_bench.reports import simulation, simulation_text
+from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
@@ -66,7 +66,7 @@ def simulate(asked: Options) -> int:
         )
         if folder is not None:
             _write(document, folder)
-    print(json.dumps(document, indent=1) if asked.json else simulation_text.render(document))
+    print(json.dumps(simulation.to_json(document), indent=1) if asked.json else simulation_text.render(document))
     if folder is not None and not asked.json:
         print(f"\n  results  {folder / simulation.NAME}\n  report   {folder / REPORT}")
     return 0
@@ -82,7 +82,7 @@ def _out(asked: Path | None) -> Iterator[Path | None]:
         yield folder
 
 
-def _write(document: Mapping[str, Any], folder: Path) -> None:
+def _write(document: Simulation, folder: Path) -> None:
     from dlio_bench.reports import simulation_html  # plotly takes a second
 
     simulation.save(document, folder / simulation.NAME)
@@ -100,7 +100,7 @@ def _tell_if_long(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...]) -
     print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
 
 
-def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> dict[str, Any]:
+def _grid(case: Case, asked: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> Simulation:
     progress = Progress()
     try:
         return grid.answer(case, asked, names, pfs_clients, progress.show)

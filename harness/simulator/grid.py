@@ -12,6 +12,7 @@ from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import LOWER_BOUND, Prediction, policy_of
 from dlio_bench.reports import simulation
+from dlio_bench.reports.simulation_types import GRID, Simulation
 from dlio_bench.units import format_seconds
 
 # For the warning alone: seconds that a policy took an access of a simulated node on a 2-core virtual machine, and that
@@ -24,7 +25,7 @@ Show = Callable[[str], None]
 Key = tuple[str, int, int]
 
 
-def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: str, show: Show) -> dict[str, Any]:
+def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: str, show: Show) -> Simulation:
     """The predictions of every cell as the JSON document; `base` gives what no axis varies.
 
     Cells come in order, the last axis fastest; `show` is told of each as it begins. UsageError, before anything is
@@ -51,7 +52,7 @@ def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: 
     return simulation.complete(
         described
         | {
-            "kind": simulation.GRID,
+            "kind": GRID,
             "case": about(base) | ({} if NODES in varied else {"nodes": base.nodes}),
             "axes": [{"name": axis.name, "values": list(axis.values)} for axis in axes],
             "cells": facts,

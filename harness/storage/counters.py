@@ -18,6 +18,14 @@ class HostCpu:
     total: int
 
 
+@dataclass(frozen=True)
+class CpuShares:
+    """What a machine's processors did in some time, shares 0 to 1."""
+
+    busy: float
+    iowait: float
+
+
 def parse_io(text: str) -> int | None:
     """read_bytes of a /proc/PID/io (proc_pid_io(5)): bytes this process caused to be fetched from storage."""
     for line in text.splitlines():
@@ -61,8 +69,8 @@ def host_cpu() -> HostCpu | None:
         return None
 
 
-def cpu_shares(spans: Sequence[tuple[HostCpu | None, HostCpu | None]]) -> dict[str, float] | None:
-    """What the whole machine's processors did in some (before, after) spans together: shares 0 to 1.
+def cpu_shares(spans: Sequence[tuple[HostCpu | None, HostCpu | None]]) -> CpuShares | None:
+    """What the whole machine's processors did in some (before, after) spans together.
 
     None where the kernel hides it, and for spans too short for the kernel's clock ticks.
     """
@@ -73,4 +81,4 @@ def cpu_shares(spans: Sequence[tuple[HostCpu | None, HostCpu | None]]) -> dict[s
         busy += after.busy - before.busy
         iowait += after.iowait - before.iowait
         total += after.total - before.total
-    return {"busy": busy / total, "iowait": iowait / total} if total >= FEWEST_TICKS else None
+    return CpuShares(busy / total, iowait / total) if total >= FEWEST_TICKS else None

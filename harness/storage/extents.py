@@ -11,8 +11,9 @@ from pathlib import Path
 import crc32c
 import numpy as np
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
@@ -206,8 +207,8 @@ class ExtentReader:
                 self._rest(handle, file, offset, into, found)
             if staged and file in staged:
                 local += size
-        cost.local += local
-        cost.requested += sum(row[3] for row in rows) - local
+        cost.bytes_local += local
+        cost.bytes_requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started
 
     def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
@@ -330,9 +331,9 @@ class ExtentReader:
 
     def _count(self, file: int, size: int, cost: Cost) -> None:
         if file in self._staged:
-            cost.local += size
+            cost.bytes_local += size
         else:
-            cost.requested += size
+            cost.bytes_requested += size
 
     def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
         return EnvironmentFailure(

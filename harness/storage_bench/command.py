@@ -74,7 +74,7 @@ def storage(options: Options) -> int:
         measured = [_measure(options, ranks, files, place, seed, progress) for ranks in options.ranks]
     progress.done()
     document = report.complete(_draft(options, files, seed, measured))
-    content = json.dumps(document, indent=1, allow_nan=False)
+    content = json.dumps(report.to_json(document), indent=1, allow_nan=False)
     print(content if options.json else report.render(document), end="\n" if options.json else "")
     if options.out is not None:
         write_whole(options.out, (content + "\n").encode())

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,29 +18,23 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
 from dlio_bench.harness.training.network import Widths, blank, memory_told
 from dlio_bench.harness.training.trainer import NOTHING, Spent
+from dlio_bench.reports import trials
+from dlio_bench.reports.types import Network
 
 
 @dataclass(frozen=True)
 class Inferred:
     """What an inference of one trial left on one rank.
 
-    samples: that this rank predicted. scores: of the predictions of all ranks, by name; held_out: of those for samples
-    that no training has seen, empty where there are none.
+    told: samples that this rank predicted, scores of the predictions of all ranks.
     """
 
-    samples: int
-    scores: dict[str, float]
-    held_out: dict[str, float] = field(default_factory=dict)
-    kind: ClassVar[str] = "inference"
+    told: trials.Inference
     phases: ClassVar[tuple[str, ...]] = ("convert",)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Nothing by step."""
         return {}
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"samples": self.samples, "scores": self.scores, "held_out": self.held_out}
 
 
 class Inference:
@@ -64,21 +58,21 @@ class Inference:
         self._counts: dict[bool, Counts] = {}  # by whether the samples are of the training split
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Network:
         """What predicts, and where, for the result."""
-        return {
-            "model": self._model.name,
-            "title": self._model.title,
-            "parameters": parameters(self._model, self._network),
-            "metric": self._model.metric,
-            "better": self._model.better,
-            "chance": self._model.chance,
-            "device": self._device,
-            "threads": int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            "tensorflow": str(tensorflow().__version__),
-            "source": self._model.source,
-            "notes": list(self._model.notes),
-        }
+        return Network(
+            model=self._model.name,
+            title=self._model.title,
+            parameters=parameters(self._model, self._network),
+            metric=self._model.metric,
+            better=self._model.better,
+            chance=self._model.chance,
+            device=self._device,
+            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+            tensorflow=str(tensorflow().__version__),
+            source=self._model.source,
+            notes=list(self._model.notes),
+        )
 
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
@@ -130,7 +124,7 @@ class Inference:
         counts = self._comm.allgather(self._counts)
         every = [own for found in counts for own in found.values()]
         held_out = [found[False] for found in counts if False in found]
-        return Inferred(self._samples, self._score(every), self._score(held_out))
+        return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
 
     def _score(self, counts: list[Counts]) -> dict[str, float]:
         if not counts:

@@ -21,6 +21,8 @@ from dlio_bench.harness.training.checkpoint import Found, State, captured, resto
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.trainer import Spent, Trained
+from dlio_bench.reports.trials import Checkpoint, Reduced
+from dlio_bench.reports.types import Network
 
 Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
 
@@ -88,7 +90,7 @@ class NetworkTrainer:
         self._train, self._evaluate = models.traced(model, sample, self._network)
         self._apply = tensorflow().function(self._update, autograph=False)
         self._device, self._seed, self._step = device, seed, 0
-        self._checkpoints, self._saved, self._folder = checkpoints, list[dict[str, Any]](), Path()
+        self._checkpoints, self._saved, self._folder = checkpoints, list[Checkpoint](), Path()
         self._losses: list[float] = []
         self._counts: Any = None
 
@@ -98,24 +100,24 @@ class NetworkTrainer:
         return self._exchange.choice.kind != "none"
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Network:
         """What is trained, where, and how gradients are exchanged, for the result."""
-        return {
-            "model": self._model.name,
-            "title": self._model.title,
-            "parameters": parameters(self._model, self._network),
-            "published_parameters": self._model.parameters,
-            "metric": self._model.metric,
-            "better": self._model.better,
-            "chance": self._model.chance,
-            "device": self._device,
-            "threads": int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            "tensorflow": str(tensorflow().__version__),
-            "exchange": self._exchange.choice.kind,
-            "exchange_why": self._exchange.choice.why,
-            "source": self._model.source,
-            "notes": list(self._model.notes),
-        }
+        return Network(
+            model=self._model.name,
+            title=self._model.title,
+            parameters=parameters(self._model, self._network),
+            published_parameters=self._model.parameters,
+            metric=self._model.metric,
+            better=self._model.better,
+            chance=self._model.chance,
+            device=self._device,
+            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+            tensorflow=str(tensorflow().__version__),
+            exchange=self._exchange.choice.kind,
+            exchange_why=self._exchange.choice.why,
+            source=self._model.source,
+            notes=list(self._model.notes),
+        )
 
     def compile(self, training: Iterable[tuple[int, Widths]], validation: Iterable[tuple[int, Widths]]) -> None:
         """Take a step, or go forward, with a blank batch for each (samples, widths), so that no timed step compiles.
@@ -180,7 +182,7 @@ class NetworkTrainer:
             own.about,
         )
         saved = save(self._folder, state)
-        self._saved.append({"step": self._step, "bytes": saved.nbytes, "seconds": saved.ended - saved.started})
+        self._saved.append(Checkpoint(self._step, saved.nbytes, saved.ended - saved.started))
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
@@ -200,7 +202,9 @@ class NetworkTrainer:
         self._exchange.lagged()
         costs = self._exchange.costs
         seconds = sum(cost.ended - cost.started for cost in costs)
-        return Trained(np.array(self._losses), seconds, sum(cost.nbytes for cost in costs), self._saved)
+        nbytes = sum(cost.nbytes for cost in costs)
+        reduced = Reduced(allreduce_seconds=seconds, allreduce_bytes=nbytes, checkpoints=self._saved)
+        return Trained(np.array(self._losses), reduced)
 
     def close(self) -> None:
         """End the exchange. Not after a failure."""

@@ -1,7 +1,6 @@
 """What the timed loop does with a batch: a trainer, emulated by waiting; the real one is in `network`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.training.compute import wait
+from dlio_bench.reports.trials import Inference, Reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +23,33 @@ class Spent:
 class Trained:
     """What a training of one trial left on one rank.
 
-    losses: float64 [steps], means over this rank's batches. allreduce_seconds: of all reductions from begin to end,
-    which may overlap compute; allreduce_bytes: added up by them. checkpoints: step, bytes and seconds of each.
+    losses: float64 [steps], means over this rank's batches. told: all reductions from begin to end, and checkpoints.
     """
 
     losses: npt.NDArray[np.float64]
-    allreduce_seconds: float
-    allreduce_bytes: int
-    checkpoints: Sequence[dict[str, Any]] = field(default_factory=list)
-    kind: ClassVar[str] = "training"
+    told: Reduced
     phases: ClassVar[tuple[str, ...]] = ("convert", "checkpoint")
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What there is by step, [steps]."""
         return {"loss": self.losses}
 
-    def to_json(self) -> dict[str, Any]:
-        """All but the losses, as JSON."""
-        return {
-            "allreduce_seconds": self.allreduce_seconds,
-            "allreduce_bytes": self.allreduce_bytes,
-            "checkpoints": list(self.checkpoints),
-        }
-
 
 class Left(Protocol):
-    """What a trainer left on one rank. kind: its name in a result. phases: of a step, that no other trainer has."""
-
-    @property
-    def kind(self) -> str:
-        """See above."""
-        ...
+    """What a trainer left on one rank. phases: of a step, that no other trainer has; told: what a result tells."""
 
     @property
     def phases(self) -> tuple[str, ...]:
         """See above."""
         ...
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What there is by step, [steps]."""
+    @property
+    def told(self) -> Reduced | Inference:
+        """See above."""
         ...
 
-    def to_json(self) -> dict[str, Any]:
-        """The rest, as JSON."""
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What there is by step, [steps]."""
         ...
 
 

@@ -52,7 +52,7 @@ class TestDoubleBuffer(ReaderContract):
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
             assert readers()
         ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4]]
-        assert sum(cost.requested for cost in tally.epochs.values()) == sum(ahead)
+        assert sum(cost.bytes_requested for cost in tally.epochs.values()) == sum(ahead)
 
     def test_the_first_batch_has_the_storage_to_itself(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
@@ -57,7 +57,7 @@ class PlacedContract(ReaderContract):
 
     def accounted(self, cost: Cost) -> int:
         """What came from elsewhere is spared, what was brought into tiers was asked for besides."""
-        return cost.requested - cost.kept + cost.spared
+        return cost.bytes_requested - cost.bytes_kept + cost.bytes_spared
 
     def test_a_flipped_byte_is_seen_by_the_verification_of_content(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
@@ -94,7 +94,7 @@ class OneModelContract(PlacedContract):
         seen = np.concatenate(self.deliver(reader, self.epochs(dataset, ranks, world.rank), tally))
         assert len({ids.tobytes() for ids in world.allgather(seen)}) == 1
         assert np.bincount(seen).max() == 2  # once in each epoch
-        requested = world.allgather(sum(cost.requested for cost in tally.epochs.values()))
+        requested = world.allgather(sum(cost.bytes_requested for cost in tally.epochs.values()))
         if self.policy == "cooperative":
             assert sum(requested) == reader.sample_view.stored(np.unique(seen))
             assert all(requested)  # they took turns
@@ -130,7 +130,7 @@ class TestCooperativeOnFastStorage(PlacedContract):
             for _ in batches:
                 pass
         for cost in tally.epochs.values():
-            assert cost.kept == cost.ram == cost.remote == 0 < cost.requested
+            assert cost.bytes_kept == cost.bytes_ram == cost.bytes_remote == 0 < cost.bytes_requested
 
 
 class TestCooperativeOneModel(OneModelContract):

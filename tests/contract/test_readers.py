@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Batch, Cost, Ids, validation_after
+from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
@@ -152,7 +153,7 @@ class ReaderContract:
 
     def accounted(self, cost: Cost) -> int:
         """What a plan asks for, as the reader has counted it."""
-        return cost.requested
+        return cost.bytes_requested
 
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
@@ -262,7 +263,7 @@ class ReaderContract:
         tally = Tally()
         with self.make(dataset, world).session(self.epochs(dataset, world.size, world.rank), tally):
             pass
-        assert all(cost.requested == 0 for cost in tally.epochs.values())
+        assert all(cost.bytes_requested == 0 for cost in tally.epochs.values())
 
     def test_the_kernel_may_give_less_than_was_asked_for(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,7 @@ class StagedContract(ReaderContract):
         self.deliver(reader, plan, tally)
         for epoch in range(2):
             ids = np.concatenate([batch.ids for batch in plan if batch.epoch == epoch])
-            assert tally.of(epoch).local >= dataset.locate(ids, view(dataset))[2].sum()  # and what was handed on
+            assert tally.of(epoch).bytes_local >= dataset.locate(ids, view(dataset))[2].sum()  # and what was handed on
         if world.size == 1:
             files = np.unique(np.concatenate([dataset.locate(batch.ids, view(dataset))[0] for batch in plan]))
             assert asked == {0: self.kept(dataset, files), 1: 0}
@@ -151,7 +151,7 @@ class StagedContract(ReaderContract):
             pytest.raises(EnvironmentFailure, match=r"10 kB are free.*--local-tier"),
         ):
             next(batches)
-        assert tally.of(0).requested == 0
+        assert tally.of(0).bytes_requested == 0
 
     def test_what_a_dead_job_left_is_removed_and_what_is_in_use_is_not(self, dataset: Dataset) -> None:
         (self.place / f"{tier.PREFIX}dead").mkdir()

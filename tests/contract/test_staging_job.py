@@ -88,8 +88,10 @@ def run(reader: Reader, plan: Sequence[Planned], comm: Comm) -> dict[str, Any]:
         for expected, batch in zip(plan, batches, strict=True):
             assert batch.ids.tolist() == expected.ids.tolist()
             assert damaged(batch, reader.sample_view) == []
-    assert asked == {epoch: tally.of(epoch).requested for epoch in asked}
-    costs = [(tally.of(0).requested, tally.of(0).remote, tally.of(1).requested, tally.of(1).remote)]
+    assert asked == {epoch: tally.of(epoch).bytes_requested for epoch in asked}
+    costs = [
+        (tally.of(0).bytes_requested, tally.of(0).bytes_remote, tally.of(1).bytes_requested, tally.of(1).bytes_remote)
+    ]
     return dict(zip(("read", "handed", "read later", "handed later"), np.sum(comm.allgather(costs[0]), 0), strict=True))
 
 
@@ -266,4 +268,4 @@ def test_nodes_that_share_a_disk_need_room_for_all_of_them(
             else:
                 with pytest.raises(EnvironmentFailure, match=r"stage-replicate needs .* are free\. .*--local-tier"):
                     next(batches)
-        assert (tally.of(0).requested > 0) == enough
+        assert (tally.of(0).bytes_requested > 0) == enough

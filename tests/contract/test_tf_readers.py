@@ -71,7 +71,7 @@ def test_an_epoch_is_its_plan_with_the_generated_bytes(form: SampleView) -> None
         plan = epochs(form, 2, rank)
         reader, tally = make(form), Tally()
         check_epochs(plan, deliver(reader, plan, tally))
-        assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
 
 
 def test_any_plan_at_all(form: SampleView) -> None:
@@ -144,6 +144,6 @@ def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_
         assert largest(plan) == 2 * reader.sample_view.decode.sample_bytes
         tally = Tally()
         check_epochs(plan, deliver(reader, plan, tally))
-        assert {epoch: cost.requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
     finally:
         pipeline.close()

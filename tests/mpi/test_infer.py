@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.reports.result import load
 from tests.mpi.conftest import complaint, dlio
+from tests.results import load
 
 # (workload, its network and metric, files, samples of them, batch): steps do not divide the samples
 DATA = [

@@ -15,9 +15,9 @@ import pytest
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
-from dlio_bench.reports.result import load
 from tests.mpi.conftest import dlio, start
 from tests.mpi.test_run import gone, pids_of
+from tests.results import load
 
 RUN = ("run", "hepcnnb", "--tiny", "--nodes", "4", "--epochs", "3", "--warmup-trials", "0")
 PFS = ("--emulate-pfs", "bandwidth=200MB/s")

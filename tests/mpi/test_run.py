@@ -15,8 +15,8 @@ from runpy import run_path
 import numpy as np
 import pytest
 
-from dlio_bench.reports.result import load
 from tests.mpi.conftest import DLIO, complaint, dlio, start
+from tests.results import load
 
 PATIENCE = 120  # seconds until a process that was told to end counts as hanging: machines that test are busy
 

@@ -32,7 +32,9 @@ def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedPr
 
 
 def test_two_ranks_share_the_bytes_and_all_of_them_come_from_the_device(tmp_path: Path) -> None:
-    found = storage.validate(json.loads(dlio(tmp_path, ".", *SMALL, "--ranks", "1,2", "--json").stdout))
+    found = storage.to_json(
+        storage.validate(json.loads(dlio(tmp_path, ".", *SMALL, "--ranks", "1,2", "--json").stdout))
+    )
     assert {row["ranks"] for row in found["reads"]} == {1, 2}
     for row in found["reads"]:
         assert [trial["bytes"] for trial in row["trials"]] == [4_000_000] * 5

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.reports.result import load
 from tests.mpi.conftest import complaint, dlio
+from tests.results import load
 
 # a small one, and one with statistics of batches, which have no gradients; tests/unit/test_models.py has them all
 NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "imagenet": ("resnet50", "top_1")}

@@ -109,8 +109,13 @@ FAULTS = [
     ),
     *_faults(
         "harness/readers/placed/keeper.py",
-        ("own.spared = 0", "own.spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
-        ("cost.kept += cost.requested - before", "cost.kept += 0", "what is brought to a tier counts", *PLACED),
+        ("own.bytes_spared = 0", "own.bytes_spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
+        (
+            "cost.bytes_kept += cost.bytes_requested - before",
+            "cost.bytes_kept += 0",
+            "what is brought to a tier counts",
+            *PLACED,
+        ),
     ),
     *_faults(
         "harness/readers/placed/supply.py",
@@ -129,8 +134,12 @@ FAULTS = [
     ),
     *_faults(
         "harness/readers/placed/sources.py",
-        ("cost.spared += int(self._stored[sample])", "cost.spared += len(out)", "bytes spared of compressed samples",
-         *PLACED),
+        (
+            "cost.bytes_spared += int(self._stored[sample])",
+            "cost.bytes_spared += len(out)",
+            "bytes spared of compressed samples",
+            *PLACED,
+        ),
     ),
     *_faults(
         "harness/run/told/checks.py",

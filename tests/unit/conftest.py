@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlio_bench.batches import Cost
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
@@ -23,16 +23,17 @@ POLICIES = {
 EPOCH_BYTES = 1_132_462_080
 
 
-def _draft(reader: str, nodes: int, trials: int) -> dict[str, Any]:
+def draft_of_reader(reader: str, nodes: int, trials: int) -> dict[str, Any]:
+    """A draft without trials, as JSON."""
     name, order, delivery, _ = POLICIES[reader]
     host = {
         "cpu": "AMD EPYC",
         "cores": 2,
         "memory_bytes": 25_000_000_000,
-        "mount": {"type": "ext4", "source": "/dev/vda"},
+        "mount": {"point": "/", "type": "ext4", "source": "/dev/vda", "options": ["rw"]},
     }
     return {
-        "schema": "dlio-bench/result/2", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
+        "schema": "dlio-bench/result/3", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
         "command": ["dlio-bench", "run", "cdb", "--nodes", str(nodes), "--reader", reader], "version": "0.1.0",
         "workload": {"name": "cdb", "title": "Climate Data Benchmark"},
         "dataset": {"digest": "sha256:5d0c", "folder": "/data/cdb", "variant": "cori", "fill": "random", "seed": 1,
@@ -58,7 +59,8 @@ def _draft(reader: str, nodes: int, trials: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _trial(position: int, elapsed: float, ranks: int) -> dict[str, Any]:
+def trial_of(position: int, elapsed: float, ranks: int) -> dict[str, Any]:
+    """A trial, as JSON."""
     device = {0: 1_140_000_000, 1: 0}
     epochs = [
         {"epoch": epoch, "seconds": share * elapsed, "bytes_useful": EPOCH_BYTES, "bytes_requested": EPOCH_BYTES,
@@ -82,7 +84,7 @@ def draft_and_steps() -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
     """
 
     def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
-        draft, shape = _draft(reader, nodes, trials), (trials + 1, nodes, 16)
+        draft, shape = draft_of_reader(reader, nodes, trials), (trials + 1, nodes, 16)
         trial, rank, step = np.indices(shape)
         stall = POLICIES[reader][3] + 0.01 * rank + 0.001 * trial + 0.5 * (step == 0)
         check, compute = np.full(shape, 0.004), np.full(shape, 3.25 / 16)
@@ -91,7 +93,7 @@ def draft_and_steps() -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
         whole = cost + exchange + 0.001
         start = np.cumsum(whole, axis=2) - whole
         loop = whole.sum(axis=2) + 0.01
-        draft["trials"] = [_trial(t, float(loop[t].max()) + 0.003, nodes) for t in range(trials + 1)]
+        draft["trials"] = [trial_of(t, float(loop[t].max()) + 0.003, nodes) for t in range(trials + 1)]
         steps = {"stall": stall, "check": check, "compute": compute, "exchange": exchange, "start": start, "loop": loop}
         return copy.deepcopy(draft), steps | {"epoch": np.repeat(np.arange(2, dtype=np.int64), 8)}
 

@@ -196,7 +196,7 @@ def test_processor_shares_add_up_over_spans_and_say_nothing_of_too_short_ones() 
         return counters.HostCpu(busy=busy, iowait=iowait, total=total)
 
     spans = [(look(0, 0, 0), look(30, 10, 100)), (look(50, 20, 200), look(60, 40, 300))]
-    assert counters.cpu_shares(spans) == {"busy": 0.2, "iowait": 0.15}
+    assert counters.cpu_shares(spans) == counters.CpuShares(busy=0.2, iowait=0.15)
     assert counters.cpu_shares([(look(0, 0, 0), look(3, 0, 10))]) is None
     assert counters.cpu_shares([(None, look(30, 10, 100))]) is None
     assert counters.cpu_shares([]) is None

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dlio_bench.batches import Cost
 from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED
 from dlio_bench.benchmarks.imagenet import decode as imagenet
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.generate import generate

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Batch, Block, Cost
+from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.registry import find
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -35,7 +36,7 @@ def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monk
             extents.fetch(work, part, memoryview(content), cost)
         extents.close()
         found.append(len(made))
-        assert cost.requested == form.stored(batch.ids)
+        assert cost.bytes_requested == form.stored(batch.ids)
         assert damaged(Batch(batch.ids, (Block(content, batch.starts),)), form) == []
     apart, together = found
     assert together <= apart / 2

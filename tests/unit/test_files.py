@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost
 from dlio_bench.benchmarks.registry import find
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError

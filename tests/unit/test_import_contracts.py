@@ -44,7 +44,7 @@ STOREYS = (
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
 # Slow to import: 0.1 to 3 s each.
-SLOW = {"numpy", "h5py", "pandas", "jinja2", "jsonschema", "plotly", "mpi4py", "tensorflow", "horovod"}
+SLOW = {"numpy", "h5py", "pandas", "jinja2", "msgspec", "plotly", "mpi4py", "tensorflow", "horovod"}
 FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 

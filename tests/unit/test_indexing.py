@@ -125,7 +125,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
         reader = open_reader(find(policy), form, resources)
         with reader.session(plan, tally) as batches:
             assert [damaged(batch, form) for batch in batches] == [[]] * 4
-        assert {epoch: tally.of(epoch).requested for epoch in range(2)} == reader.asks(plan)
+        assert {epoch: tally.of(epoch).bytes_requested for epoch in range(2)} == reader.asks(plan)
         assert not any(str(made.folder) in link for link in open_files() if link.endswith(".h5"))
     content = bytearray(found.path(1).read_bytes())
     content[len(content) // 2] ^= 255

@@ -39,6 +39,7 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import result, storage
 from tests.damages import verify_files
+from tests.results import complete
 from tests.unit.test_storage_report import draft as storage_draft
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
@@ -64,7 +65,7 @@ for _kind in images.KINDS:
     _content = io.BytesIO()
     Image.new("P" if _kind == "GIF" else "RGB", (20, 30)).save(_content, _kind)
     PICTURES.append(_content.getvalue())
-STORAGE = storage.complete(storage_draft())
+STORAGE = storage.to_json(storage.complete(storage_draft()))
 PIECES = (
     b"[",
     b"{",
@@ -205,7 +206,7 @@ def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -
     path = tmp_path / result.RESULT_NAME
     if not path.exists():
         draft, steps = draft_and_steps()
-        whole = result.complete(draft, steps)
+        whole = complete(draft, steps)
         result.save(whole, steps, tmp_path)
         shutil.copy(path, tmp_path / "whole")
     document = json.loads((tmp_path / "whole").read_bytes())

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
@@ -160,25 +161,25 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 ) -> None:
     tiers = tiers_of(size_of(dataset) // 2)  # of the aggregate, and of no node
     costs = deliver("cooperative", dataset, tiers, ranks_per_node=ranks_per_node, known=known)
-    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
-    assert all(cost.requested == 0 for own in costs for cost in own[1:])
-    assert total(costs, "remote") > 0
-    assert total(costs, "ram") > 0
+    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert all(cost.bytes_requested == 0 for own in costs for cost in own[1:])
+    assert total(costs, "bytes_remote") > 0
+    assert total(costs, "bytes_ram") > 0
     assert total(costs, "remote_misses") == 0
 
 
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placed.TierFiller, "begin", lambda _: None)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset) // 2))
-    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
-    assert total(costs, "kept") < total(costs, "requested")
+    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_kept") < total(costs, "bytes_requested")
 
 
 @pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
 def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset), size_of(dataset)), place=tmp_path)
-    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
-    assert (total(costs, "local") > 0) == (policy == "locality-aware")
+    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert (total(costs, "bytes_local") > 0) == (policy == "locality-aware")
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "clairvoyant", "deepio-ordered", "locality-aware"])
@@ -186,8 +187,8 @@ def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp
 def test_tiers_that_are_too_small_save_what_they_hold(dataset: Dataset, policy: str, ranks_per_node: int) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset) // 10), ranks_per_node=ranks_per_node)
     stored = form_of(dataset).stored(np.arange(dataset.samples))
-    assert stored < total(costs, "requested") < 3 * stored
-    assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
+    assert stored < total(costs, "bytes_requested") < 3 * stored
+    assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "lbann-preload", "lbann-dynamic"])
@@ -210,7 +211,7 @@ def test_a_dead_peer_is_done_without_and_counted(
     costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
     stored = form_of(dataset).stored(np.arange(dataset.samples))
-    assert total(costs, "requested") - total(costs, "kept") + total(costs, "spared") == 3 * stored
+    assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
 
 @pytest.mark.parametrize(
@@ -223,8 +224,8 @@ def test_a_file_system_that_is_the_fastest_source_is_read_straight(
     monkeypatch.setattr(extents, "CHUNK_BYTES", chunk)  # a small one cuts batches into many chunks
     rates = {"pfs": 9e9, "remote": 1e9, "ram": 5e9}
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
-    assert total(costs, "spared") == total(costs, "kept") == 0
-    assert total(costs, "requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_spared") == total(costs, "bytes_kept") == 0
+    assert total(costs, "bytes_requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
 
 
 def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_proves_fast(
@@ -235,7 +236,7 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
 
     def until_kept(server: TierServer, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
         fill(server, numbers, tally, copies=copies)
-        if any(cost.kept for cost in tally.epochs.values()):
+        if any(cost.bytes_kept for cost in tally.epochs.values()):
             fast.set()
 
     def wait() -> None:
@@ -244,7 +245,7 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
     monkeypatch.setattr(TierServer, "fill", until_kept)
     monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
-    kept, spared, requested = (total(costs, name) for name in ("kept", "spared", "requested"))
+    kept, spared, requested = (total(costs, f"bytes_{name}") for name in ("kept", "spared", "requested"))
     assert requested - kept + spared == 3 * form_of(dataset).stored(np.arange(dataset.samples))
     assert spared > kept / 2 > 0  # all of it, but for what a thread that had just looked was about to bring
     assert requested > kept  # what was not there by then is kept no more
@@ -256,8 +257,8 @@ def test_what_is_read_once_is_kept_nowhere_and_read_straight(dataset: Dataset, m
 
     monkeypatch.setattr(ExtentReader, "read", sample_by_sample)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset)), epochs=1)
-    assert total(costs, "kept") == 0
-    assert total(costs, "requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_kept") == 0
+    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
 
 
 def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(dataset: Dataset) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import html, result
+from dlio_bench.reports import html
+from tests.results import complete
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = [
@@ -33,7 +34,7 @@ def test_every_figure_is_drawn(draft_and_steps: Made, tmp_path: Path) -> None:
     pairs = []
     for reader in ("naive", "prefetch"):
         draft, steps = draft_and_steps(reader=reader)
-        pairs.append((result.complete(draft, steps), steps))
+        pairs.append((complete(draft, steps), steps))
     page = tmp_path / "report.html"
     html.write(pairs, page)
     assert drawn_in(page, tmp_path / "profile") == {"times", "phases", "map0", "map1", "steps", "bytes"}

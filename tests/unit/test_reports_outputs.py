@@ -11,25 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.reports import comparison, facts, figures, html, result, tables, text, words
+from dlio_bench.errors import DataError
+from dlio_bench.reports import comparison, facts, figures, formatting, html, result, tables, text
 from dlio_bench.reports.advice import advice
 from dlio_bench.reports.drawing import log_axis
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import WIDTH
+from tests.results import complete
 
-Made = tuple[dict[str, Any], dict[str, Any]]
+Made = tuple[Result, dict[str, Any]]
+Drafted = tuple[dict[str, Any], dict[str, Any]]
 Complete = Callable[..., Made]
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture
-def made(draft_and_steps: Callable[..., Made]) -> Complete:
+def made(draft_and_steps: Callable[..., Drafted]) -> Complete:
     """(reader, nodes, trials, change) -> a result and its steps; `change` may alter the draft first."""
 
     def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3, change: Any = None) -> Made:
         draft, steps = draft_and_steps(reader, nodes, trials)
         if change:
             change(draft)
-        return result.complete(draft, steps), steps
+        return complete(draft, steps), steps
 
     return make
 
@@ -58,7 +63,7 @@ def validating(draft: dict[str, Any]) -> None:
         }  # fmt: skip
 
 
-def with_passes(draft_and_steps: Callable[..., Made], reader: str = "prefetch") -> Made:
+def with_passes(draft_and_steps: Callable[..., Drafted], reader: str = "prefetch") -> Made:
     """One pass of 1.5 s, 0.6 of them in get, behind the second epoch."""
     draft, steps = draft_and_steps(reader)
     validating(draft)
@@ -67,11 +72,11 @@ def with_passes(draft_and_steps: Callable[..., Made], reader: str = "prefetch") 
     steps |= {"loop": steps["loop"] + 1.5, "validation_epoch": np.array([1])}
     for one in draft["trials"]:
         one["elapsed_seconds"] += 1.5
-    return result.complete(draft, steps), steps
+    return complete(draft, steps), steps
 
 
 PASS_SECONDS = {"validation": 1.5, "validation_stall": 0.6, "validation_busy": 0.3}
-CASES: dict[str, Callable[[Complete], list[dict[str, Any]]]] = {
+CASES: dict[str, Callable[[Complete], list[Result]]] = {
     "one": lambda made: [made()[0]],
     "five-trials": lambda made: [made(trials=5)[0]],
     "invalid": lambda made: [made(change=fail_content)[0]],
@@ -135,17 +140,17 @@ def test_numbers_in_the_text_are_the_metrics(made: Complete, label: str, name: s
         rf"^  {re.escape(label)} +([\d.]+) ?(s|ms|%|[MG]B/s|×|)(?=[ ,]|$)", text.render([found]), re.MULTILINE
     )
     assert line
-    assert float(line[1]) * UNITS[line[2]] == pytest.approx(found["metrics"][name]["value"], rel=0.03)
+    assert float(line[1]) * UNITS[line[2]] == pytest.approx(found.metrics[name].value, rel=0.03)
 
 
-def test_what_the_harness_adds_stands_beside_where_the_time_goes(draft_and_steps: Callable[..., Made]) -> None:
+def test_what_the_harness_adds_stands_beside_where_the_time_goes(draft_and_steps: Callable[..., Drafted]) -> None:
     pairs = []
     for reader in ("naive", "prefetch"):
         draft, steps = draft_and_steps(reader)
         steps["barrier"] = 0.05 * steps["loop"]
-        pairs.append((result.complete(draft, steps), steps))
-    shares = [found["metrics"]["harness_share"] for found, _ in pairs]
-    alone, most = words.number(shares[0]), words.number(max(shares, key=lambda share: share["value"]))
+        pairs.append((complete(draft, steps), steps))
+    shares = [found.metrics["harness_share"] for found, _ in pairs]
+    alone, most = formatting.number(shares[0]), formatting.number(max(shares, key=lambda share: share.value or 0))
     assert f"harness: {alone}" in re.sub(r"\s+", " ", text.render([pairs[0][0]]))
     assert f"harness: at most {most}" in text.render([found for found, _ in pairs])
     assert f"harness: at most {most}" in html.page(pairs)
@@ -217,15 +222,15 @@ def test_csv_has_a_row_for_each_trial_and_epoch(made: Complete, tmp_path: Path) 
     with (tmp_path / tables.CSV_NAME).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 4 * 2
-    last = results[1]["trials"][-1]
+    last = results[1].trials[-1]
     assert (rows[-1]["reader"], rows[-1]["trial"], rows[-1]["epoch"], rows[-1]["warmup"]) == (
         "prefetch",
         "3",
         "1",
         "False",
     )
-    assert float(rows[-1]["epoch_seconds"]) == last["epochs"][1]["seconds"]
-    assert float(rows[-1]["trial_seconds"]) == last["elapsed_seconds"]
+    assert float(rows[-1]["epoch_seconds"]) == last.epochs[1].seconds
+    assert float(rows[-1]["trial_seconds"]) == last.elapsed_seconds
 
 
 class Page(HTMLParser):
@@ -285,9 +290,9 @@ def test_text_of_a_result_cannot_become_markup(made: Complete) -> None:
 def test_every_metric_stands_in_the_page_as_in_the_words(made: Complete) -> None:
     found = made(trials=5)
     said = Page(html.page([found])).text
-    for name, metric in found[0]["metrics"].items():
+    for name, metric in found[0].metrics.items():
         if not name.startswith("share_"):
-            assert re.search(rf"{name}\s*{re.escape(words.number(metric))}", said), name
+            assert re.search(rf"{name}\s*{re.escape(formatting.number(metric))}", said), name
 
 
 def test_figures_of_a_comparison_and_of_scaling(made: Complete) -> None:
@@ -311,11 +316,12 @@ def test_every_figure_of_no_measurement_is_watermarked(made: Complete, change: A
     assert all("annotations" not in figure["layout"] for figure in drawn_on(html.page([made()])).values())
 
 
-def test_large_runs_are_thinned_and_keep_their_worst_stall() -> None:
-    stall = np.zeros((1, 700, 900))
-    stall[0, 613, 777] = 9.0
-    large = {"trials": [{"warmup": False, "elapsed_seconds": 1.0}], "class": "EXPLORE", "marks": []}
-    (trace,) = figures.stall_map(large, {"stall": stall, "epoch": np.zeros(900, dtype=np.int64)}, 9.0)["data"]
+def test_large_runs_are_thinned_and_keep_their_worst_stall(made: Complete) -> None:
+    stall = np.zeros((2, 700, 900))  # of a warm-up trial, and one that counts
+    stall[1, 613, 777] = 9.0
+    (trace,) = figures.stall_map(made(trials=1)[0], {"stall": stall, "epoch": np.zeros(900, dtype=np.int64)}, 9.0)[
+        "data"
+    ]
     cells = np.array(trace["z"])
     assert cells.size <= 20_000
     assert cells[613 // trace["dy"], 777 // trace["dx"]] == 9.0
@@ -376,7 +382,7 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
 
 
 def test_a_validation_pass_is_told_once_in_every_output(
-    draft_and_steps: Callable[..., Made], made: Complete, tmp_path: Path
+    draft_and_steps: Callable[..., Drafted], made: Complete, tmp_path: Path
 ) -> None:
     found, steps = with_passes(draft_and_steps)
     told = text.render([found])
@@ -397,7 +403,7 @@ def test_a_validation_pass_is_told_once_in_every_output(
     assert "validation" not in text.render([made()[0]])
 
 
-def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Made], made: Complete) -> None:
+def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Drafted], made: Complete) -> None:
     one, other = with_passes(draft_and_steps)[0], made("naive")[0]
     assert "differ in validation passes (1 over 8 samples and none)" in str(comparison.refusal([one, other]))
     both = [with_passes(draft_and_steps, reader)[0] for reader in ("naive", "prefetch")]
@@ -405,8 +411,31 @@ def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..
     assert max(map(len, text.render(both).splitlines())) <= 80
 
 
-def test_waiting_in_a_pass_counts_when_the_bound_is_asked_for(draft_and_steps: Callable[..., Made]) -> None:
+def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, tmp_path: Path) -> None:
+    """Whoever edits a result can remake its digest too."""
+    found, steps = made()
+    whole = json.loads(result.save(found, steps, tmp_path).read_text())
+
+    def without(*names: str) -> Result:
+        metrics = whole["metrics"] | {name: whole["metrics"][name] | {"value": None, "ci": None} for name in names}
+        document = whole | {"metrics": metrics}
+        (tmp_path / "result.json").write_text(json.dumps(document | {"digest": result.digest(document)}))
+        return result.load(tmp_path)[0]
+
+    optional = [name for name, metric in METRICS.items() if metric.optional]
+    for name in METRICS:
+        if name in optional:
+            assert text.render([without(name)])
+        else:
+            with pytest.raises(DataError, match=name):
+                without(name)
+    nothing = without(*optional)
+    assert "EXPLORE" in text.render([nothing, found])
+    assert html.page([(nothing, steps), (found, steps)])
+
+
+def test_waiting_in_a_pass_counts_when_the_bound_is_asked_for(draft_and_steps: Callable[..., Drafted]) -> None:
     found, _ = with_passes(draft_and_steps)
-    elapsed = found["metrics"]["elapsed_seconds"]["value"]
-    whole = (found["metrics"]["stall_share"]["value"] * (elapsed - 1.5) + 0.6) / elapsed
-    assert f"waited for data {words.format_share(whole)} of the time" in found["bound"]["evidence"][0]
+    elapsed = found.metrics["elapsed_seconds"].value
+    whole = (found.metrics["stall_share"].value * (elapsed - 1.5) + 0.6) / elapsed
+    assert f"waited for data {formatting.format_share(whole)} of the time" in found.bound.evidence[0]

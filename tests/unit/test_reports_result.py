@@ -7,13 +7,19 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.reports import judge, result
+from dlio_bench.reports import judge, result, text
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.schema import DOCUMENTS, schema
+from dlio_bench.reports.types import Check, Draft
+from tests.results import complete, drafted
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
@@ -21,7 +27,7 @@ Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 @pytest.fixture
 def saved(draft_and_steps: Make, tmp_path: Path) -> Path:
     draft, steps = draft_and_steps()
-    return result.save(result.complete(draft, steps), steps, tmp_path / "run" / "cdb")
+    return result.save(complete(draft, steps), steps, tmp_path / "run" / "cdb")
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None], *, redigest: bool = False) -> None:
@@ -34,18 +40,16 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None], *, redigest: bool
 
 def test_complete_adds_only_what_is_promised(draft_and_steps: Make) -> None:
     draft, steps = draft_and_steps()
-    found = result.complete(draft, steps)
-    added = {"class", "verdict", "metrics", "bound", "steps_file", "digest"}
-    assert set(found) - set(draft) == added
-    assert {name: found[name] for name in draft} == draft
-    assert (found["class"], found["verdict"]) == ("EXPLORE", "none")
+    found = complete(draft, steps)
+    assert {name: getattr(found, name) for name in Draft.__struct_fields__} == structs.asdict(drafted(draft))
+    assert (found.class_, found.verdict) == ("EXPLORE", "none")
 
 
 @pytest.mark.parametrize("by_folder", [True, False])
 def test_round_trip(draft_and_steps: Make, saved: Path, by_folder: bool) -> None:
     draft, steps = draft_and_steps()
     found, arrays = result.load(saved.parent if by_folder else saved)
-    assert found == result.complete(draft, steps)
+    assert found == complete(draft, steps)
     assert set(arrays) == set(steps)
     assert all(np.array_equal(arrays[name], steps[name]) for name in steps)
     assert sorted(path.name for path in saved.parent.iterdir()) == ["result.json", "steps.npz"]
@@ -53,9 +57,10 @@ def test_round_trip(draft_and_steps: Make, saved: Path, by_folder: bool) -> None
 
 def test_numpy_numbers_of_the_harness_survive(draft_and_steps: Make, tmp_path: Path) -> None:
     draft, steps = draft_and_steps()
-    draft["trials"][1]["samples"] = np.int64(128)
-    draft["trials"][1]["read_seconds"] = np.float32(0.1)
-    found = result.complete(draft, steps)
+    typed = drafted(draft)
+    typed.trials[1].samples = np.int64(128)  # type: ignore[assignment] - what harnesses may do
+    typed.trials[1].read_seconds = np.float32(0.1)  # type: ignore[assignment]
+    found = result.complete(typed, steps)
     result.save(found, steps, tmp_path)
     assert result.load(tmp_path)[0] == found
 
@@ -70,14 +75,64 @@ def test_a_result_of_schema_1_is_read_with_its_metrics_worked_out_again(draft_an
 
     edit(saved, older, redigest=True)
     found, _ = result.load(saved)
-    new = result.complete(*draft_and_steps())
-    assert (found["schema"], found["metrics"], found["bound"]) == (new["schema"], new["metrics"], new["bound"])
-    trial = found["trials"][1]
-    assert (trial["bytes_spared"], trial["bytes_kept"]) == (0, 7)
-    assert (trial["epochs"][0]["bytes_spared"], trial["epochs"][0]["bytes_kept"]) == (5, 0)
+    new = complete(*draft_and_steps())
+    assert (found.schema, found.metrics, found.bound) == (new.schema, new.metrics, new.bound)
+    trial = found.trials[1]
+    assert (trial.bytes_spared, trial.bytes_kept) == (0, 7)
+    assert (trial.epochs[0].bytes_spared, trial.epochs[0].bytes_kept) == (5, 0)
     edit(saved, lambda r: r["metrics"]["au"].update(value=0.9))
     with pytest.raises(DataError, match="was altered"):
         result.load(saved)
+
+
+def test_a_stored_result_of_schema_2_is_read_with_the_same_numbers() -> None:
+    stored = Path(__file__).parents[1] / "golden" / "result-2"
+    found, _ = result.load(stored)
+    before = json.loads((stored / "result.json").read_text())
+    renamed = {"requested_bytes": "bytes_requested", "device_bytes": "bytes_device"}
+    values = {renamed.get(name, name): metric["value"] for name, metric in before["metrics"].items()}
+    assert {name: found.metrics[name].value for name in values} == values
+    assert result.to_json(found)["bound"] == before["bound"]
+    assert found.trials[1].epochs[1].validation is not None
+    assert "RAM tier" in text.render([found])
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_schema_is_made_from_the_types(name: str) -> None:
+    made = json.dumps(schema(name))
+    assert '"additionalProperties": false' in made or name != "result"
+    assert '"minimum": 0' in made
+    kind = json.loads(made)["$ref"].removeprefix("#/$defs/")
+    top = json.loads(made)["$defs"][kind]
+    assert set(top["required"]) <= set(top["properties"])
+    if name == "result":
+        metrics = top["properties"]["metrics"]
+        assert metrics["properties"].keys() == METRICS.keys() > set(metrics["required"]) > {"elapsed_seconds"}
+        assert top["properties"]["class"]["enum"] == ["ACCEPTANCE", "EXPLORE", "INVALID"]
+        assert {"bytes_requested", "seconds"} <= set(json.loads(made)["$defs"]["Epoch"]["required"])
+
+
+def test_a_file_that_breaks_the_types_is_refused_at_its_place(saved: Path) -> None:
+    for change, place in (
+        (lambda r: r["plan"].update(batch=0), r"\$\.plan\.batch"),
+        (lambda r: r["plan"].pop("ranks"), r"\$\.plan: .*`ranks`"),
+        (lambda r: r["plan"].update(sync="sometimes"), r"\$\.plan\.sync"),
+        (
+            lambda r: r["trials"][1]["epochs"][0].update(bytes_requested=-1),
+            r"epochs\[0\]\.bytes_requested",
+        ),
+        (lambda r: r["trials"][1]["epochs"][0].pop("bytes_useful"), r"trials\[1\]\.epochs\[0\]: .*`bytes_useful`"),
+        (lambda r: r["checks"][0].update(more=1), r"checks\[0\]: .*`more`"),
+        (lambda r: r["metrics"].update(more=r["metrics"]["au"]), "metrics.more"),
+        (lambda r: r["metrics"]["au"].update(unit="s"), "metrics.au"),
+        (lambda r: r["steps_file"].update(name="../steps.npz"), r"steps_file\.name"),
+        (lambda r: [trial.update(warmup=True) for trial in r["trials"]], "not a warm-up"),
+    ):
+        whole = saved.read_text()
+        edit(saved, change, redigest=True)
+        with pytest.raises(DataError, match=place):
+            result.load(saved)
+        saved.write_text(whole)
 
 
 def test_digest_is_the_sha256_of_the_canonical_json_without_it(saved: Path) -> None:
@@ -146,7 +201,7 @@ def test_full_disk_leaves_the_earlier_result_and_no_scrap(
     monkeypatch.setattr(os, "fsync", full)
     draft, steps = draft_and_steps()
     with pytest.raises(EnvironmentFailure, match="No space left"):
-        result.save(result.complete(draft, steps), steps, saved.parent)
+        result.save(complete(draft, steps), steps, saved.parent)
     assert saved.read_bytes() == before
     assert sorted(path.name for path in saved.parent.iterdir()) == ["result.json", "steps.npz"]
 
@@ -155,12 +210,12 @@ def test_folder_that_is_a_file_is_an_environment_failure(draft_and_steps: Make, 
     (tmp_path / "taken").write_text("")
     draft, steps = draft_and_steps()
     with pytest.raises(EnvironmentFailure, match="could not be written"):
-        result.save(result.complete(draft, steps), steps, tmp_path / "taken" / "run")
+        result.save(complete(draft, steps), steps, tmp_path / "taken" / "run")
 
 
 def test_steps_that_are_not_the_results_own_are_not_saved(draft_and_steps: Make, tmp_path: Path) -> None:
     draft, steps = draft_and_steps()
-    found = result.complete(draft, steps)
+    found = complete(draft, steps)
     with pytest.raises(ValueError, match="not the ones"):
         result.save(found, steps | {"stall": steps["stall"] + 1}, tmp_path)
 
@@ -181,12 +236,12 @@ def test_a_draft_that_breaks_the_contract_is_refused(
     draft, steps = draft_and_steps()
     spoil(draft, steps)
     with pytest.raises(ValueError, match=says):
-        result.complete(draft, steps)
+        complete(draft, steps)
 
 
-def judged(*failed: str, verdict: str = "none", marks: tuple[str, ...] = ()) -> dict[str, Any]:
-    checks = [{"name": name, "ok": name not in failed} for name in ("content", "exactly once", "cold cache")]
-    return {"checks": checks, "verdict": verdict, "class": judge.classify(checks, marks), "marks": list(marks)}
+def judged(*failed: str, verdict: str = "none", marks: tuple[str, ...] = ()) -> Any:
+    checks = [Check(name, name not in failed, "", "") for name in ("content", "exactly once", "cold cache")]
+    return SimpleNamespace(checks=checks, verdict=verdict, class_=judge.classify(checks, marks), marks=list(marks))
 
 
 @pytest.mark.parametrize(
@@ -202,13 +257,13 @@ def judged(*failed: str, verdict: str = "none", marks: tuple[str, ...] = ()) -> 
         ([], 4),
     ],
 )
-def test_exit_status_is_the_gravest(results: list[dict[str, Any]], status: int) -> None:
+def test_exit_status_is_the_gravest(results: list[Any], status: int) -> None:
     assert judge.exit_status(results) == status
 
 
 def test_class_follows_the_checks_and_tiny_caps_it() -> None:
-    assert judged("content")["class"] == "INVALID"
-    assert judged(marks=("TINY",))["class"] == "EXPLORE"
+    assert judged("content").class_ == "INVALID"
+    assert judged(marks=("TINY",)).class_ == "EXPLORE"
     assert judge.cap("ACCEPTANCE", ["TINY"]) == "EXPLORE"
     assert judge.cap("ACCEPTANCE", ["VIRTUAL NODES"]) == "ACCEPTANCE"
     assert judge.cap("INVALID", ["TINY"]) == "INVALID"

@@ -9,14 +9,23 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dlio_bench.reports import statistics
+from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
+from dlio_bench.reports.types import Draft, Metric
+from tests.results import drafted
+from tests.unit.conftest import draft_of_reader, trial_of
+
+DRAFT = draft_of_reader("prefetch", 2, 3)
+TRIAL = trial_of(1, 1.0, 2) | {"host_cpu_busy_share": None}
+EPOCH = TRIAL["epochs"][0]
+TRAINING = {"loss": [1.0], "final_loss": 1.0}
 
 
 def trial(
     elapsed: float, *, warmup: bool = False, epochs: tuple[float, ...] = (1.0,), actual: float = 8.0
 ) -> dict[str, Any]:
-    return {
+    return TRIAL | {
         "warmup": warmup, "elapsed_seconds": elapsed, "samples": 120, "bytes_requested": 2400, "bytes_useful": 1200,
-        "epochs": [{"seconds": seconds} for seconds in epochs], "compute_asked_seconds": 8.0,
+        "epochs": [EPOCH | {"seconds": seconds} for seconds in epochs], "compute_asked_seconds": 8.0,
         "compute_actual_seconds": actual, "bytes_device": 1800,
     }  # fmt: skip
 
@@ -41,17 +50,31 @@ def measured_of(steps: dict[str, Any]) -> dict[str, Any]:
     return {name: values if name == "epoch" else values[1:] for name, values in steps.items()}
 
 
-def value(metrics: dict[str, Any], name: str) -> float:
-    return float(metrics[name]["value"])
+def draft_of(parts: dict[str, Any]) -> Draft:
+    """A draft whose plan, compute and trials are as told, and whose other parts are anybody's."""
+    draft = DRAFT | {"trials": parts["trials"]}
+    for name in ("plan", "compute"):
+        draft[name] = DRAFT[name] | parts.get(name, {})
+    return drafted(draft)
 
 
-def by_hand(mode: str = "emulate") -> dict[str, Any]:
+def metrics_of(parts: dict[str, Any], steps: dict[str, Any]) -> dict[str, Metric]:
+    return statistics.metrics(draft_of(parts), steps)
+
+
+def value(metrics: dict[str, Metric], name: str) -> float:
+    found = metrics[name].value
+    assert found is not None
+    return found
+
+
+def by_hand(mode: str = "emulate") -> dict[str, Metric]:
     trials = [
         trial(1e6, warmup=True),
         trial(10.0, epochs=(6.0, 4.0), actual=8.4),
         trial(12.0, epochs=(7.0, 4.0), actual=8.8),
     ]
-    return statistics.metrics({"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": mode}}, steps_of(3))
+    return metrics_of({"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": mode}}, steps_of(3))
 
 
 def test_ranks_that_do_not_meet_are_bound_by_the_slowest_of_the_whole_loop() -> None:
@@ -59,7 +82,7 @@ def test_ranks_that_do_not_meet_are_bound_by_the_slowest_of_the_whole_loop() -> 
     steps = measured_of(steps_of(2))
     steps["exchange"] *= 0
     steps["start"] = np.array([[[0.0, 3.5], [0.0, 2.0]]])
-    found = statistics.metrics(draft, steps)
+    found = metrics_of(draft, steps)
     # rank 0: 2.0 + 2.0 of compute and 1.0 of check; rank 1: 1.5 + 2.5 and 1.0
     assert value(found, "no_io_seconds") == 5.0
     # rank 1 takes 7 s in all, and would take 5 s with its data in memory
@@ -77,8 +100,8 @@ def test_ranks_that_meet_at_epochs_wait_for_the_slowest_of_each() -> None:
     def stalled(sync: str, cache: str = "cold") -> float:
         plan = {"sync": sync, "cache": cache}
         draft = {"plan": plan, "trials": [trial(6.0, epochs=(2, 3, 1))], "compute": {"mode": "emulate"}}
-        found = statistics.metrics(draft, steps)
-        assert found["au"]["value"] is found["steady_au"]["value"] is None  # no epoch has a second step
+        found = metrics_of(draft, steps)
+        assert found["au"].value is found["steady_au"].value is None  # no epoch has a second step
         return 6.0 * value(found, "stall_share")
 
     assert stalled("step") == stalled("epoch") == stalled("none", "cold-epochs") == pytest.approx(3.0)
@@ -105,7 +128,7 @@ def test_waiting_in_turns_costs_the_job_what_it_costs() -> None:
     compute / (compute + own stall) does not."""
     in_turns = log([[0.5, 1, 0, 1, 0], [0.5, 0, 1, 0, 1]])
     together = log([[0.5, 0.8, 0.8, 0.8, 0.8]] * 2)
-    turns, both = (statistics.metrics(*made) for made in (in_turns, together))
+    turns, both = (metrics_of(*made) for made in (in_turns, together))
     assert value(turns, "elapsed_seconds") == pytest.approx(9.5)
     assert value(both, "elapsed_seconds") == pytest.approx(8.7)
     old = [(5 / (5 + steps["stall"].sum(axis=2))).mean() for _, steps in (in_turns, together)]
@@ -119,8 +142,8 @@ def test_waiting_in_turns_costs_the_job_what_it_costs() -> None:
 
 def test_a_fast_epoch_does_not_make_up_for_a_slow_one() -> None:
     """A plain mean of the epochs' AU, as DLIO takes it, has the first reader before the second."""
-    slower = statistics.metrics(*log([[0, 0, 0, 2.2]] * 2, epochs=2))  # AU of the epochs: 1 and 1 / 3.2
-    faster = statistics.metrics(*log([[0, 1, 0, 1]] * 2, epochs=2))  # 1 / 2 each
+    slower = metrics_of(*log([[0, 0, 0, 2.2]] * 2, epochs=2))  # AU of the epochs: 1 and 1 / 3.2
+    faster = metrics_of(*log([[0, 1, 0, 1]] * 2, epochs=2))  # 1 / 2 each
     assert value(slower, "elapsed_seconds") > value(faster, "elapsed_seconds")
     assert value(slower, "au") == pytest.approx(2 / 4.2)
     assert value(faster, "au") == pytest.approx(2 / 4)
@@ -136,7 +159,7 @@ def test_a_fast_epoch_does_not_make_up_for_a_slow_one() -> None:
 )
 def test_on_equal_work_with_equal_first_steps_the_faster_reader_has_the_higher_au(stalls: Any, first: Any) -> None:
     stalls[:, :, [0, 3]] = first[None, :, None]  # of both epochs
-    one, other = (statistics.metrics(*log(stall, epochs=2)) for stall in stalls)
+    one, other = (metrics_of(*log(stall, epochs=2)) for stall in stalls)
     longer = value(one, "elapsed_seconds") - value(other, "elapsed_seconds")
     higher = value(one, "au") - value(other, "au")
     assert longer * higher <= 1e-9
@@ -146,7 +169,7 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
     trials = [trial(10.0), trial(10.0) | {"bytes_device": None}]
     draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
     steps = measured_of(steps_of(3))
-    assert statistics.metrics(draft, steps)["device_bytes"]["value"] is None
+    assert metrics_of(draft, steps)["bytes_device"].value is None
 
 
 @pytest.mark.parametrize(
@@ -168,8 +191,8 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
         ("over_bound", 2.0),  # 10 / 5.5 and 12 / 5.5
         ("first_epoch_seconds", 6.5),
         ("later_epochs_seconds", 4.0),
-        ("requested_bytes", 2400.0),
-        ("device_bytes", 1800.0),
+        ("bytes_requested", 2400.0),
+        ("bytes_device", 1800.0),
         ("compute_overrun", 0.075),  # 0.05 and 0.10
         ("share_stall", 0.15),
         ("share_check", 0.1),
@@ -183,7 +206,7 @@ def test_metric_is_what_the_hand_gives(name: str, expected: float) -> None:
     assert value(by_hand(), name) == pytest.approx(expected)
 
 
-def validated() -> dict[str, Any]:
+def validated() -> dict[str, Metric]:
     """The second rank waits for data in both passes; the first waits for it at their ends."""
     steps = steps_of(2) | {
         "validation": np.array([[[1.0, 1.0], [1.0, 1.0]]] * 2),
@@ -194,7 +217,7 @@ def validated() -> dict[str, Any]:
     }
     trials = [trial(1e6, warmup=True), trial(11.0, epochs=(5.0, 3.0), actual=8.4)]
     draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
-    return statistics.metrics(draft, steps)
+    return metrics_of(draft, steps)
 
 
 @pytest.mark.parametrize(
@@ -227,31 +250,32 @@ def test_the_harness_adds_checks_barriers_and_what_is_in_no_phase(sync: str, exp
     draft = {"plan": {"sync": sync}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
     steps = {name: values[1:2] for name, values in steps_of(2).items()}
     steps["barrier"] = 0.01 * steps["loop"] * [[1, 3]]  # mean of the ranks 2 %
-    found = statistics.metrics(draft, steps)
+    found = metrics_of(draft, steps)
     rest = value(found, "share_check") + value(found, "share_other")
     assert rest > 0
     # of ranks that meet once an epoch nobody knows how long they waited for each other
-    assert found["harness_share"]["value"] == (pytest.approx(0.02 + rest) if expected else None)
+    assert found["harness_share"].value == (pytest.approx(0.02 + rest) if expected else None)
 
 
 def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
-    assert {name: metric["unit"] for name, metric in by_hand().items()} == statistics.UNITS
+    assert {name: metric.unit for name, metric in by_hand().items()} == {
+        name: quantity.unit for name, quantity in METRICS.items()
+    }
 
 
 def test_without_compute_its_metrics_are_null() -> None:
     metrics = by_hand("none")
-    assert [name for name, metric in metrics.items() if metric["value"] is None] == [
+    assert [name for name, metric in metrics.items() if metric.value is None] == [
         "steady_stall_share",  # of one epoch
         "au",
         "steady_au",
         "harness_share",
         "over_bound",
-        "read_seconds",  # not in these drafts
-        "decode_seconds",
         "allreduce_seconds",
         "compute_overrun",
         "validation_seconds",
         "validation_stall_share",
+        "bytes_client_cache",  # of no emulation
     ]
 
 
@@ -259,10 +283,10 @@ def test_all_reduces_of_trainings_are_a_total_of_their_own() -> None:
     def found(training: dict[str, Any] | None) -> Any:
         trials = [trial(10.0) | ({} if training is None else {"training": training})] * 2
         draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "train"}}
-        return statistics.metrics(draft, steps_of(2))["allreduce_seconds"]["value"]
+        return metrics_of(draft, steps_of(2))["allreduce_seconds"].value
 
-    assert found({"allreduce_seconds": 2.5, "allreduce_bytes": 100}) == 2.5
-    assert found({"allreduce_seconds": 0.0, "allreduce_bytes": 0}) is None  # one rank exchanges nothing
+    assert found(TRAINING | {"allreduce_seconds": 2.5, "allreduce_bytes": 100}) == 2.5
+    assert found(TRAINING | {"allreduce_seconds": 0.0, "allreduce_bytes": 0}) is None  # one rank exchanges nothing
     assert found(None) is None
 
 
@@ -273,22 +297,20 @@ def test_all_reduces_of_trainings_are_a_total_of_their_own() -> None:
     rest=arrays(np.float64, (3, 2), elements=st.floats(1e-3, 1e3)),
 )
 def test_shares_of_time_sum_to_one(times: Any, passes: Any, rest: Any) -> None:
-    steps = dict(zip(statistics.PHASES, times, strict=True))
+    steps = dict(zip(PHASES, times, strict=True))
     steps |= {"validation": passes, "validation_stall": passes / 2, "validation_busy": passes / 4}
     steps["loop"] = times.sum(axis=(0, 3)) + passes.sum(axis=2) + rest
     steps |= {"start": np.cumsum(times.sum(axis=0), axis=2), "epoch": np.zeros(5, dtype=np.int64)}
     steps |= {"validation_epoch": np.arange(2)}
-    metrics = statistics.metrics(
-        {"plan": {"sync": "step"}, "trials": [trial(1e5)] * 3, "compute": {"mode": "none"}}, steps
-    )
-    shares = [value(metrics, name) for name in statistics.SHARES]
+    metrics = metrics_of({"plan": {"sync": "step"}, "trials": [trial(1e5)] * 3, "compute": {"mode": "none"}}, steps)
+    shares = [value(metrics, name) for name in SHARES]
     assert sum(shares) == pytest.approx(1.0)
     assert all(-1e-9 <= share <= 1 for share in shares)
 
 
 def ci_of(elapsed: list[float]) -> Any:
     draft = {"plan": {"sync": "step"}, "trials": [trial(seconds) for seconds in elapsed], "compute": {"mode": "none"}}
-    return statistics.metrics(draft, steps_of(len(elapsed)))["elapsed_seconds"]["ci"]
+    return metrics_of(draft, steps_of(len(elapsed)))["elapsed_seconds"].ci
 
 
 def test_fewer_than_five_trials_give_no_interval() -> None:
@@ -299,7 +321,7 @@ def test_interval_encloses_the_median_and_is_the_same_every_time() -> None:
     elapsed = [5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 8.0, 7.0, 6.0]
     low, high = ci_of(elapsed)
     assert 1.0 <= low < 5.0 < high <= 9.0
-    assert ci_of(elapsed) == [low, high]
+    assert ci_of(elapsed) == (low, high)
 
 
 def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
@@ -311,12 +333,12 @@ def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
 
 def test_median_trial_is_a_measured_one() -> None:
     draft = {"trials": [trial(2.0, warmup=True), trial(9.0), trial(1.0), trial(3.0), trial(4.0)]}
-    assert statistics.median_trial(draft) == 3
+    assert statistics.median_trial(draft_of(draft)) == 3
 
 
 def test_a_result_of_warm_up_alone_is_refused() -> None:
     with pytest.raises(ValueError, match="not a warm-up"):
-        statistics.measured({"trials": [trial(1.0, warmup=True)]})
+        statistics.measured(draft_of({"trials": [trial(1.0, warmup=True)]}))
 
 
 def test_interval_leaves_out_a_fortieth_on_either_side() -> None:

@@ -18,7 +18,7 @@ SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative
 
 def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["simulate", *words, "--json"]) == 0
-    return simulation.validate(json.loads(capsys.readouterr().out))
+    return simulation.to_json(simulation.validate(json.loads(capsys.readouterr().out)))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

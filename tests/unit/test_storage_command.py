@@ -35,7 +35,7 @@ def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedPr
 
 
 def measured(cwd: Path, *arguments: str) -> dict[str, Any]:
-    return storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout))
+    return storage.to_json(storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout)))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def test_warm_reads_do_not(tmp_path: Path) -> None:
     assert found["attestation"]["attested"], found["attestation"]
     assert all(trial["resident_share"] >= 0.95 for row in found["reads"] for trial in row["trials"])
     assert all(row["device_bytes"] == 0 for row in found["reads"])
-    assert storage.ceiling_for(found, 100_000) is None
+    assert storage.ceiling_for(storage.validate(found), 100_000) is None
 
 
 def test_the_text_fits_and_the_json_goes_to_a_file(tmp_path: Path) -> None:

@@ -40,21 +40,20 @@ def draft(**changes: Any) -> dict[str, Any]:
 
 def test_the_ceiling_is_the_row_with_the_highest_median() -> None:
     document = storage.complete(draft())
-    assert document["ceiling"] == {
-        "pattern": "random", "ranks": 2, "threads": 2, "median": 2e9, "min": BYTES / 0.51, "max": BYTES / 0.49,
-        "noisy": False,
-    }  # fmt: skip
-    assert document["marks"] == []
-    assert document["metadata"]["rates"][0]["median"] == 10000
-    assert [row["pattern"] for row in document["reads"]] == ["sequential", "sequential", "random", "random"]
-    assert storage.validate(json.loads(json.dumps(document))) == document
+    assert document.ceiling == storage.Best(
+        pattern="random", ranks=2, threads=2, median=2e9, min=BYTES / 0.51, max=BYTES / 0.49, noisy=False
+    )
+    assert document.marks == []
+    assert document.metadata.rates[0].median == 10000
+    assert [row.pattern for row in document.reads] == ["sequential", "sequential", "random", "random"]
+    assert storage.validate(json.loads(json.dumps(storage.to_json(document)))) == document
 
 
 def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
     reads = [read_row("random", 1, 1, [0.4, 0.5, 0.6])]
     unproven = {"attested": False, "found": "not attestable: nfs"}
     document = storage.complete(draft(reads=reads, trials=3, attestation=unproven))
-    assert document["marks"] == ["CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"]
+    assert document.marks == ["CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"]
     shown = storage.render(document)
     assert "[CACHE NOT ATTESTED]  [NOISY]  [FEW TRIALS]" in shown
     assert "42 %*" in shown
@@ -83,7 +82,7 @@ def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
 
 def test_a_device_that_tells_nothing_is_a_dash() -> None:
     document = storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
-    assert document["reads"][0]["device_bytes"] is None
+    assert document.reads[0].device_bytes is None
     shown = storage.render(document)
     assert shown.startswith("storage  /scratch\n")
     assert "0.0 %         -\n" in shown
@@ -111,10 +110,11 @@ def test_a_run_is_held_against_the_best_cold_random_rate_of_its_sample_size(
 
 
 def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
-    document = storage.complete(draft())
+    whole = storage.complete(draft())
+    document = storage.to_json(whole)
     path = tmp_path / "ceiling.json"
     path.write_text(json.dumps(document))
-    assert storage.load(path) == document
+    assert storage.load(path) == whole
     with pytest.raises(UsageError, match="of schema 'dlio-bench/result/2'"):
         storage.validate(document | {"schema": "dlio-bench/result/2"})
     with pytest.raises(UsageError, match="of schema None"):

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlio_bench.batches import Batch, Block, Cost, Ids, validation_after
+from dlio_bench.batches import Batch, Block, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.generate import generate
@@ -68,7 +69,7 @@ def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list
 
 
 def requested(costs: dict[int, Cost]) -> dict[int, int]:
-    return {epoch: cost.requested for epoch, cost in sorted(costs.items())}
+    return {epoch: cost.bytes_requested for epoch, cost in sorted(costs.items())}
 
 
 def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
@@ -197,7 +198,7 @@ class TestHepcnnb:
         whole = int(dataset.locate(np.arange(64), fields)[2].sum())
         costs = checked(dataset, plan, pipeline)
         assert requested(costs) == pipeline.asks(dataset, plan)
-        return [cost.requested // whole for _, cost in sorted(costs.items())]
+        return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
     def test_one_file_is_read_once_and_permuted_every_epoch(self, tmp_path: Path) -> None:
         plan = [(epoch, 64 + at + np.arange(16)[::-1]) for epoch in range(3) for at in (0, 32, 16, 48)]

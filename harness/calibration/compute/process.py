@@ -50,8 +50,8 @@ def measure(job: Job, comm: Comm, tell: Tell, work: Path) -> dict[str, Any]:
     about = trainer.described
     return {
         "device": None if device == "cpu" else device,
-        "threads": about["threads"],
-        "tensorflow": about["tensorflow"],
+        "threads": about.threads,
+        "tensorflow": about.tensorflow,
         "dtype": "float32",
         "shape": list(sample.shape),
         "rows": rows,

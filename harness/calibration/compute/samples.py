@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Block, Bytes, Cost, Ids
+from dlio_bench.batches import Batch, Block, Bytes, Ids
 from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import Layout

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
@@ -72,10 +73,10 @@ class Backends:
         self.tier_files.read(tier, offset, out)
         cost.read_seconds += time.perf_counter() - started
         if self.tiers[tier] == RAM:
-            cost.ram += len(out)
+            cost.bytes_ram += len(out)
         else:
-            cost.local += len(out)
-        cost.spared += int(self._stored[sample])
+            cost.bytes_local += len(out)
+        cost.bytes_spared += int(self._stored[sample])
         self._raw.verify(sample, out)
 
     def ask(
@@ -93,10 +94,10 @@ class Backends:
             if there:
                 got += len(content)
                 self._raw.verify(ids[row], content)
-                cost.spared += int(self._stored[ids[row]])
+                cost.bytes_spared += int(self._stored[ids[row]])
             else:
                 missed.append(row)
-        cost.remote += got
+        cost.bytes_remote += got
         cost.remote_misses += len(missed)
         return missed
 

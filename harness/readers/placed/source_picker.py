@@ -11,7 +11,8 @@ another's claim before its own are settled.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State

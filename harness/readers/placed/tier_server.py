@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlio_bench.batches import Cost
+from dlio_bench.counters import Cost
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.peers import Piece
 from dlio_bench.harness.plan.placement.rule import Behaviour
@@ -87,11 +87,11 @@ class TierServer:
             own = Cost()
             for rank, asked in ranks.items():
                 rows += backends.ask(rank, samples, starts, memory, asked, own)
-            own.spared = 0  # nobody has got them yet
+            own.bytes_spared = 0  # nobody has got them yet
             cost.add(own)
-        before = cost.requested
+        before = cost.bytes_requested
         backends.from_files(samples, starts, memory, sorted(rows), cost)
-        cost.kept += cost.requested - before
+        cost.bytes_kept += cost.bytes_requested - before
         backends.store(run[0], memory)
 
     def _memory(self, length: int) -> memoryview:

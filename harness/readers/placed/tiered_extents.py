@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio_bench.batches import Cost, Ids
+from dlio_bench.batches import Ids
+from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.placed.rules import groups
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -119,10 +120,10 @@ class TieredExtents:
         if not looked_at:
             self._straight.fetch(work.inner, chunks, out, cost)
             return
-        before, seconds, queued = cost.requested, cost.read_seconds, queued_seconds()
+        before, seconds, queued = cost.bytes_requested, cost.read_seconds, queued_seconds()
         self._straight.fetch(work.inner, chunks, out, cost)
         queued = queued_seconds() - queued
-        self._picker.saw_file_system(cost.requested - before, cost.read_seconds - seconds, queued)
+        self._picker.saw_file_system(cost.bytes_requested - before, cost.read_seconds - seconds, queued)
 
     @property
     def incomplete(self) -> bool:

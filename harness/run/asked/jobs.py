@@ -18,7 +18,7 @@ from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.tiers import tiers_of
 from dlio_bench.harness.run.asked.validation import Validation
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.defaults import STEPS, TIMED_STEPS
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 LONGER = "an epoch has"  # how the note on several epochs begins

@@ -12,7 +12,8 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch, Block, Bytes, Cost, Ids
+from dlio_bench.batches import Batch, Block, Bytes, Ids
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.readers.sample_view import SampleView

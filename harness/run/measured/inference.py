@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.registry import find
@@ -18,6 +18,7 @@ from dlio_bench.harness.run.measured.trial import Trial
 from dlio_bench.harness.training import inference
 from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.trainer import Trainer
+from dlio_bench.reports.types import Network
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def opened(
     readers: Mapping[str, Reader],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
-) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+) -> Iterator[tuple[Trainer, Network | None]]:
     """What predicts in a job, compiled for the batches that its readers will deliver; and what it is, for a result."""
     del folder
     asked = job.infer
@@ -51,4 +52,4 @@ def opened(
         sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
         batches += [(size, widths) for size in sorted(sizes) if size]
     network.compile(batches)
-    yield network, network.described | asdict(asked)
+    yield network, replace(network.described, resume=asked.resume, step=asked.step)

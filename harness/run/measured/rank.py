@@ -1,7 +1,6 @@
 """What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
 
 import io
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.pipeline import Pipeline
@@ -20,7 +20,6 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
-from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
@@ -33,12 +32,14 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import inference, training
+from dlio_bench.harness.run.measured import documents, inference, training
+from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.reports import types
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
@@ -66,9 +67,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
     if comm.rank == 0:
-        names = {host: facts for host, facts in zip(hosts, described or [], strict=True) if facts is not None}
-        summary = {"hosts": names, "rank_hosts": hosts, "mpi": mpi_version(), "rank_memory_bytes": max(memory or [0])}
-        (folder / MEASURED_FILE).write_text(json.dumps(summary))
+        names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
+        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / documents.MEASURED)
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
@@ -97,7 +97,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     def at_epoch(epoch: int) -> None:
         tell({"event": "epoch", "epoch": epoch})
 
-    finished: dict[str, dict[str, Any]] = {}
+    finished: dict[str, ReaderMeasured] = {}
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
@@ -113,23 +113,25 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
                 tell({"event": "trial", "reader": name, "trial": number})
                 times[name].append(own[number].run(name, reader, comm, trainer, at_epoch))
                 if len(times[name]) == len(own):  # what has had all its trials is kept, whatever comes
-                    about = {
-                        "options": reader.options,
-                        "decode": None if reader.sample_view.decode is None else reader.sample_view.decode.what,
-                        "order": own[0].order,
-                        "steps_per_epoch": own[0].steps,
-                        "different_samples": own[0].different,
-                        "validation": _described(passes.get(name)),
-                        "trained": trained,
-                        "verified": None,
-                    }
-                    finished[name] = _kept(name, about, times[name], folder, comm)
+                    finished[name] = ReaderMeasured(
+                        options=reader.options,
+                        decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
+                        order=own[0].order,
+                        steps_per_epoch=own[0].steps,
+                        different_samples=own[0].different,
+                        validation=_described(passes.get(name)),
+                        trained=trained,
+                        verified=None,
+                        ranks=_kept(name, times[name], folder, comm),
+                    )
+                    if comm.rank == 0:
+                        documents.save(finished[name], folder / f"{name}.json")
     for name, reader in readers.items() if job.verify else ():
         tell({"event": "verify", "reader": name})
         ordered, different = job.readers[name].order_known, trials[name][0].different
         verified = verify(reader, job, times[name], comm, ordered=ordered, different=different)
         if comm.rank == 0:
-            write_whole(folder / f"{name}.json", json.dumps(finished[name] | {"verified": verified.to_json()}).encode())
+            documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
     comm.barrier()
 
 
@@ -139,19 +141,17 @@ def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
     return (*readers[first:], *readers[:first])
 
 
-def _kept(name: str, about: dict[str, Any], times: Sequence[TrialTimes], folder: Path, comm: Comm) -> dict[str, Any]:
-    """Have rank 0 write a reader's npz and json, the json last; what the json holds, with {} on other ranks."""
-    gathered, facts = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.facts() for trial in times])
+def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm) -> list[list[RankTrial]]:
+    """Have rank 0 write a reader's npz; its trials [rank][trial], none on other ranks."""
+    gathered, told = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.told() for trial in times])
     if gathered is None:
-        return {}
+        return []
     arrays = _stack(gathered)
     came, left = arrays.pop("came"), arrays.pop("left")
     if comm.host_size == comm.size:  # hosts have no clock in common
         arrays["barrier"] = beyond_last(came, left)
     write_whole(folder / f"{name}.npz", _packed(arrays))
-    document = about | {"ranks": facts}
-    write_whole(folder / f"{name}.json", json.dumps(document).encode())
-    return document
+    return told or []
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:
@@ -183,11 +183,11 @@ def _passes(job: Job, shape: Shape | None) -> dict[str, Passes]:
     return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
 
 
-def _described(passes: Passes | None) -> dict[str, Any] | None:
+def _described(passes: Passes | None) -> types.Passes | None:
     if passes is None:
         return None
     samples = passes.samples * passes.shape.ranks // passes.shape.copies
-    return {"order": passes.order.name, "samples": samples, "dropped_samples": passes.shape.samples - samples}
+    return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
 def _resources(job: Job, form: SampleView, comm: Comm, trials: Sequence[Trial]) -> Resources:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
@@ -74,7 +73,7 @@ class Site:
         # network file systems count nothing as read from a device, and a zero would look like a cache
         return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
 
-    def prepare_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+    def prepare_cache(self, comm: Comm, mode: str) -> cache.Residency:
         """Bring the caches into the state that `mode` asks for, with no reader at work, and say what was found.
 
         Each rank of a host (of a node, under emulation) does its share of the files.
@@ -84,16 +83,16 @@ class Site:
         comm.barrier()
         return found
 
-    def _page_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+    def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
         if mode.startswith("cold"):
             cache.drop(share)
         elif mode == "warm":
             cache.fill(share)
         comm.barrier()
-        return _as_json(cache.residency(share))
+        return cache.residency(share)
 
-    def _client_cache(self, comm: Comm, mode: str) -> dict[str, Any]:
+    def _client_cache(self, comm: Comm, mode: str) -> cache.Residency:
         """The emulated client cache of this node. The files below are kept in memory, so that the emulation, and not
         this machine's disk, sets the pace.
         """
@@ -110,26 +109,12 @@ class Site:
             cache.fill(self._paths(self.dataset)[local::ranks])
         own = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
-        return {
-            "bytes": own,
-            "resident_bytes": int(own * resident),
-            "attestable": mode != "as-is",
-            "memory_backed": False,
-            "note": "the client cache is emulated; " + ("left as it was" if mode == "as-is" else f"made {mode[:4]}"),
-        }
+        made = "left as it was" if mode == "as-is" else f"made {mode[:4]}"
+        note = f"the client cache is emulated; {made}"
+        return cache.Residency(own, int(own * resident), mode != "as-is", memory_backed=False, note=note)
 
     def _paths(self, dataset: Dataset) -> list[Path]:
         return [dataset.path(number) for number in self.files]
-
-
-def _as_json(found: cache.Residency) -> dict[str, Any]:
-    return {
-        "bytes": found.bytes,
-        "resident_bytes": found.resident_bytes,
-        "attestable": found.attestable,
-        "memory_backed": found.memory_backed,
-        "note": found.note,
-    }
 
 
 def _minus(after: int | None, before: int | None) -> int | None:

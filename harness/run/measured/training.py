@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Course, choose
 from dlio_bench.benchmarks.registry import find
@@ -22,6 +23,7 @@ from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
+from dlio_bench.reports.types import Network
 
 
 def first_epoch(job: Job, steps: int) -> int:
@@ -53,7 +55,7 @@ def opened(
     readers: Mapping[str, Reader],
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
-) -> Iterator[tuple[Trainer, dict[str, Any] | None]]:
+) -> Iterator[tuple[Trainer, Network | None]]:
     """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result.
 
     folder: of the run's results, in which its checkpoints go.
@@ -78,7 +80,20 @@ def opened(
     passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
     sizes = sorted({len(ids) for one in passes for ids in one.batches})
     trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
-    yield trainer, trainer.described | asdict(asked)
+    yield (
+        trainer,
+        replace(
+            trainer.described,
+            fp16=asked.fp16,
+            lag=asked.lag,
+            hierarchical=asked.hierarchical,
+            timeout=asked.timeout,
+            checkpoint=asked.checkpoint,
+            resume=asked.resume,
+            step=asked.step,
+            seed=asked.seed,
+        ),
+    )
     trainer.close()
 
 

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import asdict
 
 from dlio_bench.batches import is_validation, validation_after
+from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import Policy, order_of
@@ -19,11 +21,14 @@ from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import require_same_set
+from dlio_bench.harness.run.measured.documents import RankTrial
 from dlio_bench.harness.run.measured.site import Delivered, Site
 from dlio_bench.harness.run.measured.validation import Pass, passes_seconds
+from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import MEETING, TRAINING, StepLog
 from dlio_bench.harness.training.trainer import Left, Trainer
+from dlio_bench.reports.trials import Inference, Reduced
 
 
 @dataclass
@@ -47,7 +52,7 @@ class TrialTimes:
     delivered: list[Delivered] = field(default_factory=list)  # by epoch
     cpu_seconds: float = 0.0
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
-    residency: list[dict[str, Any]] = field(default_factory=list)  # this rank's share of the files, one a segment
+    residency: list[Residency] = field(default_factory=list)  # this rank's share of the files, one a segment
     clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -66,42 +71,36 @@ class TrialTimes:
             **(passes_seconds(self.passes) if self.passes else {}),
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Everything else, as JSON."""
-        epochs = range(len(self.plan))
-        training, passes = self._bytes(epochs), self._bytes([validation_after(epoch) for epoch in epochs])
+    def told(self) -> RankTrial:
+        """Everything else."""
+        passes = {one.epoch: self._cost(validation_after(one.epoch)) for one in self.passes}
+        epochs = []
+        for epoch, delivered in enumerate(self.delivered):
+            cost = total(PassCost, [self._cost(epoch), *([passes[epoch]] if epoch in passes else ())])
+            device, client_cache = delivered.device, delivered.client_cache
+            epochs.append(EpochCost(**asdict(cost), bytes_device=device, bytes_client_cache=client_cache))
         compute = [log.phases()["compute"].sum() for log in (self.log, *(one.log for one in self.passes))]
-        return {
-            "trial": self.number,
-            "seed": self.seed,
-            "enclosing_seconds": self.enclosing_seconds,
-            **{name: [a + b for a, b in zip(training[name], passes[name], strict=True)] for name in training},
-            "validation": passes | {"scores": [one.scores for one in self.passes]},
-            **({} if self.left is None else {self.left.kind: self.left.to_json()}),
-            "compute_seconds": float(sum(compute)),
-            "delivered": [asdict(found) for found in self.delivered],
-            "cpu_seconds": self.cpu_seconds,
-            "host_cpu": cpu_shares(self.host_cpu),
-            "residency": self.residency,
-            "clock_drift": self.clock_drift,
-        }
+        told = None if self.left is None else self.left.told
+        return RankTrial(
+            trial=self.number,
+            seed=self.seed,
+            enclosing_seconds=self.enclosing_seconds,
+            epochs=epochs,
+            passes=passes,
+            scores=[one.scores for one in self.passes],
+            training=told if isinstance(told, Reduced) else None,
+            inference=told if isinstance(told, Inference) else None,
+            compute_seconds=float(sum(compute)),
+            cpu_seconds=self.cpu_seconds,
+            host_cpu=cpu_shares(self.host_cpu),
+            residency=self.residency,
+            clock_drift=self.clock_drift,
+        )
 
-    def _bytes(self, epochs: Sequence[int]) -> dict[str, list[Any]]:
-        """Bytes and seconds of these epochs, or passes, one after the other."""
-        costs = [self.tally.of(epoch) for epoch in epochs]
-        return {
-            "requested": [cost.requested for cost in costs],
-            "ram": [cost.ram for cost in costs],
-            "local": [cost.local for cost in costs],
-            "remote": [cost.remote for cost in costs],
-            "spared": [cost.spared for cost in costs],
-            "kept": [cost.kept for cost in costs],
-            "remote_misses": [cost.remote_misses for cost in costs],
-            "read_seconds": [cost.read_seconds for cost in costs],
-            "decode_seconds": [cost.decode_seconds for cost in costs],
-            "useful": [self.useful.get(epoch, 0) for epoch in epochs],
-            "stored": [self.stored.get(epoch, 0) for epoch in epochs],
-        }
+    def _cost(self, epoch: int) -> PassCost:
+        """Bytes and seconds of an epoch without its pass, or of the pass that the number stands for."""
+        read = asdict(self.tally.of(epoch))
+        return PassCost(**read, bytes_useful=self.useful.get(epoch, 0), bytes_planned=self.stored.get(epoch, 0))
 
 
 class Trial:

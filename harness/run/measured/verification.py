@@ -4,9 +4,7 @@ It also turns the marks taken in the timed loops into evidence: they must be the
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,33 +18,10 @@ from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import samples_of
 from dlio_bench.harness.run.measured.consumer import damaged, marks, require_planned, require_same_set
+from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.run.measured.trial import TrialTimes
 
 SHOWN = 5  # damaged fields named in a result; the count is exact
-
-
-@dataclass(frozen=True)
-class Verified:
-    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
-
-    `passes_once` of `passes`: the same of the validation passes. `epochs_alike`: those that were the same sequence on
-    every rank.
-    """
-
-    fields: int
-    damaged_fields: int
-    damaged: list[str]
-    deliveries: int
-    altered_deliveries: int
-    epochs: int
-    epochs_once: int
-    passes: int
-    passes_once: int
-    epochs_alike: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
 
 def verify(

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+from msgspec import structs
+
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.calibration import command as calibration
@@ -20,6 +22,8 @@ from dlio_bench.harness.run.asked.jobs import node_memory
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.typed import convert
+from dlio_bench.reports.types import Draft, Prediction
 
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
 SCRATCH_BYTES = 256_000_000  # read by a calibration that a run makes for itself
@@ -31,12 +35,14 @@ class Forecast:
 
     document: Mapping[str, Any]
 
-    def of(self, reader: str, job: Job) -> dict[str, Any] | None:
-        """What was predicted of a reader in a job, for its result."""
-        for row in self.document["rows"]:
-            if (row["reader"], row["nodes"]) == (reader, job.nodes):
-                return {**row, "system": self.document["system"]["name"], "notes": self.document["notes"]}
-        return None
+    def beside(self, measured: Draft, job: Job) -> Draft:
+        """A draft result with what was predicted of its reader in a job."""
+        rows = {(row["reader"], row["nodes"]): row for row in self.document["rows"]}
+        row = rows.get((measured.policy.alias, job.nodes))
+        if row is None:
+            return measured
+        about = {"system": self.document["system"]["name"], "notes": self.document["notes"]}
+        return structs.replace(measured, prediction=convert(row | about, Prediction))
 
 
 def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> Forecast:

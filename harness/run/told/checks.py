@@ -1,15 +1,17 @@
 """What was looked at before a result is believed: each check with what was expected and what was found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
-from dlio_bench.reports.words import plural
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.types import Check, Passes
 from dlio_bench.units import format_percent, format_seconds
 
 MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was so busy that the emulated device is not credible
@@ -38,13 +40,18 @@ class Count:
 
 
 def checks(
-    job: Job, count: Count, row: Policy, trials: Sequence[Mapping[str, Any]], own: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Every check of one reader's trials, as JSON: name, ok, expected, found. `own` as in `draft`."""
-    timed = [trial for trial in trials if not trial["warmup"]]
+    job: Job,
+    count: Count,
+    row: Policy,
+    trials: Sequence[Trial],
+    passes: Passes | None,
+    verified: Verified | None,
+) -> list[Check]:
+    """Every check of one reader's trials. passes: of validation, where the job has some."""
+    timed = [trial for trial in trials if not trial.warmup]
     results = [
         # a rank that differs has ended the run before this point (run.rank)
-        _check(
+        Check(
             "same everywhere",
             True,
             f"{plural(job.ranks, 'rank')}, one code, one dataset",
@@ -53,20 +60,20 @@ def checks(
         _bytes_check(trials),
         _clock_check(timed),
     ]
-    if verified := own["verified"]:
+    if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
         if job.shard == JOB:
             results.append(_alike_check(verified))
-        if own.get("validation"):
-            results.append(_passes_check(own["validation"], verified))
-        bad, fields = verified["damaged_fields"], verified["fields"]
-        found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified['damaged'])}"
-        results.append(_check("content", not bad, f"CRC32C of {fields} delivered fields as generated", found))
-        altered, deliveries = verified["altered_deliveries"], verified["deliveries"]
+        if passes is not None:
+            results.append(_passes_check(passes, verified))
+        bad, fields = verified.damaged_fields, verified.fields
+        found = "all equal" if not bad else f"{bad} differ: {'; '.join(verified.damaged)}"
+        results.append(Check("content", not bad, f"CRC32C of {fields} delivered fields as generated", found))
+        altered, deliveries = verified.altered_deliveries, verified.deliveries
         found = "all equal" if not altered else f"{altered} differ"
         results.append(
-            _check("delivered bytes", not altered, f"64 bytes of {deliveries} timed deliveries as verified", found)
+            Check("delivered bytes", not altered, f"64 bytes of {deliveries} timed deliveries as verified", found)
         )
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
@@ -79,12 +86,12 @@ def checks(
     return results
 
 
-def _once_check(count: Count, verified: Mapping[str, Any]) -> dict[str, Any]:
-    once, epochs = verified["epochs_once"], verified["epochs"]
+def _once_check(count: Count, verified: Verified) -> Check:
+    once, epochs = verified.epochs_once, verified.epochs
     each = f"each of {count.different} planned samples once{_everywhere(count.job)} in {plural(epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
-    return _check(
+    return Check(
         "exactly once", once == epochs, each, each if once == epochs else f"so in {plural(once, 'epoch')} only"
     )
 
@@ -93,33 +100,29 @@ def _everywhere(job: Job) -> str:
     return f" on each of {job.ranks} ranks" if job.shard == JOB else ""
 
 
-def _alike_check(verified: Mapping[str, Any]) -> dict[str, Any]:
-    alike, epochs = verified["epochs_alike"], verified["epochs"]
+def _alike_check(verified: Verified) -> Check:
+    alike, epochs = verified.epochs_alike, verified.epochs
     each = f"the same samples in the same order on every rank in {plural(epochs, 'epoch')}"
-    return _check(
+    return Check(
         "one order", alike == epochs, each, each if alike == epochs else f"so in {plural(alike, 'epoch')} only"
     )
 
 
-def _inferred_check(count: Count, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _inferred_check(count: Count, trials: Sequence[Trial]) -> Check:
     """What the ranks' networks have predicted, added up, is the dataset; whether verified or not."""
-    found = sorted({trial["inference"]["samples"] for trial in trials})
+    found = sorted({trial.inference.samples for trial in trials if trial.inference})
     wanted = count.dataset_samples * count.job.epochs
     each = " or ".join(f"{samples} samples predicted in a trial" for samples in found)
-    return _check("whole dataset", found == [wanted], f"{wanted} samples predicted in a trial", each)
+    return Check("whole dataset", found == [wanted], f"{wanted} samples predicted in a trial", each)
 
 
-def _passes_check(plan: Mapping[str, Any], verified: Mapping[str, Any]) -> dict[str, Any]:
-    once, passes = verified["passes_once"], verified["passes"]
-    each = f"each of {plan['samples']} planned samples once in {passes} pass{'' if passes == 1 else 'es'}"
-    return _check("validation", once == passes, each, each if once == passes else f"so in {once} passes only")
+def _passes_check(plan: Passes, verified: Verified) -> Check:
+    once, passes = verified.passes_once, verified.passes
+    each = f"each of {plan.samples} planned samples once in {passes} pass{'' if passes == 1 else 'es'}"
+    return Check("validation", once == passes, each, each if once == passes else f"so in {once} passes only")
 
 
-def _check(name: str, ok: bool, expected: str, found: str) -> dict[str, Any]:
-    return {"name": name, "ok": ok, "expected": expected, "found": found}
-
-
-def _bytes_check(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _bytes_check(trials: Sequence[Trial]) -> Check:
     """Each planned byte was read from a file for its trainer, or came from a tier or another rank."""
     planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
     spared, kept = _sum_of(trials, "bytes_spared"), _sum_of(trials, "bytes_kept")
@@ -133,55 +136,55 @@ def _bytes_check(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"; at least {twice} bytes were read twice: brought to a tier before the trainer needed them, and then "
             "read from the file system all the same, as that had turned out to be the faster source"
         )
-    return _check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
+    return Check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
 
 
-def _sum_of(trials: Sequence[Mapping[str, Any]], name: str) -> int:
-    return sum(epoch.get(name, 0) for trial in trials for epoch in trial["epochs"])
+def _sum_of(trials: Sequence[Trial], name: str) -> int:
+    return sum(getattr(epoch, name) for trial in trials for epoch in trial.epochs)
 
 
-def _clock_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    worst = max(abs(trial["clock_drift_seconds"]) / trial["elapsed_seconds"] for trial in timed)
+def _clock_check(timed: Sequence[Trial]) -> Check:
+    worst = max(abs(trial.clock_drift_seconds) / trial.elapsed_seconds for trial in timed)
     expected = f"wall and monotonic clock within {format_percent(MOST_CLOCK_DRIFT)} in a trial"
-    return _check("steady clock", worst <= MOST_CLOCK_DRIFT, expected, f"within {format_percent(worst, 2)}")
+    return Check("steady clock", worst <= MOST_CLOCK_DRIFT, expected, f"within {format_percent(worst, 2)}")
 
 
-def _cold_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    hosts = [host for trial in timed for host in trial["cache"]["hosts"].values()]
+def _cold_check(timed: Sequence[Trial]) -> Check:
+    hosts = [host for trial in timed for host in trial.cache.hosts.values()]
     expected = f"at most {format_percent(MOST_RESIDENT)} of the dataset in the page cache before a trial"
-    if any(host["memory_backed"] for host in hosts):
-        return _check(
+    if any(host.memory_backed for host in hosts):
+        return Check(
             "cold cache",
             False,
             expected,
             "the dataset lies in memory (tmpfs): it cannot be cold; use --cache warm or a disk",
         )
-    if not all(host["attestable"] for host in hosts):
-        note = next(host["note"] for host in hosts if not host["attestable"])
-        return _check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
-    worst = max(host["resident_share"] for host in hosts)
-    return _check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
+    if not all(host.attestable for host in hosts):
+        note = next(host.note for host in hosts if not host.attestable)
+        return Check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
+    worst = max(host.resident_share or 0.0 for host in hosts)
+    return Check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
 
 
-def _warm_check(timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _warm_check(timed: Sequence[Trial]) -> Check:
     expected = f"at least {format_percent(LEAST_WARM)} of the dataset in memory before a trial"
     # data on a memory file system are in memory whatever the kernel says of its pages
-    hosts = [host for trial in timed for host in trial["cache"]["hosts"].values() if not host["memory_backed"]]
-    hidden = [host for host in hosts if not host["attestable"]]
+    hosts = [host for trial in timed for host in trial.cache.hosts.values() if not host.memory_backed]
+    hidden = [host for host in hosts if not host.attestable]
     if hidden:
-        return _check("warm cache", True, expected, f"not attestable ({hidden[0]['note']}): read, but not proven warm")
-    least = min((host["resident_share"] for host in hosts), default=1.0)
-    return _check("warm cache", least >= LEAST_WARM, expected, f"at least {format_percent(least, 2)}")
+        return Check("warm cache", True, expected, f"not attestable ({hidden[0].note}): read, but not proven warm")
+    least = min((host.resident_share or 0.0 for host in hosts), default=1.0)
+    return Check("warm cache", least >= LEAST_WARM, expected, f"at least {format_percent(least, 2)}")
 
 
-def _overrun_check(job: Job, timed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _overrun_check(job: Job, timed: Sequence[Trial]) -> Check:
     """Judged by what late wake-ups add to the job's time in the median trial, as that is what a result tells."""
-    late = median(trial["compute_late_seconds"] / trial["elapsed_seconds"] for trial in timed)
-    longer = median(trial["compute_actual_seconds"] / trial["compute_asked_seconds"] - 1 for trial in timed)
+    late = median(trial.compute_late_seconds / trial.elapsed_seconds for trial in timed)
+    longer = median(trial.compute_actual_seconds / trial.compute_asked_seconds - 1 for trial in timed)
     expected = f"late ends of emulated compute at most {format_percent(MOST_OVERRUN)} of the job's time"
     steps = f"steps {longer * 100:+.1f} % against what was asked"
     found = f"{format_percent(late, 1)} on the latest rank of the median trial ({steps})"
     if job.tiny or job.step_seconds < JUDGED_STEP:
         found += f", not judged: steps of {format_seconds(job.step_seconds)} are too short for it"
-        return _check("emulated compute", True, expected, found)
-    return _check("emulated compute", late <= MOST_OVERRUN, expected, found)
+        return Check("emulated compute", True, expected, found)
+    return Check("emulated compute", late <= MOST_OVERRUN, expected, found)

@@ -15,7 +15,7 @@ from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.run.told.foresight import foreseen
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
-from dlio_bench.reports.words import format_time, plural
+from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 

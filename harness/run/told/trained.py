@@ -1,41 +1,44 @@
-"""What a draft of a result says of training and of inference; pure functions."""
+"""What a result says of training and of inference; pure functions."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from msgspec.structs import asdict, replace
 
 from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.measured.documents import RankTrial
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.trials import Inference, Training
+from dlio_bench.reports.types import Compute, Mode, Network
 
 
-def compute(job: Job, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a result that tells of the trainer, where a network was trained or predicted."""
-    trained = own["trained"]
-    return {"mode": "train" if job.infer is None else "infer", "asked_step_seconds": None, "kind": None, **trained}
+def compute(job: Job, network: Network) -> Compute:
+    """The trainer, where a network was trained or predicted."""
+    mode: Mode = "train" if job.infer is None else "infer"
+    return Compute(**asdict(network), mode=mode, asked_step_seconds=None, kind=None)
 
 
-def of_trial(job: Job, ranks: Sequence[Mapping[str, Any]], steps: Mapping[str, Any], trial: int) -> dict[str, Any]:
-    """What a trial's training came to; nothing without one.
+def training(job: Job, ranks: Sequence[RankTrial], steps: Steps, trial: int) -> Training | None:
+    """What a trial's training came to; None without one.
 
-    loss: by step, the mean over the ranks' batches. scores: of each validation pass, over all ranks. allreduce: seconds
-    are the mean over the ranks and overlap compute where gradients lag; bytes are what one rank had added up.
-    Of an inference: samples that all ranks predicted, and the scores of the predictions.
+    Loss by step is the mean over the ranks' batches. Seconds of all-reduces are the mean over the ranks; bytes are what
+    one rank had added up.
     """
-    if job.infer is not None:
-        found = [rank["inference"] for rank in ranks]
-        return {"inference": {**found[0], "samples": sum(one["samples"] for one in found)}}
-    if "loss" not in steps:
-        return {}
+    reduced = [rank.training for rank in ranks if rank.training is not None]
+    if not reduced:
+        return None
     loss = steps["loss"][trial].mean(axis=0)  # [ranks, steps]
-    scores = ranks[0]["validation"]["scores"]
     epochs = epochs_of(job.epochs, job.validation.every) if job.validation else []
-    reduced = [rank["training"] for rank in ranks]
-    return {
-        "training": {
-            "loss": [float(value) for value in loss],
-            "final_loss": float(loss[-1]),
-            "scores": [{"epoch": epoch, **found} for epoch, found in zip(epochs, scores, strict=True)],
-            "allreduce_seconds": sum(rank["allreduce_seconds"] for rank in reduced) / len(reduced),
-            "allreduce_bytes": max(rank["allreduce_bytes"] for rank in reduced),
-            "checkpoints": reduced[0]["checkpoints"],
-        }
-    }
+    return Training(
+        loss=[float(value) for value in loss],
+        final_loss=float(loss[-1]),
+        scores=[{"epoch": epoch, **scores} for epoch, scores in zip(epochs, ranks[0].scores, strict=True)],
+        allreduce_seconds=sum(rank.allreduce_seconds for rank in reduced) / len(reduced),
+        allreduce_bytes=max(rank.allreduce_bytes for rank in reduced),
+        checkpoints=reduced[0].checkpoints,
+    )
+
+
+def inference(ranks: Sequence[Inference]) -> Inference | None:
+    """Samples that all ranks predicted, and the scores of the predictions, which every rank knows; None for no rank."""
+    return replace(ranks[0], samples=sum(rank.samples for rank in ranks)) if ranks else None

@@ -1,0 +1,109 @@
+"""What ranks measured, as they leave it for the command in the work folder: `JobMeasured` and `ReaderMeasured`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from dlio_bench.atomic_files import write_whole
+from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.storage.cache import Residency
+from dlio_bench.harness.storage.counters import CpuShares
+from dlio_bench.reports.environment import Host
+from dlio_bench.reports.trials import Inference, Reduced
+from dlio_bench.reports.types import Network, Passes
+
+MEASURED = "measured.json"
+T = TypeVar("T", bound=Struct)
+
+
+class JobMeasured(Struct, frozen=True):
+    """What is said of the job: hosts by name, the host of each rank, the most memory of an idle rank in bytes."""
+
+    hosts: dict[str, Host]
+    rank_hosts: list[str]
+    mpi: str | None
+    rank_memory_bytes: int
+
+
+class RankTrial(Struct, frozen=True, kw_only=True):
+    """A trial on one rank. Seconds of the rank's own interval around both barriers, one a segment of the trial; the
+    counters of each epoch, and of the validation pass behind it where there is one; scores: of each pass, over all
+    ranks; residency: of this rank's share of the files, one a segment; clock_drift: seconds by which wall clock and
+    monotonic clock disagree. Processor shares are those of the host, on its first rank.
+    """
+
+    trial: int
+    seed: int
+    enclosing_seconds: list[float]
+    epochs: list[EpochCost]
+    passes: dict[int, PassCost]
+    scores: list[dict[str, float]]
+    training: Reduced | None
+    inference: Inference | None
+    compute_seconds: float
+    cpu_seconds: float
+    host_cpu: CpuShares | None
+    residency: list[Residency]
+    clock_drift: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
+
+    `passes_once` of `passes`: the same of the validation passes. `epochs_alike`: those that were the same sequence on
+    every rank.
+    """
+
+    fields: int
+    damaged_fields: int
+    damaged: list[str]
+    deliveries: int
+    altered_deliveries: int
+    epochs: int
+    epochs_once: int
+    passes: int
+    passes_once: int
+    epochs_alike: int
+
+
+class ReaderMeasured(Struct, frozen=True, kw_only=True):
+    """One reader: what it was, and its trials, ranks[rank][trial]."""
+
+    options: dict[str, int]
+    decode: str | None
+    order: str
+    steps_per_epoch: int
+    different_samples: int
+    validation: Passes | None
+    trained: Network | None
+    verified: Verified | None
+    ranks: list[list[RankTrial]]
+
+
+def save(measured: Struct, path: Path) -> None:
+    """Write what was measured, whole or not at all."""
+    write_whole(path, msgspec.json.encode(measured, enc_hook=_number))
+
+
+def _number(value: object) -> int | float:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r} has no place among what ranks measured")
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """What ranks left. EnvironmentFailure where it is not there."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The output folder must be on a "
+            "file system that all nodes share: choose one with --out."
+        ) from None

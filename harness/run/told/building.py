@@ -1,0 +1,317 @@
+"""From what the ranks measured to the draft of a result: facts and checks, no judgement."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+import numpy as np
+from msgspec.structs import asdict
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
+from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.counters import EpochCost, total
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.run.asked.choice import policy
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.run.asked.shapes import files_of, samples_of
+from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.run.told import passes, trained
+from dlio_bench.harness.run.told.checks import Count, checks
+from dlio_bench.harness.storage.pfs.spec import describe
+from dlio_bench.harness.timeline import PHASES
+from dlio_bench.reports import types
+from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.storage import Document, ceiling_for
+from dlio_bench.reports.trials import Cache, Cached, Epoch, Training, Trial
+from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the command knows of a run and its ranks need not."""
+
+    request: Request
+    dataset: Dataset
+    notes: tuple[str, ...]
+    node_memory_bytes: int
+    storage: Document | None = None  # of `dlio-bench storage`
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How the job was started, and the seconds until its ranks were ready."""
+
+    launcher: Launcher
+    startup_seconds: float
+
+
+def build(
+    reader: str,
+    job: Job,
+    setting: Setting,
+    measured: JobMeasured,
+    launched: Launched,
+    own: ReaderMeasured,
+    steps: Steps,
+) -> Draft:
+    """One reader's draft result. `own`, `steps`: what the ranks measured of this reader, and its arrays."""
+    files = files_of(job, setting.dataset)
+    count = Count(own.steps_per_epoch, own.different_samples, job, samples_of(job, setting.dataset))
+    cores = sum(host.cores or 0 for host in measured.hosts.values())
+    trials = [
+        _trial(
+            job,
+            count,
+            [trials[number] for trials in own.ranks],
+            measured.rank_hosts,
+            cores,
+            own,
+            _epoch_seconds(steps, number),
+            passes.pass_seconds(steps, number),
+            trained.training(job, [trials[number] for trials in own.ranks], steps, number),
+        )
+        for number in range(job.warmup_trials + job.trials)
+    ]
+    manifest, request = setting.dataset.manifest, setting.request
+    workload, row = request.workload, policy(reader, request.workload)
+    sample_bytes = passes.sample_bytes(job, trials[0])
+    return Draft(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=["dlio-bench", *sys.argv[1:]],
+        version=__version__,
+        workload=Named(workload.name, workload.title),
+        dataset=Data(
+            digest=setting.dataset.digest,
+            folder=str(setting.dataset.folder),
+            variant=manifest.variant,
+            fill=manifest.fill,
+            seed=manifest.seed,
+            files=len(files),
+            samples=count.dataset_samples,
+            stored_bytes=sum(file.bytes for file in files),
+            view=list(job.view),
+            view_bytes=sample_bytes,
+            validation=passes.split(job, setting.dataset),
+            owner="given" if request.options.data else "made",
+        ),
+        policy=types.Policy(
+            alias=reader,
+            name=row.name,
+            order=own.order,
+            placement=row.placement,
+            delivery=row.delivery,
+            source=_source(row, workload),
+            exactly_once=row.exactly_once,
+            order_known=row.order_known,
+            decode=own.decode,
+            check_crc=job.check_crc,
+            options=own.options,
+        ),
+        plan=Plan(
+            nodes=job.nodes,
+            ranks_per_node=job.ranks_per_node,
+            ranks=job.ranks,
+            batch=job.batch,
+            published_batch=workload.batch,
+            epochs=job.epochs,
+            steps_per_epoch=count.steps,
+            steps=count.steps * job.epochs,
+            samples_per_epoch=count.samples,
+            dropped_samples=count.dropped,
+            shard=job.shard,
+            copies=job.copies,
+            last=job.last,
+            seed=job.seed,
+            sync=cast(types.Sync, job.sync),
+            trials=job.trials,
+            warmup_trials=job.warmup_trials,
+            cache=cast(types.CacheMode, job.cache),
+            validation=passes.planned(job, own.validation, workload),
+            view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
+            node_memory_bytes=setting.node_memory_bytes,
+            comparable=not _is_short(job, setting, count, trials),
+            min_seconds=request.minimum.seconds,
+            min_steps=request.minimum.steps,
+            notes=[*setting.notes, *_defects(row, workload)],
+        ),
+        compute=_emulated(job, request) if own.trained is None else trained.compute(job, own.trained),
+        marks=_marks(job, setting, count, trials, is_verified=own.verified is not None),
+        checks=checks(job, count, row, trials, own.validation, own.verified),
+        trials=trials,
+        environment=Environment(
+            hosts=measured.hosts,
+            rank_hosts=measured.rank_hosts,
+            rank_memory_bytes=measured.rank_memory_bytes,
+            tier_folders=list(job.tier_folders),
+            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
+            launcher=launched.launcher,
+            mpi=measured.mpi,
+            ceiling=_ceiling(setting.storage, sample_bytes),
+            startup_seconds=launched.startup_seconds,
+            code_digest=job.code_digest,
+        ),
+    )
+
+
+def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
+    """Seconds of each epoch: first step's start to last step's end, on the slowest rank."""
+    starts = steps["start"][trial]  # [ranks, steps]
+    ends = starts + sum(steps[phase][trial] for phase in PHASES if phase in steps)
+    epochs = steps["epoch"]
+    return [
+        float((ends[:, epochs == e].max(axis=1) - starts[:, epochs == e].min(axis=1)).max()) for e in np.unique(epochs)
+    ]
+
+
+def _trial(
+    job: Job,
+    count: Count,
+    ranks: Sequence[RankTrial],
+    rank_hosts: Sequence[str],
+    cores: int,
+    own: ReaderMeasured,
+    seconds: Sequence[float],
+    validated: Mapping[int, float],
+    training: Training | None,
+) -> Trial:
+    """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments.
+
+    Counters of an epoch are with those of the validation pass behind it. seconds: of each epoch; validated: epoch ->
+    seconds of its pass.
+    """
+    elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
+    epochs = [
+        Epoch(
+            **asdict(total(EpochCost, [rank.epochs[epoch] for rank in ranks])),
+            epoch=epoch,
+            seconds=seconds[epoch],
+            validation=passes.one_pass(ranks, epoch, validated[epoch]) if epoch in validated else None,
+        )
+        for epoch in range(job.epochs)
+    ]
+    held_out = own.validation.samples * len(validated) if own.validation else 0
+    # over all ranks, each of which waits as long as the others
+    validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
+    asked = job.step_seconds * count.steps * job.epochs * job.ranks + validating
+    busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
+    return Trial(
+        **asdict(total(EpochCost, epochs)),
+        trial=ranks[0].trial,
+        warmup=ranks[0].trial < job.warmup_trials,
+        seed=ranks[0].seed,
+        elapsed_seconds=elapsed,
+        steps=count.steps * job.epochs,
+        samples=count.samples * job.epochs,
+        validation_samples=held_out,
+        cache=Cache(job.cache, _residency(ranks, rank_hosts)),
+        epochs=epochs,
+        compute_asked_seconds=asked,
+        compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
+        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked / job.ranks,
+        cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
+        host_cpu_busy_share=max((host.busy for host in busy), default=None),
+        host_iowait_share=max((host.iowait for host in busy), default=None),
+        cores=cores,
+        clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
+        # a reader without threads of its own reads in the trainer's
+        reader_threads=job.ranks * max(own.options["threads"], 1),
+        rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
+        training=training,
+        inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),
+    )
+
+
+def _source(row: Policy, workload: Workload) -> str:
+    return workload.upstream.source if row.delivery == OWN and workload.upstream else row.source
+
+
+def _defects(row: Policy, workload: Workload) -> tuple[str, ...]:
+    """What the published pipeline does worse than it could, and what is therefore done here too."""
+    return workload.upstream.defects if row.delivery == OWN and workload.upstream else ()
+
+
+def _ceiling(document: Document | None, sample_bytes: float) -> Ceiling | None:
+    """The rate that `dlio-bench storage` found for samples of this size; its value is None where it found none."""
+    if document is None:
+        return None
+    return Ceiling(ceiling_for(document, sample_bytes), document.folder)
+
+
+def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
+    """Per host: the share of the dataset found in its page cache before the clock started, the worst segment."""
+    cached = {}
+    for host in sorted(set(hosts)):
+        shares = [rank.residency for rank, its_host in zip(ranks, hosts, strict=True) if its_host == host]
+        segments = list(zip(*shares, strict=True))
+        whole = sum(share.bytes for share in segments[0])
+        notes = [share.note for segment in segments for share in segment if share.note]
+        cached[host] = Cached(
+            resident_share=max(sum(share.resident_bytes for share in segment) for segment in segments) / max(whole, 1),
+            attestable=all(share.attestable for segment in segments for share in segment),
+            memory_backed=any(share.memory_backed for segment in segments for share in segment),
+            bytes=whole,
+            note=notes[0] if notes else None,
+        )
+    return cached
+
+
+def _kind(request: Request, batch: int) -> str:
+    """What the step time is that was waited for: one that was published for another batch is derived from it, and one
+    for samples of another size an estimate of ours.
+    """
+    profile = request.step_time
+    assert profile is not None
+    if profile.kind in (GIVEN, ESTIMATE) or (request.scale == 1 and profile.has(batch)):
+        return profile.kind
+    if profile.kind == MEASURED:  # between two batches, or of samples of another size
+        return MEASURED if request.scale == 1 else ESTIMATE
+    return DERIVED
+
+
+def _emulated(job: Job, request: Request) -> Compute:
+    step_time = request.step_time
+    if step_time is None:
+        return Compute(mode="none", device=None, asked_step_seconds=0.0, kind=None, source=None)
+    shrunken = "" if request.scale == 1 else f"; times {request.scale:.3g}, as samples of --tiny are smaller"
+    profile = step_time.facts()
+    return Compute(
+        mode="emulate",
+        device=step_time.device or None,
+        asked_step_seconds=job.step_seconds,
+        kind=_kind(request, job.batch),
+        source=f"{step_time.told(job.batch)}: {step_time.source}{shrunken}",
+        profile=None if profile is None else types.Profile(**profile),
+    )
+
+
+def _is_short(job: Job, setting: Setting, count: Count, trials: Sequence[Trial]) -> bool:
+    timed = [trial.elapsed_seconds for trial in trials if not trial.warmup]
+    return not setting.request.minimum.is_met(count.steps * job.epochs, timed)
+
+
+def _marks(job: Job, setting: Setting, count: Count, trials: Sequence[Trial], *, is_verified: bool) -> list[str]:
+    hosts = [host for trial in trials for host in trial.cache.hosts.values()]
+    marks = {
+        "TINY": setting.dataset.manifest.tiny,
+        "SHORT": bool(setting.request.minimum.seconds) and _is_short(job, setting, count, trials),
+        "VIRTUAL NODES": job.virtual,
+        "EMULATED PFS": job.pfs is not None,
+        "EMULATED COMPUTE": setting.request.step_time is not None,
+        "ESTIMATED STEP TIME": setting.request.step_time is not None and _kind(setting.request, job.batch) == ESTIMATE,
+        "UNTRAINED NETWORK": job.infer is not None and job.infer.resume is None,
+        "REDUCED BATCH": job.batch < setting.request.workload.batch,
+        "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
+        "CONTENT NOT VERIFIED": not is_verified,
+    }
+    return [mark for mark, holds in marks.items() if holds]
+
+
+def _is_hidden(host: Cached) -> bool:
+    """Whether nothing is known of a host's cache; of data on a memory file system everything is."""
+    return not host.attestable and not host.memory_backed

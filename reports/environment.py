@@ -1,0 +1,77 @@
+"""What a result says of the machines, and of how the job was started on them, as types."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from dlio_bench.reports.typed import Amount, Count
+
+
+class Mount(Struct, frozen=True):
+    """A mounted file system."""
+
+    point: str
+    type: str
+    source: str
+    options: list[str]
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """A machine: enough to explain a number, no secrets. None: not known."""
+
+    host: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    cpu_quota: float | None = None
+    cores_physical: int | None = None
+    governor: str | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    kernel: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = {}
+    libmpi: str | None = None
+    mount: Mount | None = None
+    stripe: dict[str, str] | None = None
+    variables: dict[str, str] = {}
+
+
+class EmulatedPfs(Struct, frozen=True, kw_only=True):
+    """The emulated parallel file system, and what it is in words."""
+
+    says: str
+    bandwidth: float | None = None
+    per_node: float | None = None
+    open_seconds: float = 0.0
+    request_seconds: float = 0.0
+    cache_bytes: int = 0
+    cache_bandwidth: float | None = None
+
+
+class Ceiling(Struct, frozen=True):
+    """The rate that `dlio-bench storage` measured for samples of this size; None where it measured none."""
+
+    bytes_per_second: Annotated[float, Meta(gt=0)] | None
+    folder: str
+
+
+class Launcher(Struct, frozen=True):
+    """Who started the ranks, and how."""
+
+    name: str
+    argv: list[str] = []
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """The machines, and how the job was started on them."""
+
+    hosts: Annotated[dict[str, Host], Meta(min_length=1)]
+    rank_hosts: list[str]
+    rank_memory_bytes: Count | None = None
+    tier_folders: list[str] = []
+    emulated_pfs: EmulatedPfs | None = None
+    launcher: Launcher | None = None
+    mpi: str | None = None
+    ceiling: Ceiling | None = None
+    startup_seconds: Amount | None = None
+    code_digest: str | None = None

@@ -1,0 +1,228 @@
+"""What is said of results in words; text and page share these sentences."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from dlio_bench.counters import COUNTERS, SECONDS
+from dlio_bench.reports.formatting import format_share, format_time, number, plural
+from dlio_bench.reports.metrics import SHARES
+from dlio_bench.reports.types import Draft, Metric, Result
+from dlio_bench.units import format_bytes
+
+EMULATED_PFS = "EMULATED PFS"  # the mark
+
+
+def shared(labels: Sequence[str], said: Sequence[Sequence[str]]) -> list[str]:
+    """Each sentence once, headed by the results that say it, unless all do."""
+    speakers: dict[str, list[str]] = {}
+    for label, sentences in zip(labels, said, strict=True):
+        for sentence in sentences:
+            speakers.setdefault(sentence, []).append(label)
+    everyone = len(labels)
+    return [
+        sentence if len(names) == everyone else f"{'; '.join(names)}: {sentence}"
+        for sentence, names in speakers.items()
+    ]
+
+
+def each(labels: Sequence[str], results: Sequence[Result], tell: Callable[[Result], str | None]) -> list[str]:
+    """What `tell` says of the results, as `shared`; it says None where there is nothing to say."""
+    return shared(labels, [[told] if (told := tell(result)) else [] for result in results])
+
+
+def reader(result: Result) -> str:
+    """What the user called the reader, and the policy's own name where the two differ: 'prefetch (cooperative)'."""
+    alias, name = result.policy.alias, result.policy.name
+    return name if alias in (None, name) else f"{alias} ({name})"
+
+
+def scale(result: Result) -> str:
+    """'8 nodes × 1 rank'."""
+    plan = result.plan
+    return f"{plural(plan.nodes, 'node')} × {plural(plan.ranks_per_node, 'rank')}"
+
+
+def shortness(result: Result) -> str:
+    """Of a result whose trials are too short to be compared: what they have, and what they need."""
+    plan, least = result.plan, min(trial.elapsed_seconds for trial in result.measured)
+    wanted = f"{plan.min_steps} steps"
+    if plan.min_seconds:
+        wanted = f"{format_time(plan.min_seconds)} and {wanted}"
+    return (
+        f"trials of {format_time(least)} and {plural(plan.steps, 'step')}, where {wanted} are needed; give more "
+        "--epochs or data"
+    )
+
+
+def certainty(result: Result) -> str:
+    """How the numbers were made: 'median of 3 trials, no confidence interval'."""
+    count = len(result.measured)
+    known = "95 % confidence interval" if has_interval(result) else "no confidence interval"
+    return f"median of {plural(count, 'trial')}, {known}"
+
+
+def has_interval(result: Result) -> bool:
+    """Whether the trials were many enough for confidence intervals."""
+    return result.metrics["elapsed_seconds"].ci is not None
+
+
+def ceiling(result: Result) -> str | None:
+    """How what the file system gave compares with what its path gave any reader; None where that was not measured."""
+    measured = result.environment.ceiling
+    if measured is None:
+        return None
+    rate, folder = measured.bytes_per_second, measured.folder
+    if rate is None:
+        return f"not known: nothing was measured cold in {folder} with samples of about this size"
+    share = result.value("pfs_bandwidth") / rate
+    return f"{format_share(share)} of {format_bytes(rate)}/s, cold random reads in {folder}"
+
+
+def steady(metrics: Mapping[str, Metric], name: str) -> str:
+    """'from epoch 2 12 %', of a share that is known of later epochs; '' where there are none."""
+    metric = metrics[f"steady_{name}"]
+    return "" if metric.value is None else f"from epoch 2 {number(metric)}"
+
+
+def shares(results: Sequence[Result]) -> list[str]:
+    """The names of the shares of the loop that these results have: only what somebody did among those not all do."""
+    there = {
+        "share_validation": any(result.plan.validation for result in results),
+        "share_convert": any(result.compute.is_network for result in results),
+        "share_checkpoint": any(
+            trial.training and trial.training.checkpoints for result in results for trial in result.measured
+        ),
+    }
+    return [name for name in SHARES if there.get(name, True)]
+
+
+def meanwhile(result: Result) -> str:
+    """What overlaps the trainer's phases: totals of a rank."""
+    metrics = result.metrics
+    counted = [counter for counter in COUNTERS.values() if counter.unit == SECONDS]
+    parts = ", ".join(f"{counter.title} {number(metrics[counter.name])}" for counter in counted)
+    said = f"{parts} a rank, summed over its threads"
+    reduced = metrics["allreduce_seconds"]
+    return said if reduced.value is None else f"{said}; all-reduces {number(reduced)}"
+
+
+def harness(results: Sequence[Result]) -> str | None:
+    """What the harness itself adds to the loop, at most, of these results; None where no one tells."""
+    known = [share for result in results if (share := result.metrics["harness_share"].value) is not None]
+    if not known:
+        return None
+    return f"harness: {'at most ' if len(known) > 1 else ''}{format_share(max(known))}"
+
+
+def training(result: Result) -> str | None:
+    """What was trained, how gradients travelled and what came of it; None without training."""
+    compute, last = result.compute, result.measured[-1].training
+    if last is None:
+        return None
+    said = [
+        f"{compute.title}, {compute.parameters:,} parameters",
+        f"loss {last.loss[0]:.4g} to {last.final_loss:.4g} in {plural(len(last.loss), 'step')}",
+        f"gradients by {compute.exchange} ({compute.exchange_why})",
+    ]
+    if last.allreduce_bytes:
+        said.append(f"all-reduce {format_time(last.allreduce_seconds)} of {format_bytes(last.allreduce_bytes)}")
+    if compute.resume:
+        said.insert(1, f"gone on from step {compute.step}")
+    if saved := last.checkpoints:
+        mean = sum(checkpoint.seconds for checkpoint in saved) / len(saved)
+        said.append(f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1].bytes)}, {format_time(mean)} each")
+    if last.scores:
+        scores = last.scores[-1]
+        shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")
+        said.append(f"validation: {shown} (best constant: {compute.metric} {compute.chance:.4g})")
+    return "; ".join(said)
+
+
+def inference(result: Result) -> str | None:
+    """What predicted, how much of the dataset, and how well; None without inference."""
+    compute, last = result.compute, result.measured[-1].inference
+    if last is None:
+        return None
+    samples, plan = result.dataset.samples, result.plan
+    untrained = compute.resume is None
+    weights = "initial weights, not trained" if untrained else f"weights of step {compute.step}"
+    dealt = f"{last.samples} predictions of {plural(samples, 'sample')} on {plural(plan.ranks, 'rank')}"
+    scores = f"{_scores(last.scores)} (best constant: {compute.metric} {compute.chance:.4g})"
+    said = [f"{compute.title}, {compute.parameters:,} parameters, {weights}", dealt]
+    said.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
+    if last.held_out:
+        said.append(f"of samples that no training reads: {_scores(last.held_out)}")
+    return "; ".join(said)
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+
+
+def sharing(result: Result) -> str | None:
+    """Who reads what, where ranks do not divide the dataset among them; None where they do."""
+    copies = result.plan.copies
+    if copies == 1:
+        return None
+    requested = result.value("bytes_requested")
+    delivered = sum(trial.bytes_useful for trial in result.measured) / len(result.measured)
+    return (
+        f"model-parallel reading: all {copies} ranks read the whole dataset in one order, so that each sample is "
+        f"delivered {copies} times ({format_bytes(delivered)} in a trial, {format_bytes(requested)} requested) and "
+        "counts once in samples/s"
+    )
+
+
+def validation(result: Result) -> str | None:
+    """What a validation pass is and takes; None where there is none."""
+    plan, metrics = result.plan.validation, result.metrics
+    passes = [epoch.validation for trial in result.measured for epoch in trial.epochs if epoch.validation]
+    if plan is None or not passes:
+        return None
+    requested = sum(one.bytes_requested for one in passes) / len(passes)
+    epochs = "each epoch" if plan.every_epochs == 1 else f"every {plan.every_epochs} epochs"
+    return (
+        f"{number(metrics['validation_seconds'])} a pass behind {epochs}, over {plan.samples} samples "
+        f"({plan.order}), {format_bytes(requested)} requested; stall "
+        f"{number(metrics['validation_stall_share'])} of it; not in epoch, steps, samples/s, stall and AU"
+    )
+
+
+def delivers(result: Result) -> str | None:
+    """What the trainer is given beyond the fields as they are stored; None where nothing was done to them."""
+    policy = result.policy
+    said = [f"decoded: {policy.decode}"] if policy.decode else []
+    if policy.check_crc:
+        said.append("CRC32C of every field compared inside the loop")
+    return "; ".join(said) or None
+
+
+def emulated(results: Sequence[Result]) -> list[str]:
+    """The emulated file systems in words, each once."""
+    return list(dict.fromkeys(pfs.says for result in results if (pfs := result.environment.emulated_pfs)))
+
+
+def title(counter: str, results: Sequence[Result]) -> str:
+    """The title of a counter; what delivered the bytes that no cache did is called by its name."""
+    return storage(results) if counter == "bytes_device" else COUNTERS[counter].title
+
+
+def storage(results: Sequence[Draft]) -> str:
+    """What delivered the bytes that no cache did."""
+    return "emulated PFS" if any(EMULATED_PFS in result.marks for result in results) else "device"
+
+
+def step_time(result: Result) -> str:
+    """What played the trainer: '0.2 s a step, emulated v100 (derived from published figures)'; of a step time that was
+    measured, on what and with which network."""
+    compute = result.compute
+    if compute.mode == "none":
+        return "no compute: the trainer only reads"
+    asked = "" if compute.asked_step_seconds is None else f"{format_time(compute.asked_step_seconds)} a step, "
+    if compute.is_network:
+        return f"that of a real network, {compute.model}, on {compute.device}"
+    mode = "emulated"
+    if compute.kind == "measured":
+        model = f" of {compute.profile.model}" if compute.profile and compute.profile.model else ""
+        return f"{asked}{mode}: step time{model} measured on {compute.device}"
+    device = f" {compute.device}" if compute.device else ""
+    return f"{asked}{mode}{device}" + (f" ({compute.kind})" if compute.kind else "")

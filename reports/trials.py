@@ -1,0 +1,102 @@
+"""What a result says of its trials, as types: epochs, validation passes, caches, training and inference."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.reports.typed import Amount, Count, Share, Some
+
+
+class Cached(Struct, frozen=True, kw_only=True):
+    """How much of the dataset was in a host's page cache before a trial; not known where it is not attestable."""
+
+    resident_share: Share | None
+    attestable: bool
+    memory_backed: bool = False
+    bytes: Count = 0
+    note: str | None = None
+
+
+class Cache(Struct, frozen=True):
+    """The cache as it was asked for, and as each host had it."""
+
+    asked: str
+    hosts: dict[str, Cached]
+
+
+class Pass(PassCost, kw_only=True):
+    """A validation pass: its part of the epoch's counters. Its seconds are not among the epoch's."""
+
+    seconds: Amount
+
+
+class Epoch(EpochCost, kw_only=True):
+    """An epoch of a trial over all ranks, with the validation pass behind it."""
+
+    epoch: Count
+    seconds: Amount
+    validation: Pass | None = None
+
+    def in_training(self, name: str) -> float:
+        """A counter without the validation pass."""
+        passed = 0 if self.validation is None else getattr(self.validation, name)
+        return float(getattr(self, name) - passed)
+
+
+class Checkpoint(Struct, frozen=True):
+    """A checkpoint that was written."""
+
+    step: int
+    bytes: Count
+    seconds: Amount
+
+
+class Reduced(Struct, frozen=True, kw_only=True):
+    """All-reduces of gradients, which may overlap compute; bytes that one rank had added up. And checkpoints."""
+
+    allreduce_seconds: Amount
+    allreduce_bytes: Count
+    checkpoints: list[Checkpoint] = []
+
+
+class Training(Reduced, frozen=True, kw_only=True):
+    """What a trial's training came to. loss: by step, the mean over the ranks; scores: of each validation pass."""
+
+    loss: Annotated[list[float], Meta(min_length=1)]
+    final_loss: float
+    scores: list[dict[str, float]] = []
+
+
+class Inference(Struct, frozen=True):
+    """Samples predicted, scores of the predictions by name, and those of samples that no training reads."""
+
+    samples: Count
+    scores: dict[str, float]
+    held_out: dict[str, float] = {}
+
+
+class Trial(EpochCost, kw_only=True):
+    """One trial over all ranks. Its counters are those of its epochs, added up."""
+
+    trial: Count
+    warmup: bool
+    seed: Count
+    elapsed_seconds: Amount
+    steps: Some
+    samples: Count
+    validation_samples: Count = 0
+    cache: Cache
+    epochs: Annotated[list[Epoch], Meta(min_length=1)]
+    compute_asked_seconds: Amount
+    compute_actual_seconds: Amount
+    compute_late_seconds: float = 0.0
+    cpu_seconds: Amount | None
+    host_cpu_busy_share: Amount | None
+    host_iowait_share: float | None
+    cores: Some | None
+    clock_drift_seconds: float = 0.0
+    reader_threads: int | None
+    rank_bytes: list[int] = field(default_factory=list)
+    training: Training | None = None
+    inference: Inference | None = None

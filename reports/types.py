@@ -1,0 +1,278 @@
+"""What a result says, as types: from them a file is checked and its JSON schema is made (`reports.schema`).
+
+Sizes are in bytes and times in seconds. An object may carry more than its type lists, and loses it when it is loaded;
+the objects that judge (`strict`) may not. What has a default, results of earlier versions may lack.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from dlio_bench.reports.environment import Environment
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.trials import Trial
+from dlio_bench.reports.typed import Amount, Count, Some
+
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+SCHEMA = "dlio-bench/result/3"
+Sync = Literal["step", "epoch", "none"]
+CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
+Mode = Literal["none", "emulate", "train", "infer"]
+
+
+class Named(Struct, frozen=True):
+    """The workload."""
+
+    name: str
+    title: str
+
+
+class Split(Struct, frozen=True):
+    """The validation split of a dataset."""
+
+    files: Count
+    samples: Count
+    stored_bytes: Count
+
+
+class Data(Struct, frozen=True, kw_only=True):
+    """The dataset as far as the run reads it. view_bytes: delivered of a sample, the mean."""
+
+    digest: str
+    folder: str
+    variant: str | None
+    fill: str | None
+    seed: int | None
+    files: Count
+    samples: Count
+    stored_bytes: Count
+    view: list[str]
+    view_bytes: Amount
+    validation: Split | None = None
+    owner: str | None
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The reader's row as it was executed. alias: what the user called it; options: its settings in force."""
+
+    alias: str | None
+    name: str
+    order: str
+    placement: str
+    delivery: str
+    source: str
+    exactly_once: bool = True
+    order_known: bool = True
+    decode: str | None = None
+    check_crc: bool = False
+    options: dict[str, int]
+
+
+class Passes(Struct, frozen=True):
+    """The samples of a validation pass, and the order that they come in."""
+
+    order: str
+    samples: Some
+    dropped_samples: Count = 0
+
+
+class PlannedPasses(Passes, frozen=True, kw_only=True):
+    """The validation passes of a trial. compute_share: of a training step's time a sample; source: who did it so."""
+
+    every_epochs: Some
+    passes: Some
+    compute_share: Amount = 0.0
+    source: str | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Who reads how much, and how often. A result is comparable when its trials had min_seconds and min_steps."""
+
+    nodes: Some
+    ranks_per_node: Some
+    ranks: Some
+    batch: Some
+    published_batch: int | None
+    epochs: Some
+    steps_per_epoch: Some
+    steps: Some
+    samples_per_epoch: Some
+    dropped_samples: Count
+    shard: str = "rank"
+    copies: Some = 1
+    last: str = "drop"
+    seed: Count
+    sync: Sync
+    trials: Some
+    warmup_trials: Count
+    cache: CacheMode
+    validation: PlannedPasses | None = None
+    view_bytes_per_epoch: Amount
+    node_memory_bytes: Amount | None
+    comparable: bool
+    min_seconds: Amount = 0.0
+    min_steps: Some = 16
+    notes: list[str]
+
+
+class Profile(Struct, frozen=True):
+    """The compute profile that an emulated step time comes from. by: who measured it, on what."""
+
+    name: str = ""
+    digest: str = ""
+    model: str | None = None
+    tiny: bool = False
+    batches: list[int] = []
+    by: dict[str, str] = {}
+
+
+class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was trained or what predicted, and how its gradients were exchanged, as far as there are any."""
+
+    device: str | None
+    source: str | None
+    model: str = ""
+    title: str = ""
+    parameters: Count = 0
+    published_parameters: int | None = None
+    metric: str = ""
+    better: str = ""
+    chance: float = 0.0
+    threads: Count = 0
+    tensorflow: str = ""
+    exchange: str | None = None
+    exchange_why: str | None = None
+    notes: list[str] | None = None
+    fp16: bool | None = None
+    lag: int | None = None
+    hierarchical: bool | None = None
+    timeout: float | None = None
+    checkpoint: int | None = None
+    resume: str | UnsetType | None = UNSET  # None: a network at work went on from nothing
+    step: int | None = None
+    seed: int | UnsetType | None = UNSET  # of the training that it goes on from
+
+
+class Compute(Network, frozen=True, kw_only=True, omit_defaults=True):
+    """What played the trainer."""
+
+    mode: Mode
+    asked_step_seconds: Amount | None
+    kind: str | None
+    profile: Profile | None = None
+
+    @property
+    def is_network(self) -> bool:
+        """Whether a real network was at work."""
+        return self.mode in ("train", "infer")
+
+
+class Check(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was looked at before the result is believed."""
+
+    name: str
+    ok: bool
+    expected: str
+    found: str
+
+
+class Metric(Struct, frozen=True, forbid_unknown_fields=True):
+    """Median (of `share_*` the mean) over the measured trials; ci: its 95 % interval, None with fewer than 5 trials."""
+
+    value: float | None
+    unit: str
+    ci: tuple[float, float] | None
+
+
+class Bound(Struct, frozen=True, forbid_unknown_fields=True):
+    """What bound the run, with the sentences that say why."""
+
+    by: Literal["storage", "CPU", "compute", "not determined"]
+    evidence: Annotated[list[str], Meta(min_length=1)]
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What was predicted before the run. reason: why its figures are None."""
+
+    system: str
+    epoch_seconds: list[Amount] | None
+    first_epoch_seconds: Amount | None
+    later_epochs_seconds: Amount | None
+    elapsed_seconds: Amount | None
+    stall_share: float | None = None
+    bytes: dict[str, int] | None = None
+    simulated_share: float | None = None
+    reason: str | None
+    notes: list[str]
+
+
+class StepsFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of step times beside the result."""
+
+    name: Annotated[str, Meta(pattern=r"^[^/\\]+$")]
+    sha256: Sha256
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """What a run measured of one reader of one workload at one scale, before anybody draws conclusions."""
+
+    schema: Literal["dlio-bench/result/3"] = "dlio-bench/result/3"
+    kind: Literal["run"] = "run"
+    created: str
+    command: list[str]
+    version: str
+    workload: Named
+    dataset: Data
+    policy: Policy
+    plan: Plan
+    compute: Compute
+    marks: list[str]
+    checks: Annotated[list[Check], Meta(min_length=1)]
+    trials: Annotated[list[Trial], Meta(min_length=1)]
+    environment: Environment
+    prediction: Prediction | None = None
+
+    @property
+    def measured(self) -> list[Trial]:
+        """The trials that count: all but the warm-up ones."""
+        return [trial for trial in self.trials if not trial.warmup]
+
+
+class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A draft with its conclusions. digest: of everything else, see `result.digest`."""
+
+    schema: Literal["dlio-bench/result/3"]
+    kind: Literal["run"]
+    class_: Literal["ACCEPTANCE", "EXPLORE", "INVALID"] = field(name="class")
+    verdict: Literal["pass", "fail", "none"]
+    metrics: dict[str, Metric]
+    bound: Bound
+    steps_file: StepsFile
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+    def __post_init__(self) -> None:
+        """ValueError where parts do not fit: the metrics are those of the table, a training has been told of."""
+        if not self.measured:
+            raise ValueError("trials has none that is not a warm-up")
+        for name, mode in (("training", "train"), ("inference", "infer")):
+            if any((getattr(trial, name) is not None) != (self.compute.mode == mode) for trial in self.trials):
+                raise ValueError(f"trials say otherwise of {name} than compute.mode, {self.compute.mode}")
+        if len(set(self.marks)) < len(self.marks):
+            raise ValueError("a mark stands there twice")
+        if unknown := sorted(set(self.metrics) - set(METRICS)):
+            raise ValueError(f"metrics.{unknown[0]} is no metric")
+        for name, quantity in METRICS.items():
+            if quantity.optional:  # versions before it have none
+                self.metrics.setdefault(name, Metric(None, quantity.unit, None))
+            if name not in self.metrics:
+                raise ValueError(f"metrics.{name} is missing")
+            metric = self.metrics[name]
+            if metric.unit != quantity.unit or (metric.value is None and not quantity.optional):
+                raise ValueError(f"metrics.{name} is {metric.value} {metric.unit}, wanted a number of {quantity.unit}")
+
+    def value(self, name: str) -> float:
+        """The value of a metric that every result has."""
+        value = self.metrics[name].value
+        assert value is not None
+        return value
