@@ -20,10 +20,9 @@ from dlio_bench.harness.bench_readers.rank import measure
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
-from dlio_bench.harness.ground.defaults import STAGING_BYTES
+from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.storage.temp_folders import temp_folder

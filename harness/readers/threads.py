@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from dlio_bench.harness.cluster.environment import usable_cores
 
-# Threads a rank at most. They sleep while storage keeps them waiting, and then cost nothing.
-MOST_THREADS = 32
 # Of the time that reads take, the part in which their thread computes: from memory it is all of it, less what it waits
 # for the processor and the interpreter; from a disk or a file system below a tenth.
 FROM_MEMORY = 0.25

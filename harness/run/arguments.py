@@ -8,7 +8,6 @@ from pathlib import Path
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes, values_of
-from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
@@ -189,7 +188,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=int,
         metavar="T",
         help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-        f"asks for (default: up to {MOST_THREADS}; if the bytes come from memory, no more than there are cores for)",
+        f"asks for (default: up to {defaults.MOST_THREADS}; if the bytes come from memory, no more than there are cores for)",
     )
     how.add_argument(
         "--staging",

@@ -343,4 +343,4 @@ def test_a_result_of_warm_up_alone_is_refused() -> None:
 
 def test_interval_leaves_out_a_fortieth_on_either_side() -> None:
     drawn = np.arange(1001.0)[:, None]
-    assert statistics._interval(drawn, mean=False) == statistics._interval(drawn, mean=True) == [25.0, 975.0]
+    assert statistics._interval(drawn, mean=False) == statistics._interval(drawn, mean=True) == (25.0, 975.0)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlio_bench.harness.readers.threads import MOST_THREADS, Spent, readers
+from dlio_bench.harness.ground.defaults import MOST_THREADS
+from dlio_bench.harness.readers.threads import Spent, readers
 
 READ = 100e-6  # seconds that a thread computes to take over what has come
 

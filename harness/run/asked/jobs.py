@@ -11,7 +11,6 @@ from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.readers.threads import MOST_THREADS
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
