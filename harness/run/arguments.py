@@ -188,7 +188,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=int,
         metavar="T",
         help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-        f"asks for (default: up to {defaults.MOST_THREADS}; if the bytes come from memory, no more than there are cores for)",
+        f"asks for (default: up to {defaults.MOST_THREADS}; if the bytes come from memory, no more than there are "
+        "cores for)",
     )
     how.add_argument(
         "--staging",

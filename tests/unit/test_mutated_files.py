@@ -46,7 +46,7 @@ Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 # No search for a smaller case, no memory of earlier ones: every machine runs the same mutations, once.
 MANY = settings(
-    max_examples=1000,
+    max_examples=2000,
     derandomize=True,
     deadline=None,
     database=None,
@@ -176,7 +176,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made
 
 
-@settings(MANY, max_examples=500)  # on each of the two datasets
+@settings(MANY, max_examples=1000)  # on each of the two datasets
 @given(chance=CHANCE)
 def test_manifests(folder: Path, chance: random.Random) -> None:
     path = folder / NAME

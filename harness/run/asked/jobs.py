@@ -69,7 +69,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             step_seconds=request.step_seconds(size.batch),
             threads=options.threads
             or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
-            most_threads=options.threads or MOST_THREADS,
+            most_threads=options.threads or defaults.MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
             tier_folders=(),
