@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
 WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
@@ -35,11 +36,11 @@ def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
 
 
 def require_file(out: Path) -> None:
-    """UsageError where --out is not the name of a file that can be written."""
+    """UsageError where --out is not the name of a file that can be written. Its folder is made where there is none."""
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file.")
-    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
-        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
+    if not os.access(existing(out), os.W_OK):
+        raise UsageError(f"--out {out} cannot be written. Name a file in a folder that you may write to.")
 
 
 def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:

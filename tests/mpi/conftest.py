@@ -33,7 +33,7 @@ def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
 def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
     process = start(cache, cwd, *arguments)
     try:
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         pytest.fail(f"{' '.join(arguments)} was not over in time.\n{_where_it_stands(process, cwd)}")
     assert process.returncode == status, out + err

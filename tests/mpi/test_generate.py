@@ -172,8 +172,8 @@ def test_a_read_only_folder_is_named(who: tuple[str, str], tmp_path: Path, read_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("cdb", "--files", "4", "--variant", "xl"), "Its variants: cori"),
-        (("cosmoflow", "--files", "4", "--variant", "cori"), "Its variants: mlperf-v1"),
+        (("cdb", "--files", "4", "--variant", "xl"), "There is no cdb variant 'xl'. Use cori"),
+        (("cosmoflow", "--files", "4", "--variant", "cori"), "Use mlperf-v1, mlperf-v0.7 or sc18"),
         (("cdb", "--files", "4", "--fill", "zeros"), "physical or random"),
         (("cdb", "--files", "0"), "at least"),
         (("cdb", "--bytes", "1kB"), "at least that"),

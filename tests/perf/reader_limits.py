@@ -21,10 +21,10 @@ from pathlib import Path
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.harness.bench_readers.command import VARIANTS
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -32,8 +32,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned, touched
 from dlio_bench.harness.run.asked.data import cache_folder
-from dlio_bench.harness.run.asked.jobs import STAGING_BYTES
-from dlio_bench.harness.run.asked.sizing import cut
+from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.timeline import StepLog
@@ -124,10 +123,10 @@ def measure(workload: str, comm: Comm, trials: int) -> None:
     """On each rank."""
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
-    (folder,) = (cache_folder(None) / "datasets").glob(f"{workload}-{VARIANTS[workload]}-random-*")
     found = registry.find(workload)
+    (folder,) = (cache_folder(None) / "datasets").glob(f"{workload}-{found.expected.variant}-random-*")
     view = SampleView(open_dataset(Path(folder)), found.view)
-    batch = cut(view.dataset.training_samples, ranks=comm.size, published_batch=found.batch).batch
+    batch = trial_size(view.dataset.training_samples, ranks=comm.size, published_batch=found.batch).batch
     made, size, steps = contenders(comm, view, batch)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
     names = list(made)
@@ -152,7 +151,7 @@ def measure(workload: str, comm: Comm, trials: int) -> None:
 def main() -> None:
     """Launch the ranks, or be one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=list(VARIANTS))
+    parser.add_argument("workloads", nargs="*", default=list(registry.WORKLOADS))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--is-rank", action="store_true", help=argparse.SUPPRESS)

@@ -161,8 +161,10 @@ def _require_alive(
     points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"], error: BenchError | OSError
 ) -> None:
     """EnvironmentFailure where a daemon is dead: what failed then failed for that, whatever it looked like."""
+    left = still_mounted(points)
     for node, daemon in enumerate(daemons):
-        status = daemon.poll()
+        # the kernel takes the mount of a daemon away a moment before it tells that the daemon has ended
+        status = daemon.poll() if points[node] in left else _ended(daemon)
         if status is not None:
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
             last = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
@@ -171,6 +173,14 @@ def _require_alive(
                 f"in use{f', and said: {last}' if last else ''}. The kernel ends processes when memory runs out (see "
                 f"dmesg). Run again: it is mounted anew. What was seen of it: {error}"
             ) from error
+
+
+def _ended(daemon: "subprocess.Popen[bytes]") -> int | None:
+    """The status of a daemon that is ending; None where it does not within some seconds."""
+    try:
+        return daemon.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
