@@ -14,7 +14,7 @@ from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.inference import require_labelled
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, node_memory, require_machine
+from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
@@ -65,7 +65,7 @@ def run(options: Options) -> int:
         try:
             for template in planned:
                 with placed(template, dataset, tiers) as job:
-                    setting = Setting(request, dataset, size.notes, node_memory(options, job), yardstick)
+                    setting = Setting(request, dataset, size.notes, yardstick)
                     progress.begin(
                         job.heading,
                         trials=job.all_trials,
@@ -113,7 +113,7 @@ def _print_plans(
         print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
         return
     for job, plan in zip(planned, launches, strict=True):
-        print(describe(request, source, size, job, node_memory(request.options, job), plan.argv))
+        print(describe(request, source, size, job, plan.argv))
 
 
 def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ def first_look(
     short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=None)
     with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
-        drafts = list(measure(job, Setting(request, dataset, (), 0), folder, request.options.launcher, progress))
+        drafts = list(measure(job, Setting(request, dataset, ()), folder, request.options.launcher, progress))
     epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
     return [(first.seconds, later.seconds) for first, later in epochs]
 

@@ -12,6 +12,7 @@ import numpy as np
 from dlio_bench import signals
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
@@ -24,8 +25,6 @@ from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft
-
-SHARE = "choose one with --out"
 
 
 def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
@@ -68,7 +67,7 @@ def measure(
             raise
         signals.met()
         failure = error
-    measured = documents.load(work / documents.MEASURED, JobMeasured)
+    measured = documents.load(work / MEASURED_FILE, JobMeasured)
     launched = Launched(Launcher(start.launcher, list(start.argv)), ready)
     for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:

@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.counters import EpochCost, PassCost
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import CpuShares
 from dlio_bench.reports.environment import Host
 from dlio_bench.reports.trials import Inference, Reduced
 from dlio_bench.reports.types import Network, Passes
 
-MEASURED = "measured.json"
 T = TypeVar("T", bound=Struct)
 
 
@@ -99,11 +98,5 @@ def _number(value: object) -> int | float:
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """What ranks left. EnvironmentFailure where it is not there."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The output folder must be on a "
-            "file system that all nodes share: choose one with --out."
-        ) from None
+    """What the ranks left in a file. EnvironmentFailure if it is not there."""
+    return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind)

@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
@@ -68,7 +69,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     memory = comm.gather(idle)
     if comm.rank == 0:
         names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / documents.MEASURED)
+        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)

@@ -48,14 +48,13 @@ class Plans:
 
 @dataclass(frozen=True)
 class Setting:
-    """One reader of a job, on a machine. node_memory: bytes."""
+    """One reader of a job, on a machine."""
 
     job: Job
     dataset: Dataset
     system: System
     row: Policy
     plans: Plans
-    node_memory: int
 
     @property
     def sample_view(self) -> SampleView:
@@ -100,8 +99,8 @@ class Setting:
         """
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
-        most, spare = job.most_threads or job.threads, spare_cores(job.ranks if job.virtual else job.ranks_per_node)
-        return readers(spent, chunks * spent.seconds, job.step_seconds, most=most, spare_cores=spare)
+        spare = spare_cores(job.ranks if job.virtual else job.ranks_per_node)
+        return readers(spent, chunks * spent.seconds, job.step_seconds, most=job.most_threads, spare_cores=spare)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
@@ -195,7 +194,7 @@ def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:
     The kernel keeps what is written as long as it is less than the share DIRTY of memory, and then has it written.
     """
     disk, ram = setting.system.tiers[-1], setting.system.tiers[1]
-    entries, memory = setting.dataset.manifest.files, setting.node_memory
+    entries, memory = setting.dataset.manifest.files, setting.job.node_memory
     kept = [sum(entries[file].bytes for file in share.kept.tolist()) for share in shares[:: setting.job.ranks_per_node]]
     most = max(kept, default=0)
     return ram if most < memory / 2 else disk, ram if most < DIRTY * memory else disk
@@ -222,7 +221,7 @@ def caches(setting: Setting) -> list[Cache]:
     """For each node what a cache on the way has before the run: the page cache of a machine, or a client's cache."""
     job, dataset = setting.job, setting.dataset
     # half of memory is taken to be left for the page cache, which virtual nodes have together
-    page_cache = setting.node_memory * (job.nodes if job.virtual else 1) // 2
+    page_cache = job.node_memory * (job.nodes if job.virtual else 1) // 2
     capacity = page_cache if job.pfs is None else job.pfs.cache_bytes
     stored, samples = sum(file.bytes for file in dataset.training_files), dataset.training_samples
     room = capacity * samples // max(stored, 1)

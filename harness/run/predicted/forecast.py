@@ -18,7 +18,6 @@ from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import node_memory
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.reports.files import write_whole
@@ -50,7 +49,7 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
     system = _calibrated(options, jobs, dataset, folder, progress) if options.system is None else named(options.system)
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
-    rows = [row for job in jobs for row in prediction.predict(job, dataset, system, node_memory(options, job))]
+    rows = [row for job in jobs for row in prediction.predict(job, dataset, system)]
     found = prediction.document(system, notes, rows, timestamp())
     write_whole(folder / PREDICTION_FILE, json.dumps(found, indent=1, allow_nan=False).encode())
     return Forecast(found)

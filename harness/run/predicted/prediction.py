@@ -25,7 +25,7 @@ MOST_READS = 600_000  # that are simulated for a reader; beyond it, the first st
 LEAST_EPOCHS = 3  # the first, and two that are alike
 
 
-def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> list[dict[str, Any]]:
+def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
     """A prediction for each reader of the job, for its first measured trial; one that cannot be made says why.
 
     {"reader", "nodes", "ranks_per_node", "epoch_seconds": [a number an epoch] or None, "first_epoch_seconds",
@@ -44,7 +44,7 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
         try:
             if reason is None:
                 plans = _plans(job, dataset, row, steps)
-                setting = Setting(job, dataset, system, row, plans, node_memory)
+                setting = Setting(job, dataset, system, row, plans)
                 reason = _cannot_keep(setting) if row.rule.keeps_samples else None
                 if reason is None:
                     figures = _figures(setting)

@@ -39,7 +39,6 @@ class Setting:
     request: Request
     dataset: Dataset
     notes: tuple[str, ...]
-    node_memory_bytes: int
     storage: Document | None = None  # of `dlio-bench storage`
 
 
@@ -134,7 +133,7 @@ def build(
             cache=cast(types.CacheMode, job.cache),
             validation=passes.planned(job, own.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
-            node_memory_bytes=setting.node_memory_bytes,
+            node_memory_bytes=job.node_memory,
             comparable=not _is_short(job, setting, count, trials),
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,

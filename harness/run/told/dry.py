@@ -20,9 +20,7 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
 
-def describe(
-    request: Request, source: Source, size: TrialSize, job: Job, memory_per_node: int, argv: Sequence[str]
-) -> str:
+def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: Sequence[str]) -> str:
     """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
     # orders of files may drop more, which the files tell once they are there
     shape = Shape(
@@ -63,9 +61,9 @@ def describe(
         (
             "rank",
             f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
-            f"up to {plural(job.most_threads or job.threads, 'thread')}",
+            f"up to {plural(job.most_threads, 'thread')}",
         ),
-        ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
+        ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
         ("cache", job.cache),
         *([("validation", _validation(source, job, job.validation))] if job.validation else []),
         *([("local tier", _tier(request, policies))] if any(row.rule.files for row in policies) else []),
