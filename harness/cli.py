@@ -73,22 +73,22 @@ def parser() -> Parser:
     return top
 
 
-def _list(asked: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     from dlio_bench.harness.listing import listing, render
 
-    found = listing()
-    print(json.dumps(found, indent=1) if asked.json else render(found))
+    document = listing()
+    print(json.dumps(document, indent=1) if options.json else render(document))
     return 0
 
 
-def _doctor(asked: argparse.Namespace) -> int:
+def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dlio_bench.harness.doctor import examine, render, worst
     from dlio_bench.harness.run.asked.data import cache_folder
 
-    findings = examine(asked.data or cache_folder(None))
-    print(json.dumps([asdict(finding) for finding in findings], indent=1) if asked.json else render(findings))
+    findings = examine(options.data or cache_folder(None))
+    print(json.dumps([asdict(finding) for finding in findings], indent=1) if options.json else render(findings))
     return worst(findings)
 
 
@@ -169,21 +169,21 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    asked, unknown = parser().parse_known_args(argv)
+    options, unknown = parser().parse_known_args(argv)
     if unknown:
-        parser().refuse(unknown, asked.command)
-    if asked.version:
+        parser().refuse(unknown, options.command)
+    if options.version:
         from dlio_bench import __version__
 
         print(f"dlio-bench {__version__}")
         return 0
-    if asked.command is None:
+    if options.command is None:
         parser().print_help(sys.stderr)
         return UsageError.status
-    if hasattr(asked, "timeout"):  # of commands that launch ranks
-        watch.allow(asked.timeout)
-        del asked.timeout
-    return COMMANDS[asked.command](asked)
+    if hasattr(options, "timeout"):  # of commands that launch ranks
+        watch.allow(options.timeout)
+        del options.timeout
+    return COMMANDS[options.command](options)
 
 
 def _complain(message: str, status: int) -> int:

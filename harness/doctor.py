@@ -99,7 +99,8 @@ def _packages() -> list[Finding]:
 def _training() -> list[Finding]:
     """TensorFlow and Horovod: extras, never required."""
     least, below = TENSORFLOW
-    name, version = next(((name, found) for name in DISTRIBUTIONS if (found := installed(name))), ("TensorFlow", None))
+    versions = ((name, installed(name)) for name in DISTRIBUTIONS)
+    name, version = next(((name, version) for name, version in versions if version), ("TensorFlow", None))
     ask = "pip install 'dlio-bench[tensorflow]'"
     if version is None:
         tensorflow = Finding(
@@ -151,34 +152,34 @@ def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
 def judge_hello(answer: mpi_library.Answer, ranks: int, site: launchers.Site, remedy: str) -> Finding:
     """Whether a job of `ranks` came together: all in one world, on the library that belongs to mpirun."""
     name = "MPI library"
-    words = mpi_library.greetings(answer.out)
+    greetings = mpi_library.greetings(answer.out)
     if answer.status is None:
         return Finding(name, False, f"two ranks under {site.mpirun} did not meet within {_PATIENCE:.0f} s", remedy)
-    if answer.status != 0 or len(words) != ranks:
-        said = last_words(answer.err or answer.out)
-        return Finding(name, False, f"two ranks under {site.mpirun} fail (status {answer.status}): {said}", remedy)
-    loaded = _library(words[0])
-    if any(word.size != ranks for word in words):
+    if answer.status != 0 or len(greetings) != ranks:
+        reason = last_words(answer.err or answer.out)
+        return Finding(name, False, f"two ranks under {site.mpirun} fail (status {answer.status}): {reason}", remedy)
+    loaded = _library(greetings[0])
+    if any(greeting.size != ranks for greeting in greetings):
         return Finding(
             name, False, f"{site.mpirun} starts ranks that do not meet: each is alone, with {loaded}", remedy
         )
-    if site.libmpi and words[0].library and Path(words[0].library).resolve() != Path(site.libmpi).resolve():
+    if site.libmpi and greetings[0].library and Path(greetings[0].library).resolve() != Path(site.libmpi).resolve():
         return Finding(name, None, f"{loaded} is loaded, not mpirun's own {site.libmpi}; two ranks meet all the same")
     return Finding(name, True, f"{loaded}; two ranks meet")
 
 
-def _library(word: Greeting) -> str:
-    version = mpi_library.version_of(word.version) or word.version[:40]
-    return f"{word.library or 'an unknown libmpi'} ({version})"
+def _library(greeting: Greeting) -> str:
+    version = mpi_library.version_of(greeting.version) or greeting.version[:40]
+    return f"{greeting.library or 'an unknown libmpi'} ({version})"
 
 
 def _lone_library(env: Mapping[str, str]) -> Finding:
     answer = mpi_library.ask(mpi_library.hello_command(), env, _PATIENCE)
-    words = mpi_library.greetings(answer.out)
-    if answer.status == 0 and words:
-        return Finding("MPI library", True, _library(words[0]))
-    said = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
-    return Finding("MPI library", None, f"mpi4py loads none: {said}")
+    greetings = mpi_library.greetings(answer.out)
+    if answer.status == 0 and greetings:
+        return Finding("MPI library", True, _library(greetings[0]))
+    reason = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
+    return Finding("MPI library", None, f"mpi4py loads none: {reason}")
 
 
 def last_words(text: str) -> str:

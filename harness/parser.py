@@ -38,10 +38,10 @@ class Parser(argparse.ArgumentParser):
         """Raise UsageError for words that no option of `command` took."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and command in action.choices:
-                own = action.choices[command]
-                hint = did_you_mean(unknown[0].partition("=")[0], own._option_string_actions)
+                parser = action.choices[command]
+                hint = did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
                 raise UsageError(
-                    f"{command} does not know {' '.join(unknown)}.{hint} `{own.prog} --help` shows what there is."
+                    f"{command} does not know {' '.join(unknown)}.{hint} `{parser.prog} --help` shows what there is."
                 )
         self.error(f"unrecognized arguments: {' '.join(unknown)}")
 

@@ -32,9 +32,9 @@ def add_variant(options: argparse._ActionsContainer) -> None:
     options.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
 
 
-def values_of(asked: argparse.Namespace, *without: str) -> dict[str, Any]:
+def values_of(options: argparse.Namespace, *without: str) -> dict[str, Any]:
     """The values of a command's own options by name, those `without` left out."""
-    return {name: value for name, value in vars(asked).items() if name not in ("command", "version", *without)}
+    return {name: value for name, value in vars(options).items() if name not in ("command", "version", *without)}
 
 
 def counts(flag: str, text: str) -> tuple[int, ...]:

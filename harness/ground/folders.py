@@ -16,12 +16,12 @@ WORK = "work"  # where the ranks of the job at hand meet; gone when it ended wel
 
 
 @contextmanager
-def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
+def output_folder(out: Path | None, workload: str) -> Iterator[Path]:
     """A folder for this run alone. What it has made is taken away when nothing was measured. UsageError.
 
     The ranks' work folder stays after a failure whose message refers to it.
     """
-    folder, made = _claim(asked, workload)
+    folder, made = _claim(out, workload)
     try:
         yield folder
     except BaseException as error:
@@ -42,9 +42,9 @@ def require_file(out: Path) -> None:
         raise UsageError(f"--out {out} cannot be written. Name a file in a folder that exists and is yours.")
 
 
-def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
+def _claim(out: Path | None, workload: str) -> tuple[Path, list[Path]]:
     """The folder, empty, and the folders made for it, innermost first."""
-    if asked is None:
+    if out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         names = (f"{stamp}-{workload}{f'-{again}' if again else ''}" for again in count())
         made = [DEFAULT] if not DEFAULT.exists() else []
@@ -53,10 +53,10 @@ def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
             with suppress(FileExistsError):  # another run of the same second
                 (DEFAULT / name).mkdir()
                 return DEFAULT / name, [DEFAULT / name, *made]
-    assert asked is not None
-    if asked.exists():
-        if not asked.is_dir() or any(asked.iterdir()):
-            raise UsageError(f"--out {asked} exists and is not empty. Results are never mixed: choose a new folder.")
-        return asked, []
-    asked.mkdir(parents=True)
-    return asked, [asked]
+    assert out is not None
+    if out.exists():
+        if not out.is_dir() or any(out.iterdir()):
+            raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")
+        return out, []
+    out.mkdir(parents=True)
+    return out, [out]

@@ -1,4 +1,4 @@
-"""`dlio-bench run`: data made ready, ranks launched for every node count, results written, the report rendered."""
+"""`dlio-bench run`: makes data ready, launches ranks for every node count, writes results and the report."""
 
 import json
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ from dlio_bench.reports import html, judge, result, storage, text
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft, Result
 
-INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
-Finished = tuple[Result, Steps]  # a result and its steps
+INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finished
+Finished = tuple[Result, Steps]
 
 
 def run(options: Options) -> int:
-    """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
+    """Run the command. Returns the exit status of the gravest result. BenchError if there is none."""
     request = look_up(options)
     require_machine(options)
     progress = Progress()
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
         require_labelled(request.inference, dataset)
         if request.looks_first:
             looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
-            planned, size = sized(planned, size, request.minimum, [seconds for own in looks for seconds in own])
+            planned, size = sized(planned, size, request.minimum, [seconds for look in looks for seconds in look])
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         failure: BaseException | None = None
         try:
@@ -93,14 +93,14 @@ def run(options: Options) -> int:
 
 
 def _saved(drafted: Draft, steps: Steps, folder: Path) -> Finished:
-    """The draft completed, and kept in a folder of its own below `folder`."""
+    """Complete a draft, and save it in its own folder below `folder`."""
     complete, plan = result.complete(drafted, steps), drafted.plan
     result.save(complete, steps, folder / f"{complete.policy.alias}-{plan.nodes}x{plan.ranks_per_node}")
     return complete, steps
 
 
 def _held(request: Request) -> tuple[int, ...]:
-    """Bytes that staging buffers and tiers of the run can hold at most, as of Request.files."""
+    """The most bytes that staging buffers and tiers of the run hold (see Request.files)."""
     if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
         return ()
     return held_bytes(jobs(request, request.largest()[1], Path(), None))

@@ -167,9 +167,9 @@ def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"steps": 3}, "--steps 3 counts steps of whole batches"),
+        ({"steps": 3}, "--steps 3 needs steps of equal size"),
         ({"predict": True}, "--predict counts steps"),
-        ({"readers": ("upstream",)}, "reader 'upstream' goes by an order of its own"),
+        ({"readers": ("upstream",)}, "reader 'upstream' has an order that does not"),
         ({"readers": ("staged-subset",)}, "'staged-subset'"),
         ({"compute": "train"}, "--last keep: gradients"),
         ({"compute": "emulate:v100"}, "an emulated step is one of a whole batch"),

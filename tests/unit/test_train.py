@@ -325,10 +325,10 @@ def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None
     ("asked", "says"),
     [
         ({"compute": "emulate"}, "--resume is of training"),
-        ({"trials": 2}, "goes on once"),
-        ({"warmup_trials": 1}, "goes on once"),
+        ({"trials": 2}, "continues a training in one trial"),
+        ({"warmup_trials": 1}, "continues a training in one trial"),
         ({"seed": 5}, "begun with 77"),
-        ({"readers": ("upstream",)}, "begins anew"),
+        ({"readers": ("upstream",)}, "starts its order again"),
     ],
 )
 def test_a_run_that_cannot_go_on_is_refused(asked: dict[str, Any], says: str, saved: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a rank opens for a job that predicts."""
+"""Opens the network of a job that predicts, on a rank."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,12 +31,12 @@ def opened(
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
 ) -> Iterator[tuple[Trainer, Network | None]]:
-    """What predicts in a job, compiled for the batches that its readers will deliver; and what it is, for a result."""
+    """The network, compiled for the batches that the readers will deliver, and its description for the result."""
     del folder
-    asked = job.infer
-    assert asked is not None
-    model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
-    weights = None if asked.resume is None else resumed(comm, Path(asked.resume), {"model": asked.model})
+    options = job.infer
+    assert options is not None
+    model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
+    weights = None if options.resume is None else resumed(comm, Path(options.resume), {"model": options.model})
     network = inference.Inference(
         comm,
         model,
@@ -52,4 +52,4 @@ def opened(
         sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
         batches += [(size, widths) for size in sorted(sizes) if size]
     network.compile(batches)
-    yield network, replace(network.described, resume=asked.resume, step=asked.step)
+    yield network, replace(network.described, resume=options.resume, step=options.step)

@@ -79,9 +79,9 @@ class Site:
         Each rank of a host (of a node, under emulation) does its share of the files.
         """
         comm.barrier()
-        found = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
+        residency = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
         comm.barrier()
-        return found
+        return residency
 
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
@@ -107,11 +107,13 @@ class Site:
             self.board.drop_cache(self.seat.node)
         if mode == "warm":
             cache.fill(self._paths(self.dataset)[local::ranks])
-        own = sum(path.stat().st_size for path in share)
+        share_bytes = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
         made = "left as it was" if mode == "as-is" else f"made {mode[:4]}"
         note = f"the client cache is emulated; {made}"
-        return cache.Residency(own, int(own * resident), mode != "as-is", memory_backed=False, note=note)
+        return cache.Residency(
+            share_bytes, int(share_bytes * resident), mode != "as-is", memory_backed=False, note=note
+        )
 
     def _paths(self, dataset: Dataset) -> list[Path]:
         return [dataset.path(number) for number in self.files]

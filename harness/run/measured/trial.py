@@ -71,25 +71,25 @@ class TrialTimes:
             **(passes_seconds(self.passes) if self.passes else {}),
         }
 
-    def told(self) -> RankTrial:
-        """Everything else."""
-        passes = {one.epoch: self._cost(validation_after(one.epoch)) for one in self.passes}
+    def summary(self) -> RankTrial:
+        """Everything but the arrays."""
+        passes = {pass_.epoch: self._cost(validation_after(pass_.epoch)) for pass_ in self.passes}
         epochs = []
         for epoch, delivered in enumerate(self.delivered):
             cost = total(PassCost, [self._cost(epoch), *([passes[epoch]] if epoch in passes else ())])
             device, client_cache = delivered.device, delivered.client_cache
             epochs.append(EpochCost(**asdict(cost), bytes_device=device, bytes_client_cache=client_cache))
-        compute = [log.phases()["compute"].sum() for log in (self.log, *(one.log for one in self.passes))]
-        told = None if self.left is None else self.left.told
+        compute = [log.phases()["compute"].sum() for log in (self.log, *(pass_.log for pass_ in self.passes))]
+        outcome = None if self.left is None else self.left.told
         return RankTrial(
             trial=self.number,
             seed=self.seed,
             enclosing_seconds=self.enclosing_seconds,
             epochs=epochs,
             passes=passes,
-            scores=[one.scores for one in self.passes],
-            training=told if isinstance(told, Reduced) else None,
-            inference=told if isinstance(told, Inference) else None,
+            scores=[pass_.scores for pass_ in self.passes],
+            training=outcome if isinstance(outcome, Reduced) else None,
+            inference=outcome if isinstance(outcome, Inference) else None,
             compute_seconds=float(sum(compute)),
             cpu_seconds=self.cpu_seconds,
             host_cpu=cpu_shares(self.host_cpu),
@@ -157,13 +157,13 @@ class Trial:
 
     def passes(self, rank: int) -> list[Pass]:
         """The validation passes of a rank, with room for what they take."""
-        found = self._passes
-        if found is None:
+        passes = self._passes
+        if passes is None:
             return []
-        plans = [found.batches(rank, number, self._job.seed + self._number) for number in range(len(found.epochs))]
+        plans = [passes.batches(rank, number, self._job.seed + self._number) for number in range(len(passes.epochs))]
         return [
             Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch))
-            for epoch, batches in zip(found.epochs, plans, strict=True)
+            for epoch, batches in zip(passes.epochs, plans, strict=True)
         ]
 
     def run(
@@ -174,7 +174,7 @@ class Trial:
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
-        times.useful |= {validation_after(one.epoch): reader.sample_view.useful(one.ids) for one in times.passes}
+        times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}
         # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
@@ -186,8 +186,8 @@ class Trial:
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
-            for one in times.passes:
-                require_same_set(one.delivered, one.ids)
+            for pass_ in times.passes:
+                require_same_set(pass_.delivered, pass_.ids)
         times.starts = np.concatenate(starts)
         return times
 
@@ -212,7 +212,7 @@ class Trial:
                 delivered.append(self._site.delivered(reader.processes))
             at_epoch(epoch)
 
-        behind = {one.epoch: one for one in times.passes}
+        behind = {pass_.epoch: pass_ for pass_ in times.passes}
         parts: list[tuple[int, Sequence[Ids]]] = []
         for epoch in epochs:
             parts.append((epoch, steps_of(times.plan[epoch])))
@@ -243,10 +243,10 @@ class Trial:
         delivered.append(self._site.delivered(reader.processes))
         comm.barrier()  # a rank that went on to read something else would be counted with its node
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
-        found = [after - before for before, after in pairwise(delivered)]
+        by_epoch = [after - before for before, after in pairwise(delivered)]
         if self._copies and not self._site.emulated:
-            found = [replace(one, device=None) for one in found]
-        times.delivered += found
+            by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
+        times.delivered += by_epoch
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop

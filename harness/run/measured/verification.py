@@ -39,8 +39,8 @@ def verify(
     delivered = []
 
     def of(rank: int, epoch: int) -> Ids:
-        found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        batches = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        return np.concatenate([np.zeros(0, np.int64), *batches])
 
     with reader.session(planned(reader.sample_view, parts, of), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
@@ -64,11 +64,11 @@ def verify(
             alike += len(set(comm.allgather(sha256(epoch.tobytes()).digest()))) == 1
         deliveries += int(there.sum())
         altered += int((table[times.log.ids[there]] != times.log.samples[there]).sum())
-        for one in times.passes:
-            seen = _seen(one.delivered, dataset.samples, comm)
+        for pass_ in times.passes:
+            seen = _seen(pass_.delivered, dataset.samples, comm)
             passes_once += bool((seen[seen > 0] == job.copies).all())  # all ranks took as many as were planned
-            deliveries += one.delivered.size
-            altered += int((table[one.delivered] != one.marks).sum())
+            deliveries += pass_.delivered.size
+            altered += int((table[pass_.delivered] != pass_.marks).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
@@ -91,11 +91,11 @@ def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tup
     As (epoch, ids of each batch).
     """
     part = dataset.part(VALIDATION) if job.validation else None
-    found = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
+    parts = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
     if part is not None:
         batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
-        found.append((validation_after(0), [ids + part.samples.start for ids in batches]))
-    return found
+        parts.append((validation_after(0), [ids + part.samples.start for ids in batches]))
+    return parts
 
 
 def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:

@@ -41,12 +41,12 @@ def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chu
         extents.close()
     steps = len(epochs[0])
     batches = work.batches.tolist()
-    found = []
+    plan_chunks = []
     for number, (step, (reads, decoded)) in enumerate(zip(batches, _reads(work, cut), strict=True)):
         share = cached[step // steps]
         hit = int((number + 1) * share) > int(number * share)  # spread evenly
-        found.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
-    return found
+        plan_chunks.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
+    return plan_chunks
 
 
 def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]]:
@@ -55,7 +55,7 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
         calls = work.reads.calls[:, [0, 3]].tolist()
         firsts = work.reads.chunks[:, 0].tolist()
         return [(tuple(map(tuple, calls[first:last])), 0) for first, last in pairwise(firsts)]
-    found = []
+    chunk_reads = []
     keys, stored = work.samples.keys.tolist(), work.samples.stored.tolist()
     most = CHECKED_BYTES if cut.check_crc else 1 << 62
     rows = work.rows.tolist()
@@ -67,5 +67,5 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
             for at in range(0, length, most)
         ]
         decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.sample_view.decode is not None else 0
-        found.append((tuple(pieces), decoded))
-    return found
+        chunk_reads.append((tuple(pieces), decoded))
+    return chunk_reads

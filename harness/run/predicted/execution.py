@@ -69,11 +69,11 @@ class Setting:
 
     def tier(self, name: str) -> Tier:
         """A tier of the machine; one in memory where it has none of this name."""
-        return next((one for one in self.system.tiers if one.name == name), self.system.tiers[1])
+        return next((tier for tier in self.system.tiers if tier.name == name), self.system.tiers[1])
 
-    def memory(self, clock: Clock, one: Tier, *, write: bool = False) -> Memory:
+    def memory(self, clock: Clock, tier: Tier, *, write: bool = False) -> Memory:
         """A tier on the clock."""
-        return Memory(clock, one.write if write else one.read, self.threads, self.job.nodes, shared=self.job.virtual)
+        return Memory(clock, tier.write if write else tier.read, self.threads, self.job.nodes, shared=self.job.virtual)
 
     def pace(self) -> runtime.Pace:
         """What trainers do between two batches."""
@@ -105,7 +105,7 @@ class Setting:
     def slots(self) -> int:
         """Slots of the staging buffer."""
         view, plans = self.sample_view, self.plans.ids
-        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
+        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(epochs)])) for epochs in plans)
         return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
 
@@ -140,7 +140,7 @@ def _plain(setting: Setting) -> Executed:
     devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
     cut = Cut(sample_view, job.check_crc, system.preprocess)
     cached = [0.0] * job.epochs if shares else cached_shares(setting)
-    ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
+    ranks = [setting.rank(number, chunks(cut, epochs, cached)) for number, epochs in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     staged, reading = [0.0], Readers(0, trainer=False)
     if ranks[0].chunks:
@@ -246,8 +246,8 @@ def cached_shares(setting: Setting) -> list[float]:
     hits = np.zeros(job.epochs)
     for epoch in range(job.epochs):
         # the ranks read side by side, step by step
-        for step in zip(*(own[epoch] for own in plans.ids), strict=True):
+        for step in zip(*(epochs[epoch] for epochs in plans.ids), strict=True):
             for rank, ids in enumerate(step):
                 hits[epoch] += sum(ways[rank // job.ranks_per_node].has(sample) for sample in ids.tolist())
-    shares: list[float] = (hits / sum(own[0].size for own in plans.ids)).tolist()
+    shares: list[float] = (hits / sum(epochs[0].size for epochs in plans.ids)).tolist()
     return shares

@@ -99,18 +99,18 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         clock.start(run(number))
     clock.run()
     by_tier = {name: source.bytes for name, source in zip(tiers.names, kept, strict=True)}
-    found = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
-    return Executed(ranks, staged[0], found)
+    read_bytes = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
+    return Executed(ranks, staged[0], read_bytes)
 
 
 def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
     """For each training sample the bytes of the reads that bring it, undecoded."""
     samples = setting.dataset.training_samples
     raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.check_crc, float("inf"))
-    found: list[list[int]] = [[] for _ in range(samples)]
+    reads: list[list[int]] = [[] for _ in range(samples)]
     for chunk in chunks(raw, [np.arange(samples, dtype=np.int64)[:, None]], [0.0]):
-        found[chunk.step] += [size for _, size in chunk.reads]
-    return found
+        reads[chunk.step] += [size for _, size in chunk.reads]
+    return reads
 
 
 def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[runtime.Chunk]:
@@ -118,8 +118,8 @@ def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[runt
     plan = [step for epoch in setting.plans.ids[number] for step in epoch]
     ids, _, rows, batches = groups(plan, sample_view.sizes, CHUNK_BYTES)
     decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
-    found = []
+    rank_chunks = []
     for step, part in zip(batches.tolist(), np.split(ids, rows[1:-1]), strict=True):
         seconds = sample_view.stored(part) * decoded if decoded else 0.0
-        found.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
-    return found
+        rank_chunks.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
+    return rank_chunks

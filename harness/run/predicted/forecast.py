@@ -50,9 +50,9 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
     rows = [row for job in jobs for row in prediction.predict(job, dataset, system)]
-    found = prediction.document(system, notes, rows, timestamp())
-    write_whole(folder / PREDICTION_FILE, json.dumps(found, indent=1, allow_nan=False).encode())
-    return Forecast(found)
+    document = prediction.document(system, notes, rows, timestamp())
+    write_whole(folder / PREDICTION_FILE, json.dumps(document, indent=1, allow_nan=False).encode())
+    return Forecast(document)
 
 
 def require_possible(options: Options, folder: Path) -> None:
@@ -74,7 +74,7 @@ def require_possible(options: Options, folder: Path) -> None:
 def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
     """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
     staged = any(job.tiers.disk or any(row.rule.files for row in job.readers.values()) for job in jobs)
-    asked = calibration.Options(
+    settings = calibration.Options(
         pfs=dataset.folder.parent,
         local=(options.local_tier or Path(gettempdir())) if staged else None,
         nodes=max(options.nodes),
@@ -83,6 +83,6 @@ def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder:
         emulate_pfs=options.emulate_pfs,
         launcher=options.launcher,
     )
-    found, declares = calibration.measured(asked, progress), calibration.declared(asked)
-    write_whole(folder / SYSTEM_FILE, description.text(declares, found).encode())
-    return description.system_of(declares, found, str(folder / SYSTEM_FILE))
+    measured, declares = calibration.measured(settings, progress), calibration.declared(settings)
+    write_whole(folder / SYSTEM_FILE, description.text(declares, measured).encode())
+    return description.system_of(declares, measured, str(folder / SYSTEM_FILE))

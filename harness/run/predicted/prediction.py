@@ -36,7 +36,7 @@ def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
     shape = shape_of(job, dataset)
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
     steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in job.readers.values())
-    found = []
+    rows = []
     for name, row in job.readers.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}
         figures: dict[str, Any] = dict.fromkeys(_FIGURES)
@@ -50,8 +50,8 @@ def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
                     figures = _figures(setting)
         except DoesNotApplyError as error:
             reason = str(error)
-        found.append(known | figures | {"reason": reason})
-    return found
+        rows.append(known | figures | {"reason": reason})
+    return rows
 
 
 _FIGURES = (
@@ -146,17 +146,16 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
 
 def _figures(setting: Setting) -> dict[str, Any]:
     """Simulate a reader."""
-    job, plans, found = setting.job, setting.plans, execute(setting)
-    ranks, staged = found.ranks, found.staged
+    job, plans, outcome = setting.job, setting.plans, execute(setting)
+    ranks, staged = outcome.ranks, outcome.staged
     factor = plans.steps / plans.simulated_steps
     seconds = []
     for epoch in range(len(plans.ids[0])):
         part = slice(epoch * plans.simulated_steps, (epoch + 1) * plans.simulated_steps)
         before = staged if epoch == 0 else 0.0
-        own = [before + (rank.ends[part].max() - max(rank.begins[part].min(), before)) * factor for rank in ranks]
-        seconds.append(float(max(own)))
-    later = float(np.mean(seconds[1:])) if len(seconds) > 1 else None
-    seconds += [later if later is not None else seconds[0]] * (plans.epochs - len(seconds))
+        spans = [rank.ends[part].max() - max(rank.begins[part].min(), before) for rank in ranks]
+        seconds.append(float(before + factor * max(spans)))
+    seconds += [float(np.mean(seconds[1:] or seconds))] * (plans.epochs - len(seconds))
     compute = job.step_seconds * plans.steps * plans.epochs
     elapsed = float(sum(seconds))
     share = len(plans.ids[0]) * plans.simulated_steps / (plans.steps * plans.epochs)
@@ -168,6 +167,6 @@ def _figures(setting: Setting) -> dict[str, Any]:
         "later_epochs_seconds": float(np.mean(seconds[1:])) if len(seconds) > 1 else None,
         "elapsed_seconds": max(elapsed, compute),
         "stall_share": stall / whole if whole else 0.0,
-        "bytes": {name: round(size / share) for name, size in found.bytes.items()},
+        "bytes": {name: round(size / share) for name, size in outcome.bytes.items()},
         "simulated_share": share,
     }

@@ -56,24 +56,26 @@ def build(
     setting: Setting,
     measured: JobMeasured,
     launched: Launched,
-    own: ReaderMeasured,
+    reader_measured: ReaderMeasured,
     steps: Steps,
 ) -> Draft:
     """One reader's draft result. `own`, `steps`: what the ranks measured of this reader, and its arrays."""
     files = files_of(job, setting.dataset)
-    count = Count(own.steps_per_epoch, own.different_samples, job, samples_of(job, setting.dataset))
+    count = Count(
+        reader_measured.steps_per_epoch, reader_measured.different_samples, job, samples_of(job, setting.dataset)
+    )
     cores = sum(host.cores or 0 for host in measured.hosts.values())
     trials = [
         _trial(
             job,
             count,
-            [trials[number] for trials in own.ranks],
+            [trials[number] for trials in reader_measured.ranks],
             measured.rank_hosts,
             cores,
-            own,
+            reader_measured,
             _epoch_seconds(steps, number),
             passes.pass_seconds(steps, number),
-            trained.training(job, [trials[number] for trials in own.ranks], steps, number),
+            trained.training(job, [trials[number] for trials in reader_measured.ranks], steps, number),
         )
         for number in range(job.warmup_trials + job.trials)
     ]
@@ -102,15 +104,15 @@ def build(
         policy=types.Policy(
             alias=reader,
             name=row.name,
-            order=own.order,
+            order=reader_measured.order,
             placement=row.placement,
             delivery=row.delivery,
             source=_source(row, workload),
             exactly_once=row.exactly_once,
             order_known=row.order_known,
-            decode=own.decode,
+            decode=reader_measured.decode,
             check_crc=job.check_crc,
-            options=own.options,
+            options=reader_measured.options,
         ),
         plan=Plan(
             nodes=job.nodes,
@@ -131,7 +133,7 @@ def build(
             trials=job.trials,
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
-            validation=passes.planned(job, own.validation, workload),
+            validation=passes.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,
             comparable=not _is_short(job, setting, count, trials),
@@ -139,9 +141,11 @@ def build(
             min_steps=request.minimum.steps,
             notes=[*setting.notes, *_defects(row, workload)],
         ),
-        compute=_emulated(job, request) if own.trained is None else trained.compute(job, own.trained),
-        marks=_marks(job, setting, count, trials, is_verified=own.verified is not None),
-        checks=checks(job, count, row, trials, own.validation, own.verified),
+        compute=_emulated(job, request)
+        if reader_measured.trained is None
+        else trained.compute(job, reader_measured.trained),
+        marks=_marks(job, setting, count, trials, is_verified=reader_measured.verified is not None),
+        checks=checks(job, count, row, trials, reader_measured.validation, reader_measured.verified),
         trials=trials,
         environment=Environment(
             hosts=measured.hosts,
@@ -174,7 +178,7 @@ def _trial(
     ranks: Sequence[RankTrial],
     rank_hosts: Sequence[str],
     cores: int,
-    own: ReaderMeasured,
+    reader_measured: ReaderMeasured,
     seconds: Sequence[float],
     validated: Mapping[int, float],
     training: Training | None,
@@ -194,10 +198,10 @@ def _trial(
         )
         for epoch in range(job.epochs)
     ]
-    held_out = own.validation.samples * len(validated) if own.validation else 0
+    held_out = reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
     # over all ranks, each of which waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
-    asked = job.step_seconds * count.steps * job.epochs * job.ranks + validating
+    asked_seconds = job.step_seconds * count.steps * job.epochs * job.ranks + validating
     busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
     return Trial(
         **asdict(total(EpochCost, epochs)),
@@ -210,16 +214,16 @@ def _trial(
         validation_samples=held_out,
         cache=Cache(job.cache, _residency(ranks, rank_hosts)),
         epochs=epochs,
-        compute_asked_seconds=asked,
+        compute_asked_seconds=asked_seconds,
         compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
-        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked / job.ranks,
+        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked_seconds / job.ranks,
         cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
         host_cpu_busy_share=max((host.busy for host in busy), default=None),
         host_iowait_share=max((host.iowait for host in busy), default=None),
         cores=cores,
         clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
         # a reader without threads of its own reads in the trainer's
-        reader_threads=job.ranks * max(own.options["threads"], 1),
+        reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
         training=training,
         inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),

@@ -110,10 +110,10 @@ def _alike_check(verified: Verified) -> Check:
 
 def _inferred_check(count: Count, trials: Sequence[Trial]) -> Check:
     """What the ranks' networks have predicted, added up, is the dataset; whether verified or not."""
-    found = sorted({trial.inference.samples for trial in trials if trial.inference})
-    wanted = count.dataset_samples * count.job.epochs
-    each = " or ".join(f"{samples} samples predicted in a trial" for samples in found)
-    return Check("whole dataset", found == [wanted], f"{wanted} samples predicted in a trial", each)
+    predicted = sorted({trial.inference.samples for trial in trials if trial.inference})
+    expected = count.dataset_samples * count.job.epochs
+    each = " or ".join(f"{samples} samples predicted in a trial" for samples in predicted)
+    return Check("whole dataset", predicted == [expected], f"{expected} samples predicted in a trial", each)
 
 
 def _passes_check(plan: Passes, verified: Verified) -> Check:

@@ -95,10 +95,10 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
 
 
 def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
-    told = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
+    text = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
     if request.looks_first:
-        told += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
-    return told
+        text += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
+    return text
 
 
 def _validation(source: Source, job: Job, validation: Validation) -> str:

@@ -39,11 +39,11 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
-    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    parts_text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     if request.training or request.inference:
-        return f"{told}, and as long as the network needs for {trials} trials of {steps} steps"
+        return f"{parts_text}, and as long as the network needs for {trials} trials of {steps} steps"
     look = ", after a first look of two epochs" if request.looks_first else ""
-    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {told}{look}"
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {parts_text}{look}"
 
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
