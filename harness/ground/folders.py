@@ -12,14 +12,14 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import stacks
 
 DEFAULT = Path("dlio-results")
-WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
+WORK = "work"  # folder that the ranks of the current job share; removed when the job ends well
 
 
 @contextmanager
 def output_folder(out: Path | None, workload: str) -> Iterator[Path]:
-    """A folder for this run alone. What it has made is taken away when nothing was measured. UsageError.
+    """A folder for this run alone. After a failure it goes, if it is empty. UsageError.
 
-    The ranks' work folder stays after a failure whose message refers to it.
+    The ranks' work folder stays if the failure's message refers to it.
     """
     folder, made = _claim(out, workload)
     try:
@@ -35,7 +35,7 @@ def output_folder(out: Path | None, workload: str) -> Iterator[Path]:
 
 
 def require_file(out: Path) -> None:
-    """UsageError where --out is not the name of a file that can be written."""
+    """UsageError if --out is not a file that can be written."""
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file.")
     if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):

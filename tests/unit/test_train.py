@@ -317,7 +317,7 @@ def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None
     [job] = jobs(request, TrialSize(1, 1, ()), saved, None)
     assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
     assert training.first_epoch(job, 4) == 3
-    with pytest.raises(UsageError, match="amid an epoch of 5"):
+    with pytest.raises(UsageError, match="in the middle of an epoch of 5"):
         training.first_epoch(job, 5)
 
 

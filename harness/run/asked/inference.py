@@ -66,7 +66,7 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
             )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
-            why = "is the application's published training pipeline" if row.delivery == OWN else "reads some twice"
+            why = "is the application's published pipeline for training" if row.delivery == OWN else "reads some twice"
             raise UsageError(
                 f"An inference predicts every sample of the dataset once, and reader '{row.name}' {why}. Use another "
                 "reader, such as prefetch."

@@ -48,7 +48,7 @@ def run(
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    starts: where the samples of each batch will lie, by the reader's plan. passes: step -> the validation pass after it.
+    starts: where the samples of each batch will lie, by the reader's plan. passes: step -> validation pass after it.
     Ranks meet in a barrier after each step, unless the `trainer`'s exchange makes them meet.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset

@@ -91,7 +91,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
         name: open_reader(
-            job.readers[name], views[name], _resources(job, views[name], comm, reader_trials), site.seat, pipeline
+            job.readers[name], views[name], _resources(job, views[name], comm, reader_trials), site.context, pipeline
         )
         for name, reader_trials in trials.items()
     }

@@ -1,4 +1,4 @@
-"""One trial of one reader on one rank: cache prepared, plan made, the loop timed, costs collected."""
+"""One trial of one reader on one rank: prepares the cache, makes the plan, times the loop, collects the costs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from dlio_bench.reports.trials import Inference, Reduced
 
 @dataclass
 class TrialTimes:
-    """What one rank brings home from a trial."""
+    """What one rank measures in a trial."""
 
     number: int
     seed: int
@@ -41,19 +41,19 @@ class TrialTimes:
     log: StepLog
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
-    met: bool = False  # in a barrier behind each step
-    enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
+    met: bool = False  # in a barrier after each step
+    enclosing_seconds: list[float] = field(default_factory=list)  # of each segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
     left: Left | None = None  # by the trainer
     tally: Tally = field(default_factory=Tally)
-    # bytes by epoch, or by `validation_after` an epoch: delivered, and what the plan's reads must ask for
+    # bytes by epoch, or by `validation_after` an epoch: delivered, and requested by the plan's reads
     useful: dict[int, int] = field(default_factory=dict)
     stored: dict[int, int] = field(default_factory=dict)
     delivered: list[Delivered] = field(default_factory=list)  # by epoch
     cpu_seconds: float = 0.0
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
-    residency: list[Residency] = field(default_factory=list)  # this rank's share of the files, one a segment
-    clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
+    residency: list[Residency] = field(default_factory=list)  # of this rank's share of the files, for each segment
+    clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract), and those of `timeline.beyond_last`."""
@@ -98,13 +98,13 @@ class TrialTimes:
         )
 
     def _cost(self, epoch: int) -> PassCost:
-        """Bytes and seconds of an epoch without its pass, or of the pass that the number stands for."""
+        """Bytes and seconds of an epoch without its validation pass, or of the pass that the number means."""
         read = asdict(self.tally.of(epoch))
         return PassCost(**read, bytes_useful=self.useful.get(epoch, 0), bytes_planned=self.stored.get(epoch, 0))
 
 
 class Trial:
-    """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
+    """The plan of one trial, ready to run. Each trial has its own seed, so that nothing learns an order."""
 
     def __init__(
         self,
@@ -116,22 +116,22 @@ class Trial:
         passes: Passes | None = None,
         draw: Draw | None = None,
     ) -> None:
-        """`draw`: the order of a policy whose placement draws it."""
+        """`draw`: the order, if the placement of the policy draws it."""
         self._draw = draw
         self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
         self.order = policy.order  # as it is executed
-        # this process reads its copies from devices too
+        # whether this process also reads copies from a device
         self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
-        self.steps = self._fit.steps  # of an epoch; may be lowered
-        self.parts = 1  # epochs that a pass over the order is cut into
-        self.first_epoch = 0  # of the order: a training that goes on has had those before
+        self.steps = self._fit.steps  # of an epoch; `rank` may lower it
+        self.parts = 1  # epochs that make one pass over the order
+        self.first_epoch = 0  # of the order: a training that continues has read the epochs before it
 
     @property
     def different(self) -> int:
-        """Samples that come in an epoch over all ranks, each counted once."""
+        """Samples of an epoch over all ranks, each counted once."""
         return min(self._fit.different, self.steps * self._shape.step)
 
     def ids(self, rank: int) -> list[Ids]:
@@ -147,7 +147,7 @@ class Trial:
         )
 
     def of(self, rank: int, epoch: int) -> Ids:
-        """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
+        """The ids that a rank reads, in order, in an epoch or in the validation pass that the number means."""
         if not is_validation(epoch):
             ids = self._epoch(rank, epoch)
             return ids[ids >= 0]
@@ -156,7 +156,7 @@ class Trial:
         return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
 
     def passes(self, rank: int) -> list[Pass]:
-        """The validation passes of a rank, with room for what they take."""
+        """The validation passes of a rank, with empty logs."""
         passes = self._passes
         if passes is None:
             return []
@@ -169,13 +169,13 @@ class Trial:
     def run(
         self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
     ) -> TrialTimes:
-        """Prepare, time and count. `name`: the reader's. `at_epoch(epoch)` is called at the start of every epoch."""
+        """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
         times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
         times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}
-        # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
+        # the cache can only be prepared while readers rest, which they do between segments
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
@@ -212,12 +212,12 @@ class Trial:
                 delivered.append(self._site.delivered(reader.processes))
             at_epoch(epoch)
 
-        behind = {pass_.epoch: pass_ for pass_ in times.passes}
+        pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
         parts: list[tuple[int, Sequence[Ids]]] = []
         for epoch in epochs:
             parts.append((epoch, steps_of(times.plan[epoch])))
-            if epoch in behind:
-                parts.append((validation_after(epoch), behind[epoch].batches))
+            if epoch in pass_after:
+                parts.append((validation_after(epoch), pass_after[epoch].batches))
         plan = planned(reader.sample_view, parts, self.of)
         steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
@@ -235,13 +235,17 @@ class Trial:
                 ordered=self._ordered,
                 at_epoch=new_epoch,
                 starts=[batch.starts for batch in steps],
-                passes={(n + 1) * per_epoch - 1: behind[epoch] for n, epoch in enumerate(epochs) if epoch in behind},
+                passes={
+                    number * per_epoch - 1: pass_after[epoch]
+                    for number, epoch in enumerate(epochs, start=1)
+                    if epoch in pass_after
+                },
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
         delivered.append(self._site.delivered(reader.processes))
-        comm.barrier()  # a rank that went on to read something else would be counted with its node
+        comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
         by_epoch = [after - before for before, after in pairwise(delivered)]
         if self._copies and not self._site.emulated:

@@ -1,4 +1,4 @@
-"""`run --predict`: the machine's description is found or measured, and the prediction written before the run starts."""
+"""`run --predict`: loads or measures the machine's description, and writes the prediction before the run starts."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from dlio_bench.reports.typed import convert
 from dlio_bench.reports.types import Draft, Prediction
 
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
-SCRATCH_BYTES = 256_000_000  # read by a calibration that a run makes for itself
+SCRATCH_BYTES = 256_000_000  # that the calibration of a run reads
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Forecast:
     document: Mapping[str, Any]
 
     def beside(self, measured: Draft, job: Job) -> Draft:
-        """A draft result with what was predicted of its reader in a job."""
+        """A draft result with the prediction of its reader in a job."""
         rows = {(row["reader"], row["nodes"]): row for row in self.document["rows"]}
         row = rows.get((measured.policy.alias, job.nodes))
         if row is None:
@@ -56,9 +56,9 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
 
 
 def require_possible(options: Options, folder: Path) -> None:
-    """UsageError, before anything is made, for a description that cannot be used or scratch data that cannot be made.
+    """UsageError, before the run makes anything, for a description or a place for test files that cannot be used.
 
-    `folder`: where the dataset is or will be.
+    folder: where the dataset is or will be.
     """
     if options.system is not None:
         if not options.predict:
@@ -67,7 +67,8 @@ def require_possible(options: Options, folder: Path) -> None:
     elif options.predict and folder.exists() and not os.access(folder.parent, os.W_OK):
         raise UsageError(
             f"--predict first measures the file system of {folder} with test files beside it, and {folder.parent} "
-            "cannot be written. Name a description that `dlio-bench calibrate` made elsewhere on it with --system."
+            "cannot be written. Calibrate in another folder of this file system (`dlio-bench calibrate`), and name the "
+            "description with --system."
         )
 
 

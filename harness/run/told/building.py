@@ -1,4 +1,4 @@
-"""From what the ranks measured to the draft of a result: facts and checks, no judgement."""
+"""Makes the draft of a result from what the ranks measured: facts and checks, no judgement."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,9 @@ from msgspec.structs import asdict
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
-from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN
 from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -34,7 +33,7 @@ from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 @dataclass(frozen=True)
 class Setting:
-    """What the command knows of a run and its ranks need not."""
+    """What the command knows of a run beyond the job."""
 
     request: Request
     dataset: Dataset
@@ -44,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Launched:
-    """How the job was started, and the seconds until its ranks were ready."""
+    """How the command started the job, and the seconds until its ranks were ready."""
 
     launcher: Launcher
     startup_seconds: float
@@ -79,8 +78,9 @@ def build(
         )
         for number in range(job.warmup_trials + job.trials)
     ]
-    manifest, request = setting.dataset.manifest, setting.request
+    manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, policy(reader, request.workload)
+    pipeline = workload.upstream if row.delivery == OWN else None
     sample_bytes = passes.sample_bytes(job, trials[0])
     return Draft(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -107,7 +107,7 @@ def build(
             order=reader_measured.order,
             placement=row.placement,
             delivery=row.delivery,
-            source=_source(row, workload),
+            source=row.source if pipeline is None else pipeline.source,
             exactly_once=row.exactly_once,
             order_known=row.order_known,
             decode=reader_measured.decode,
@@ -139,7 +139,8 @@ def build(
             comparable=not _is_short(job, setting, count, trials),
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
-            notes=[*setting.notes, *_defects(row, workload)],
+            # what the published pipeline does worse than it could is done here too
+            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
         ),
         compute=_emulated(job, request)
         if reader_measured.trained is None
@@ -155,7 +156,7 @@ def build(
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
-            ceiling=_ceiling(setting.storage, sample_bytes),
+            ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
             startup_seconds=launched.startup_seconds,
             code_digest=job.code_digest,
         ),
@@ -185,8 +186,8 @@ def _trial(
 ) -> Trial:
     """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments.
 
-    Counters of an epoch are with those of the validation pass behind it. seconds: of each epoch; validated: epoch ->
-    seconds of its pass.
+    The counters of an epoch include its validation pass. seconds: of each epoch; validated: epoch -> seconds of its
+    pass.
     """
     elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
     epochs = [
@@ -199,7 +200,7 @@ def _trial(
         for epoch in range(job.epochs)
     ]
     held_out = reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
-    # over all ranks, each of which waits as long as the others
+    # over all ranks: each waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
     asked_seconds = job.step_seconds * count.steps * job.epochs * job.ranks + validating
     busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
@@ -222,7 +223,7 @@ def _trial(
         host_iowait_share=max((host.iowait for host in busy), default=None),
         cores=cores,
         clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
-        # a reader without threads of its own reads in the trainer's
+        # a reader without threads reads in the trainer's thread
         reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
         training=training,
@@ -230,27 +231,11 @@ def _trial(
     )
 
 
-def _source(row: Policy, workload: Workload) -> str:
-    return workload.upstream.source if row.delivery == OWN and workload.upstream else row.source
-
-
-def _defects(row: Policy, workload: Workload) -> tuple[str, ...]:
-    """What the published pipeline does worse than it could, and what is therefore done here too."""
-    return workload.upstream.defects if row.delivery == OWN and workload.upstream else ()
-
-
-def _ceiling(document: Document | None, sample_bytes: float) -> Ceiling | None:
-    """The rate that `dlio-bench storage` found for samples of this size; its value is None where it found none."""
-    if document is None:
-        return None
-    return Ceiling(ceiling_for(document, sample_bytes), document.folder)
-
-
 def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
-    """Per host: the share of the dataset found in its page cache before the clock started, the worst segment."""
+    """Host -> the share of the dataset in its page cache before the clock started, in the worst segment."""
     cached = {}
     for host in sorted(set(hosts)):
-        shares = [rank.residency for rank, its_host in zip(ranks, hosts, strict=True) if its_host == host]
+        shares = [rank.residency for rank, rank_host in zip(ranks, hosts, strict=True) if rank_host == host]
         segments = list(zip(*shares, strict=True))
         whole = sum(share.bytes for share in segments[0])
         notes = [share.note for segment in segments for share in segment if share.note]
@@ -265,8 +250,8 @@ def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Ca
 
 
 def _kind(request: Request, batch: int) -> str:
-    """What the step time is that was waited for: one that was published for another batch is derived from it, and one
-    for samples of another size an estimate of ours.
+    """The kind of the emulated step time: derived if it was published for another batch, and our estimate if it was
+    published for samples of another size.
     """
     profile = request.step_time
     assert profile is not None
@@ -316,5 +301,5 @@ def _marks(job: Job, setting: Setting, count: Count, trials: Sequence[Trial], *,
 
 
 def _is_hidden(host: Cached) -> bool:
-    """Whether nothing is known of a host's cache; of data on a memory file system everything is."""
+    """Whether nothing is known of a host's cache. Data on a memory file system are always known to be in memory."""
     return not host.attestable and not host.memory_backed

@@ -1,4 +1,4 @@
-"""`--dry-run`: the plan in words."""
+"""`--dry-run`: describes the plan."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from dlio_bench.wrapping import wrapped
 
 def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: Sequence[str]) -> str:
     """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
-    # orders of files may drop more, which the files tell once they are there
+    # orders of files may drop more; how many, only existing files show
     shape = Shape(
         source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
     )
