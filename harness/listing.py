@@ -107,7 +107,7 @@ def render(document: dict[str, Any]) -> str:
         lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _entry(4, reader["source"])
-    lines += ["", "Axes that can be set by hand"]
+    lines += ["", "Axes that you can set"]
     for axis, names in document["axes"].items():
         lines += _entry(2, f"--{axis}  {', '.join(names)}")
     lines += ["", "Systems (simulate --system NAME)"]

@@ -79,36 +79,29 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
         "default prefetch)",
     )
-    how.add_argument(
-        "--order",
-        dest="orders",
-        type=partial(_names, "--order"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the order of each reader, for example by file-shuffle or buffered-shuffle(100)",
-    )
-    how.add_argument(
-        "--placement",
-        dest="placements",
-        type=partial(_names, "--placement"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the placement of each reader: none, stage-partition, stage-replicate, stage-subset, "
-        "cooperative, clairvoyant, ... (see `dlio-bench list`)",
-    )
-    how.add_argument(
-        "--delivery",
-        dest="deliveries",
-        type=partial(_names, "--delivery"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the delivery of each reader: 'on demand', ahead or tf.data",
-    )
+    for flag, dest, values in (
+        ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
+        (
+            "--placement",
+            "placements",
+            ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
+            "(see `dlio-bench list`)",
+        ),
+        ("--delivery", "deliveries", ": 'on demand', ahead or tf.data"),
+    ):
+        how.add_argument(
+            flag,
+            dest=dest,
+            type=partial(_names, flag),
+            default=(),
+            metavar="NAME[,NAME...]",
+            help=f"replace the {flag[2:]} of each reader{values}",
+        )
     how.add_argument(
         "--shard",
         default="rank",
         metavar="WHAT",
-        help="who owns a share of the samples: rank (default) or node. With job nobody does: all ranks read the "
+        help="who owns a share of the samples: rank (default) or node. With job, all ranks read the "
         "whole dataset in the same order, as ranks that hold parts of one model do",
     )
     how.add_argument(

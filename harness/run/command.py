@@ -12,13 +12,12 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked import data
-from dlio_bench.harness.run.asked.inference import require_labelled
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
-from dlio_bench.harness.run.asked.training import require_trainable
+from dlio_bench.harness.run.asked.training import require_labelled
 from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
@@ -55,8 +54,7 @@ def run(options: Options) -> int:
     finished: list[Finished] = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress)
-        require_trainable(request.training, dataset)
-        require_labelled(request.inference, dataset)
+        require_labelled(options, dataset)
         if request.looks_first:
             looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
             planned, size = sized(planned, size, request.minimum, [seconds for look in looks for seconds in look])

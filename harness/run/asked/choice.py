@@ -1,4 +1,4 @@
-"""Turns the name of a reader into a policy: a row of the table, with the axes that the user set by hand."""
+"""Turns the name of a reader into a policy: a row of the table, with the axes that the user set."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def validation_order(row: Policy, workload: Workload) -> str:
 
 
 def spelled(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
-    """The name of a reader with axes set by hand: 'naive+order=global-shuffle'."""
+    """The name of a reader with the axes that the user set: 'naive+order=global-shuffle'."""
     axes = zip(AXES, (order, placement, delivery), strict=True)
     return "+".join([reader, *(f"{axis}={value}" for axis, value in axes if value)])
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
-from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
+from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
@@ -71,12 +70,3 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
                 f"An inference predicts every sample of the dataset once, and reader '{row.name}' {why}. Use another "
                 "reader, such as prefetch."
             )
-
-
-def require_labelled(inference: Inference | None, dataset: Dataset) -> None:
-    """UsageError for an inference on random bytes: their labels are no classes, and some numbers are not finite."""
-    if inference is not None and dataset.manifest.fill == RANDOM:
-        raise UsageError(
-            f"--compute infer compares predictions with labels, and the dataset in {dataset.folder} was filled with "
-            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
-        )

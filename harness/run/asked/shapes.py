@@ -24,16 +24,7 @@ def samples_of(job: Job, dataset: Dataset) -> int:
 
 def shape_of(job: Job, dataset: Dataset) -> Shape:
     """How the job cuts an epoch of the training split, or of all splits for an inference."""
-    bounds = np.cumsum([0, *(file.samples for file in files_of(job, dataset))])
-    return Shape(
-        samples_of(job, dataset),
-        job.ranks,
-        job.batch,
-        bounds=bounds,
-        ranks_per_node=job.ranks_per_node,
-        shard=job.shard,
-        last=job.last,
-    )
+    return _shape(job, samples_of(job, dataset), files_of(job, dataset), job.last)
 
 
 def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
@@ -46,13 +37,10 @@ def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
             f"--validation: the dataset in {dataset.folder} has no validation split. Generate one with a validation "
             "split, or use --validation none."
         )
-    bounds = np.cumsum([0, *(dataset.manifest.files[number].samples for number in part.files)])
-    return Shape(
-        len(part.samples),
-        job.ranks,
-        job.batch,
-        bounds=bounds,
-        ranks_per_node=job.ranks_per_node,
-        shard=job.shard,
-        first=part.samples.start,
-    )
+    files = [dataset.manifest.files[number] for number in part.files]
+    return _shape(job, len(part.samples), files, "drop", first=part.samples.start)
+
+
+def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first: int = 0) -> Shape:
+    bounds = np.cumsum([0, *(file.samples for file in files)])
+    return Shape(samples, job.ranks, job.batch, bounds, job.ranks_per_node, job.shard, last, first)

@@ -108,7 +108,7 @@ def shortened(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs:
     left_out = [f"the last {plural(per_epoch - each, 'step')} of each epoch"] if each < per_epoch else []
     if epochs is not None and taken < epochs:
         left_out.append(
-            f"{epochs - taken} of the {plural(epochs, 'epoch')}, with the passes behind them (--steps-per-epoch "
+            f"{epochs - taken} of the {plural(epochs, 'epoch')}, with the passes after them (--steps-per-epoch "
             "shortens epochs and leaves out none)"
         )
     if left_out:
@@ -156,8 +156,8 @@ def most_files(
         least = -(-ranks * (batch or 1) // samples_per_file)
         raise UsageError(
             f"{plural(ranks, 'rank')} need at least {plural(ranks * (batch or 1), 'sample')}, but "
-            f"{format_bytes(most_bytes)} hold only {files * samples_per_file} (a file of {samples_per_file} has "
-            f"{format_bytes(file_bytes)}). Ask for fewer ranks, or allow more data with --max-data "
+            f"{format_bytes(most_bytes)} hold only {files * samples_per_file} (a file of "
+            f"{plural(samples_per_file, 'sample')} has {format_bytes(file_bytes)}). Ask for fewer ranks, or allow more data with --max-data "
             f"{least * file_bytes // 10**9 + 1}GB."
         )
     if dealt and files < ranks:

@@ -95,12 +95,12 @@ def _resumed(training: Training, options: Options, folder: Path, rows: Sequence[
     return replace(training, resume=str(folder.resolve()), step=state.step, seed=state.seed)
 
 
-def require_trainable(training: Training | None, dataset: Dataset) -> None:
-    """UsageError for a training on random bytes: their labels are no classes, and some numbers are not finite."""
-    if training is not None and dataset.manifest.fill == RANDOM:
+def require_labelled(options: Options, dataset: Dataset) -> None:
+    """UsageError for a network on random bytes: their labels are no classes, and some numbers are not finite."""
+    if options.mode in (TRAIN, INFER) and dataset.manifest.fill == RANDOM:
         raise UsageError(
-            f"--compute train needs samples to learn from, and the dataset in {dataset.folder} was filled with "
-            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
+            f"--compute {options.mode} needs samples with labels, and the dataset in {dataset.folder} was filled with "
+            f"'{RANDOM}' bytes. Generate one with --fill {PHYSICAL}."
         )
 
 

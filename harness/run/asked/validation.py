@@ -44,7 +44,7 @@ def resolve(options: Options, workload: Workload, layout: Layout, rows: Iterable
     if value == "published":
         if published is None:
             raise UsageError(
-                f"--validation published: nobody published how {workload.name} validates. Give a number of epochs."
+                f"--validation published: how {workload.name} validates was not published. Give a number of epochs."
             )
         return published.every
     if not re.fullmatch("[1-9][0-9]{0,8}", value):

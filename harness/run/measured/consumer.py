@@ -43,7 +43,7 @@ class Consumer:
     def __init__(self, steps: Sequence[Ids], starts: Sequence[Ids], log: StepLog, *, ordered: bool) -> None:
         """`steps`: ids of each batch. `starts`: where the samples of each will lie; empty if that is not known.
 
-        A batch with these very arrays counts as planned: nobody compares their numbers again.
+        A batch with these very arrays counts as planned, without a comparison of numbers.
         """
         self._steps, self._log, self._ordered = steps, log, ordered
         self._prepared: dict[int, tuple[Ids, Ids, Ids, Bytes]] = {}

@@ -17,7 +17,7 @@ from dlio_bench.harness.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Pass:
-    """The validation pass behind an epoch: the ids of each batch, and the log that the pass fills.
+    """The validation pass after an epoch: the ids of each batch, and the log that the pass fills.
 
     scores: of the network by name, empty if none is trained.
     """

@@ -1,7 +1,7 @@
 """Makes the draft of a result from what the ranks measured: facts and checks, no judgement."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -27,7 +27,7 @@ from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.storage import Document, ceiling_for
-from dlio_bench.reports.trials import Cache, Cached, Epoch, Training, Trial
+from dlio_bench.reports.trials import Cache, Cached, Epoch, Trial
 from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
@@ -63,21 +63,7 @@ def build(
     count = Count(
         reader_measured.steps_per_epoch, reader_measured.different_samples, job, samples_of(job, setting.dataset)
     )
-    cores = sum(host.cores or 0 for host in measured.hosts.values())
-    trials = [
-        _trial(
-            job,
-            count,
-            [trials[number] for trials in reader_measured.ranks],
-            measured.rank_hosts,
-            cores,
-            reader_measured,
-            _epoch_seconds(steps, number),
-            passes.pass_seconds(steps, number),
-            trained.training(job, [trials[number] for trials in reader_measured.ranks], steps, number),
-        )
-        for number in range(job.warmup_trials + job.trials)
-    ]
+    trials = [_trial(job, count, measured, reader_measured, steps, number) for number in range(job.all_trials)]
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, policy(reader, request.workload)
     pipeline = workload.upstream if row.delivery == OWN else None
@@ -174,21 +160,14 @@ def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
 
 
 def _trial(
-    job: Job,
-    count: Count,
-    ranks: Sequence[RankTrial],
-    rank_hosts: Sequence[str],
-    cores: int,
-    reader_measured: ReaderMeasured,
-    seconds: Sequence[float],
-    validated: Mapping[int, float],
-    training: Training | None,
+    job: Job, count: Count, measured: JobMeasured, reader_measured: ReaderMeasured, steps: Steps, number: int
 ) -> Trial:
     """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments.
 
-    The counters of an epoch include its validation pass. seconds: of each epoch; validated: epoch -> seconds of its
-    pass.
+    The counters of an epoch include its validation pass.
     """
+    ranks = [trials[number] for trials in reader_measured.ranks]
+    seconds, validated = _epoch_seconds(steps, number), passes.pass_seconds(steps, number)
     elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
     epochs = [
         Epoch(
@@ -213,7 +192,7 @@ def _trial(
         steps=count.steps * job.epochs,
         samples=count.samples * job.epochs,
         validation_samples=held_out,
-        cache=Cache(job.cache, _residency(ranks, rank_hosts)),
+        cache=Cache(job.cache, _residency(ranks, measured.rank_hosts)),
         epochs=epochs,
         compute_asked_seconds=asked_seconds,
         compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
@@ -221,12 +200,12 @@ def _trial(
         cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
         host_cpu_busy_share=max((host.busy for host in busy), default=None),
         host_iowait_share=max((host.iowait for host in busy), default=None),
-        cores=cores,
+        cores=sum(host.cores or 0 for host in measured.hosts.values()),
         clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
         # a reader without threads reads in the trainer's thread
         reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
-        training=training,
+        training=trained.training(job, ranks, steps, number),
         inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),
     )
 

@@ -21,7 +21,7 @@ READ = 400e6  # stored bytes a second, of a local disk and of a checksum over th
 
 def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
     """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
-    trials = (job.trials + job.warmup_trials) * len(job.readers)
+    trials = job.all_trials * len(job.readers)
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
@@ -39,11 +39,11 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
-    parts_text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     if request.training or request.inference:
-        return f"{parts_text}, and as long as the network needs for {trials} trials of {steps} steps"
+        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
     look = ", after a first look of two epochs" if request.looks_first else ""
-    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {parts_text}{look}"
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
 
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
