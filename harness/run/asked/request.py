@@ -82,8 +82,8 @@ class Request:
     def looks_first(self) -> bool:
         """Whether a first look at the readers decides how many epochs a trial has. --predict does not allow one."""
         options = self.options
-        by_hand = {options.epochs, options.steps, options.steps_per_epoch} != {None}
-        return bool(self.minimum.seconds) and self.is_unpaced and not by_hand and not options.predict
+        fixed = options.predict or {options.epochs, options.steps, options.steps_per_epoch} != {None}
+        return bool(self.minimum.seconds) and self.is_unpaced and not fixed
 
     def needed(self, batch: int) -> int:
         """Steps of a trial with this batch."""

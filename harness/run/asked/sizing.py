@@ -157,8 +157,8 @@ def most_files(
         raise UsageError(
             f"{plural(ranks, 'rank')} need at least {plural(ranks * (batch or 1), 'sample')}, but "
             f"{format_bytes(most_bytes)} hold only {files * samples_per_file} (a file of "
-            f"{plural(samples_per_file, 'sample')} has {format_bytes(file_bytes)}). Ask for fewer ranks, or allow more data with --max-data "
-            f"{least * file_bytes // 10**9 + 1}GB."
+            f"{plural(samples_per_file, 'sample')} has {format_bytes(file_bytes)}). Ask for fewer ranks, or allow more "
+            f"data with --max-data {least * file_bytes // 10**9 + 1}GB."
         )
     if dealt and files < ranks:
         raise UsageError(

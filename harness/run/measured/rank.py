@@ -33,7 +33,7 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import documents, inference, training
+from dlio_bench.harness.run.measured import documents, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
@@ -103,8 +103,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    opened = training.opened if job.infer is None else inference.opened
-    with opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+    with training.opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
         for number in range(job.all_trials):
             # readers take turns within a trial, so that a drift of the machine affects all of them alike
             for name in turns(tuple(job.readers), number):

@@ -1,4 +1,4 @@
-"""Opens the trainer of a job, on a rank."""
+"""Opens the trainer of a job, on a rank: emulated, a network that learns, or one that predicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +16,11 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.measured.trial import Trial
+from dlio_bench.harness.training import inference
 from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
@@ -60,6 +62,9 @@ def opened(
 
     folder: of the run's results, where its checkpoints go.
     """
+    if job.infer is not None:
+        yield _predictor(job, job.infer, comm, dataset, device, readers, trials)
+        return
     if job.train is None:
         yield Emulated(job.step_seconds, 0.0 if job.validation is None else job.validation.sample_seconds), None
         return
@@ -67,36 +72,54 @@ def opened(
     model = choose(find(job.workload).models, dataset.manifest.variant, training.model)
     sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
     exchange = open_exchange(comm, training.exchange(job.ranks_per_node))
-    checkpoints = None
-    if training.checkpoint:
-        scale = f"{job.nodes}x{job.ranks_per_node}"
-        checkpoints = Checkpoints(training.checkpoint, folder, scale, _about(job, training, course))
-    seed = job.seed % 2**31
-    checkpoint = (
-        None if training.resume is None else resumed(comm, Path(training.resume), _about(job, training, course))
-    )
+    about, scale = _about(job, training, course), f"{job.nodes}x{job.ranks_per_node}"
     trainer = NetworkTrainer(
-        comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints, resumed=checkpoint
+        comm,
+        model,
+        sample,
+        course,
+        exchange,
+        device=device,
+        seed=job.seed % 2**31,
+        checkpoints=Checkpoints(training.checkpoint, folder, scale, about) if training.checkpoint else None,
+        resumed=None if training.resume is None else resumed(comm, Path(training.resume), about),
     )
-    blocks = [sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
+    blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())
     sizes = sorted({len(ids) for pass_ in passes for ids in pass_.batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
-    yield (
-        trainer,
-        replace(
-            trainer.described,
-            fp16=training.fp16,
-            lag=training.lag,
-            hierarchical=training.hierarchical,
-            timeout=training.timeout,
-            checkpoint=training.checkpoint,
-            resume=training.resume,
-            step=training.step,
-            seed=training.seed,
-        ),
-    )
+    options = {name: value for name, value in vars(training).items() if name not in ("model", "kind")}
+    yield trainer, replace(trainer.described, **options)
     trainer.close()
+
+
+def _predictor(
+    job: Job,
+    options: Inference,
+    comm: Comm,
+    dataset: Dataset,
+    device: str,
+    readers: Mapping[str, Reader],
+    trials: Mapping[str, Sequence[Trial]],
+) -> tuple[Trainer, Network]:
+    model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
+    weights = None if options.resume is None else resumed(comm, Path(options.resume), {"model": options.model})
+    network = inference.Inference(
+        comm,
+        model,
+        model.sample(dataset),
+        device=device,
+        seed=job.seed % 2**31,
+        training=dataset.training_samples,
+        weights=weights,
+    )
+    batches = []
+    for name, reader in readers.items():
+        sample_widths = _sample_widths(reader, job.readers[name], trials[name][0], comm.rank)
+        sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
+        batches += [(size, sample_widths) for size in sorted(sizes) if size]
+    network.compile(batches)
+    return network, replace(network.described, resume=options.resume, step=options.step)
 
 
 def _about(job: Job, training: Training, course: Course) -> dict[str, Any]:
@@ -111,7 +134,7 @@ def _about(job: Job, training: Training, course: Course) -> dict[str, Any]:
     }
 
 
-def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
+def _sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
     """Bytes of a sample in each block of a reader's batches.
 
     What a published pipeline delivers is known only from a first batch, which counts in no trial. Caches are prepared
@@ -121,5 +144,5 @@ def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Width
         assert reader.sample_view.decode is not None
         return (reader.sample_view.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])
-    with reader.session(planned(reader.sample_view, [(0, ids)], trial.of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, [(0, ids)], trial.ids_read), Tally()) as batches:
         return widths(next(batches))

@@ -120,12 +120,13 @@ class Trial:
         self._draw = draw
         self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
+        self._seed = job.seed + number
         self.order = policy.order  # as it is executed
         # whether this process also reads copies from a device
         self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
-        self.steps = self._fit.steps  # of an epoch; `rank` may lower it
+        self.steps = self._fit.steps  # of an epoch; the rank may lower it
         self.parts = 1  # epochs that make one pass over the order
         self.first_epoch = 0  # of the order: a training that continues has read the epochs before it
 
@@ -139,39 +140,34 @@ class Trial:
         return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
-        seed = self._job.seed + self._number
         if self._draw is not None:
-            return self._draw(rank, self.steps, seed)[epoch]
-        return part_of_pass(
-            self._order, self._shape, rank, self.first_epoch + epoch, seed, steps=self.steps, parts=self.parts
-        )
+            return self._draw(rank, self.steps, self._seed)[epoch]
+        epoch += self.first_epoch
+        return part_of_pass(self._order, self._shape, rank, epoch, self._seed, steps=self.steps, parts=self.parts)
 
-    def of(self, rank: int, epoch: int) -> Ids:
+    def ids_read(self, rank: int, epoch: int) -> Ids:
         """The ids that a rank reads, in order, in an epoch or in the validation pass that the number means."""
         if not is_validation(epoch):
             ids = self._epoch(rank, epoch)
             return ids[ids >= 0]
         assert self._passes is not None
         number = self._passes.epochs.index(validation_after(epoch))
-        return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
+        return np.concatenate(self._passes.batches(rank, number, self._seed))
 
     def passes(self, rank: int) -> list[Pass]:
         """The validation passes of a rank, with empty logs."""
         passes = self._passes
         if passes is None:
             return []
-        plans = [passes.batches(rank, number, self._job.seed + self._number) for number in range(len(passes.epochs))]
-        return [
-            Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch))
-            for epoch, batches in zip(passes.epochs, plans, strict=True)
-        ]
+        plans = ((epoch, passes.batches(rank, number, self._seed)) for number, epoch in enumerate(passes.epochs))
+        return [Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch)) for epoch, batches in plans]
 
     def run(
         self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
     ) -> TrialTimes:
         """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
-        times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
+        times = TrialTimes(self._number, self._seed, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
         times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}
@@ -218,7 +214,7 @@ class Trial:
             parts.append((epoch, steps_of(times.plan[epoch])))
             if epoch in pass_after:
                 parts.append((validation_after(epoch), pass_after[epoch].batches))
-        plan = planned(reader.sample_view, parts, self.of)
+        plan = planned(reader.sample_view, parts, self.ids_read)
         steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:

@@ -38,11 +38,11 @@ def verify(
     share = [ids for _, batches in parts for ids in batches]
     delivered = []
 
-    def of(rank: int, epoch: int) -> Ids:
+    def ids_read(rank: int, epoch: int) -> Ids:
         batches = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
         return np.concatenate([np.zeros(0, np.int64), *batches])
 
-    with reader.session(planned(reader.sample_view, parts, of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=ordered)
             lines += damaged(batch, reader.sample_view)
