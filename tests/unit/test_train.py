@@ -324,10 +324,10 @@ def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"compute": "emulate"}, "--resume is of training"),
+        ({"compute": "emulate"}, "--resume is an option of training"),
         ({"trials": 2}, "continues a training in one trial"),
         ({"warmup_trials": 1}, "continues a training in one trial"),
-        ({"seed": 5}, "begun with 77"),
+        ({"seed": 5}, "has seed 77"),
         ({"readers": ("upstream",)}, "starts its order again"),
     ],
 )
