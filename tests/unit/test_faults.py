@@ -50,7 +50,7 @@ def test_a_tier_that_fails_is_named_by_its_folder(tmp_path: Path, monkeypatch: p
         (errno.EMFILE, "ulimit -n"),
         (errno.EACCES, "permission"),
         (errno.EIO, "dmesg"),
-        (errno.ESTALE, "mount the file system anew"),
+        (errno.ESTALE, "mount the file system again"),
     ],
 )
 def test_a_file_that_cannot_be_opened_is_told_with_the_fix(
