@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_opened_is_told_with_the_fix(
     [
         (FileNotFoundError(errno.ENOENT, "gone"), DataError, "is missing from its dataset"),
         (OSError("Unable to open file (file signature not found)"), DataError, "names every bad file"),
-        (OSError("Can't read data (file read failed: time = x, errno = 116, error message = 'y')"), None, "mount the file system again"),
+        (OSError("Can't read data (file read failed: time = x, errno = 116, error message = 'y')"), None, "server"),
         (OSError(errno.ENOTCONN, "z"), None, "FUSE"),
     ],
 )
