@@ -36,7 +36,7 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
     made = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    commands = cast("Commands", made)  # no command minds that its parser is one of ours
+    commands = cast("Commands", made)  # a Parser is an ArgumentParser
     arguments.add_run(commands)
     generation.add_generate(commands)
     generation.add_verify(commands)
@@ -52,19 +52,19 @@ def parser() -> Parser:
             type=watch.parse_timeout,
             default=watch.DEFAULT_TIMEOUT,
             metavar="TIME",
-            help="how long a rank may stand still, reading and computing nothing, before the run ends (default "
-            f"{watch.DEFAULT_TIMEOUT}; 0: for ever)",
+            help="end the run if a rank neither reads nor computes for this long (default "
+            f"{watch.DEFAULT_TIMEOUT}; 0: never)",
         )
     listing = commands.add_parser(
         "list",
-        help="workloads, their step times, pipelines and sources; readers and orders",
+        help="list workloads, their step times, pipelines and sources; readers and orders",
         description="Show every name that `run` takes, and where each number comes from.",
     )
     listing.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser(
         "doctor",
-        help="what is installed and what the machine can do; a fix for what is missing",
-        description="Look at Python, packages, MPI, launchers and the file system of a folder. Nothing is changed.",
+        help="check what is installed and what the machine can do; name a fix for what is missing",
+        description="Check Python, packages, MPI, launchers and the file system of a folder. Changes nothing.",
     )
     doctor.add_argument(
         "--data", type=Path, metavar="DIR", help="folder whose file system is examined (default: the dataset cache)"
@@ -73,22 +73,22 @@ def parser() -> Parser:
     return top
 
 
-def _list(asked: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     from dlio_bench.harness.listing import listing, render
 
-    found = listing()
-    print(json.dumps(found, indent=1) if asked.json else render(found))
+    document = listing()
+    print(json.dumps(document, indent=1) if options.json else render(document))
     return 0
 
 
-def _doctor(asked: argparse.Namespace) -> int:
+def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dlio_bench.harness.doctor import examine, render, worst
     from dlio_bench.harness.run.asked.data import cache_folder
 
-    findings = examine(asked.data or cache_folder(None))
-    print(json.dumps([asdict(finding) for finding in findings], indent=1) if asked.json else render(findings))
+    findings = examine(options.data or cache_folder(None))
+    print(json.dumps([asdict(finding) for finding in findings], indent=1) if options.json else render(findings))
     return worst(findings)
 
 
@@ -107,7 +107,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-NEED_LESS = {  # what takes less memory, by command
+NEED_LESS = {  # command -> options that need less memory
     "run": "a smaller --batch, --staging, --tiers or --max-data, or fewer --ranks-per-node",
     "generate": "fewer --workers or --ranks-per-node",
     "verify": "fewer --workers",
@@ -118,13 +118,13 @@ NEED_LESS = {  # what takes less memory, by command
     "simulate": "fewer --nodes or --epochs",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
 }
-# a library that cannot be loaded (ld.so), a thread that cannot be started (CPython), in the words of their errors
+# texts of errors: ld.so cannot load a library, CPython cannot start a thread
 REFUSED = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "can't start new thread")
 OTHERS = "fewer other programs on this machine"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; print what prevents it as one paragraph, and return the documented status."""
+    """Run one command. Prints an error as one paragraph, and returns the documented status."""
     signals.listen()
     stacks.on_signal()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -132,23 +132,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             return _command(argv)
-        except Exception:  # goes on as it is, unless it stands for an interruption
-            signals.check()  # extension modules that load turn it into an error of theirs
+        except Exception:
+            signals.check()  # an extension module that loads turns an interruption into another error
             raise
     except KeyboardInterrupt:
         signals.met()
-        message = "Interrupted: the ranks were ended, and nothing unfinished was kept as a result."
+        message = "Interrupted: the ranks have ended, and no unfinished result was kept."
         return _complain(message, EnvironmentFailure.status)
-    except BrokenPipeError:  # whoever read our output has left: nothing more can be said
+    except BrokenPipeError:  # nobody reads our output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - every error becomes a message
         failure = _failure(error, sys.argv[1:] if argv is None else argv)
         return _complain(str(failure), failure.status)
 
 
 def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
-    """What is told of an error that ended a command. What is neither a user's nor the machine's is ours."""
+    """The message for an error that ended a command. Other errors than the user's and the machine's are defects."""
     if isinstance(error, BenchError):
         return error
     if isinstance(error, OSError):
@@ -169,21 +169,21 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    asked, unknown = parser().parse_known_args(argv)
+    options, unknown = parser().parse_known_args(argv)
     if unknown:
-        parser().refuse(unknown, asked.command)
-    if asked.version:
+        parser().refuse(unknown, options.command)
+    if options.version:
         from dlio_bench import __version__
 
         print(f"dlio-bench {__version__}")
         return 0
-    if asked.command is None:
+    if options.command is None:
         parser().print_help(sys.stderr)
         return UsageError.status
-    if hasattr(asked, "timeout"):  # of commands that launch ranks
-        watch.allow(asked.timeout)
-        del asked.timeout
-    return COMMANDS[asked.command](asked)
+    if hasattr(options, "timeout"):  # of commands that launch ranks
+        watch.allow(options.timeout)
+        del options.timeout
+    return COMMANDS[options.command](options)
 
 
 def _complain(message: str, status: int) -> int:

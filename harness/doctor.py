@@ -1,4 +1,4 @@
-"""What this machine has and can do, each thing looked at for real, and what to do about what is missing."""
+"""`dlio-bench doctor`: tries what this machine has and can do, and names a fix for what is missing."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import requires
 from pathlib import Path
@@ -27,14 +27,14 @@ from dlio_bench.wrapping import wrapped
 
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
 _TRIAL_BYTES = 4 << 20
-_SCRATCH_BYTES = 64 << 20  # less free space than this is as good as none
+_SCRATCH_BYTES = 64 << 20  # least free space
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. ok: True good; False something required is missing or broken; None worth knowing, no harm.
+    """One check. ok: True: good; False: something required is missing or broken; None: worth knowing, no harm.
 
-    found: what there is, in a sentence. fix: what to do about it, where there is something to do.
+    found: what there is, in a sentence. fix: what the user can do, if anything.
     """
 
     name: str
@@ -44,45 +44,40 @@ class Finding:
 
 
 def worst(findings: list[Finding]) -> int:
-    """The exit status: 4 where anything required is missing or broken, else 0."""
+    """The exit status: 4 if anything required is missing or broken, else 0."""
     return 4 if any(finding.ok is False for finding in findings) else 0
 
 
 def examine(data_dir: Path) -> list[Finding]:
-    """Look at everything (one to three seconds). `data_dir` need not exist: its nearest folder that does is looked at.
+    """Check everything, in one to three seconds. If `data_dir` does not exist, its nearest existing parent is checked.
 
-    Writes one file of 4 MiB there and removes it. Never raises for what it finds.
+    Writes a file of 4 MiB there and removes it. Raises nothing for what it finds.
     """
     env = os.environ
     folder = mounts.existing(data_dir)
     site = launchers.detect_site(env)
-    looks: list[Callable[[], list[Finding]]] = [
-        _python,
-        _packages,
-        _training,
-        lambda: _mpi(site, env),
-        lambda: [_launcher(site, env)],
-        lambda: [_filesystem(folder)],
-        lambda: [_cache_control(folder)],
-        lambda: _room(folder),
-        lambda: [_fuse()],
-        lambda: [_hdf5_locking(folder, env)],
-        lambda: [_bytecode(env)],
+    return [
+        Finding("Python", True, f"{platform.python_version()} ({sys.executable})"),
+        _packages(),
+        *_training(),
+        *_mpi(site, env),
+        _launcher(site, env),
+        _filesystem(folder),
+        _cache_control(folder),
+        *_room(folder),
+        _fuse(),
+        _hdf5_locking(folder, env),
+        _bytecode(env),
     ]
-    return [finding for look in looks for finding in look()]
-
-
-def _python() -> list[Finding]:
-    return [Finding("Python", True, f"{platform.python_version()} ({sys.executable})")]
 
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version, maxsplit=1)[0]))
 
 
-def _packages() -> list[Finding]:
-    """The packages that dlio-bench requires, with the least version it asks for."""
-    lines, ok, fixes = [], True, []
+def _packages() -> Finding:
+    """The packages that dlio-bench requires, in their least version or a newer one."""
+    lines, fixes = [], []
     for requirement in requires("dlio-bench") or []:
         match = re.fullmatch(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
         if match is None:  # belongs to an extra
@@ -91,38 +86,34 @@ def _packages() -> list[Finding]:
         version = installed(name)
         lines.append(f"{name} {version or 'missing'}")
         if version is None or _release(version) < _release(least):
-            ok = False
             fixes.append(f"'{name}>={least}'")
-    return [Finding("packages", ok, ", ".join(lines), f"pip install {' '.join(fixes)}" if fixes else None)]
+    return Finding("packages", not fixes, ", ".join(lines), f"pip install {' '.join(fixes)}" if fixes else None)
 
 
 def _training() -> list[Finding]:
-    """TensorFlow and Horovod: extras, never required."""
+    """TensorFlow and Horovod, which are extras."""
     least, below = TENSORFLOW
-    name, version = next(((name, found) for name in DISTRIBUTIONS if (found := installed(name))), ("TensorFlow", None))
-    ask = "pip install 'dlio-bench[tensorflow]'"
+    versions = ((name, installed(name)) for name in DISTRIBUTIONS)
+    name, version = next(((name, version) for name, version in versions if version), ("TensorFlow", None))
+    fix = "pip install 'dlio-bench[tensorflow]'"
     if version is None:
         tensorflow = Finding(
-            "TensorFlow", None, "not installed (needed for tfdata, most upstream readers, and real training)", ask
+            "TensorFlow", None, "not installed (needed for tfdata, most upstream readers, and real training)", fix
         )
     elif least <= _release(version) < below:
         tensorflow = Finding("TensorFlow", True, f"{name} {version}")
     else:
-        wanted = f">={_dotted(least)},<{_dotted(below)}"
-        tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", ask)
+        wanted = f">={'.'.join(map(str, least))},<{'.'.join(map(str, below))}"
+        tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", fix)
     horovod = installed("horovod")
     if horovod is None:
-        build = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
-        return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", build)]
+        fix = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
+        return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", fix)]
     return [tensorflow, Finding("Horovod", True, horovod)]
 
 
-def _dotted(release: tuple[int, ...]) -> str:
-    return ".".join(map(str, release))
-
-
 def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:
-    """Which mpirun, which libmpi Python loads under it, and whether two ranks meet."""
+    """The mpirun, the libmpi that Python loads under it, and whether two ranks meet."""
     if site.mpirun is None:
         found = "no mpirun on the PATH or beside Python: runs of one rank only, unless a scheduler starts the ranks"
         fix = "pip install 'dlio-bench[mpi]', or apt-get install openmpi-bin, or load the site's MPI module"
@@ -139,9 +130,9 @@ def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:
 
 
 def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
-    """What to try when mpirun and the libmpi that Python loads do not work together."""
+    """What to try if mpirun and the libmpi that Python loads do not work together."""
     if chosen := [name for name in ("MPI4PY_LIBMPI", "MPI4PY_MPIABI", "LD_PRELOAD") if name in env]:
-        return f"unset {' '.join(chosen)}, so that the libmpi of the mpirun in use is loaded"
+        return f"unset {' '.join(chosen)}, so that Python loads the libmpi of the mpirun in use"
     beside = Path(sys.executable).parent
     if (beside / "mpirun").exists() and site.mpirun != str(beside / "mpirun"):
         return f"Put the mpirun beside Python first: export PATH={beside}:$PATH"
@@ -149,40 +140,40 @@ def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
 
 
 def judge_hello(answer: mpi_library.Answer, ranks: int, site: launchers.Site, remedy: str) -> Finding:
-    """Whether a job of `ranks` came together: all in one world, on the library that belongs to mpirun."""
+    """Whether all `ranks` of a job met in one world, on the library that belongs to mpirun."""
     name = "MPI library"
-    words = mpi_library.greetings(answer.out)
+    greetings = mpi_library.greetings(answer.out)
     if answer.status is None:
         return Finding(name, False, f"two ranks under {site.mpirun} did not meet within {_PATIENCE:.0f} s", remedy)
-    if answer.status != 0 or len(words) != ranks:
-        said = last_words(answer.err or answer.out)
-        return Finding(name, False, f"two ranks under {site.mpirun} fail (status {answer.status}): {said}", remedy)
-    loaded = _library(words[0])
-    if any(word.size != ranks for word in words):
+    if answer.status != 0 or len(greetings) != ranks:
+        reason = last_words(answer.err or answer.out)
+        return Finding(name, False, f"two ranks under {site.mpirun} fail (status {answer.status}): {reason}", remedy)
+    loaded = _library(greetings[0])
+    if any(greeting.size != ranks for greeting in greetings):
         return Finding(
             name, False, f"{site.mpirun} starts ranks that do not meet: each is alone, with {loaded}", remedy
         )
-    if site.libmpi and words[0].library and Path(words[0].library).resolve() != Path(site.libmpi).resolve():
-        return Finding(name, None, f"{loaded} is loaded, not mpirun's own {site.libmpi}; two ranks meet all the same")
+    if site.libmpi and greetings[0].library and Path(greetings[0].library).resolve() != Path(site.libmpi).resolve():
+        return Finding(name, None, f"{loaded} is loaded, not mpirun's own {site.libmpi}; but two ranks meet")
     return Finding(name, True, f"{loaded}; two ranks meet")
 
 
-def _library(word: Greeting) -> str:
-    version = mpi_library.version_of(word.version) or word.version[:40]
-    return f"{word.library or 'an unknown libmpi'} ({version})"
+def _library(greeting: Greeting) -> str:
+    version = mpi_library.version_of(greeting.version) or greeting.version[:40]
+    return f"{greeting.library or 'an unknown libmpi'} ({version})"
 
 
 def _lone_library(env: Mapping[str, str]) -> Finding:
     answer = mpi_library.ask(mpi_library.hello_command(), env, _PATIENCE)
-    words = mpi_library.greetings(answer.out)
-    if answer.status == 0 and words:
-        return Finding("MPI library", True, _library(words[0]))
-    said = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
-    return Finding("MPI library", None, f"mpi4py loads none: {said}")
+    greetings = mpi_library.greetings(answer.out)
+    if answer.status == 0 and greetings:
+        return Finding("MPI library", True, _library(greetings[0]))
+    reason = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
+    return Finding("MPI library", None, f"mpi4py loads none: {reason}")
 
 
 def last_words(text: str) -> str:
-    """Why a program failed, from its output: Python's error, else the first line of complaint, else the last line."""
+    """Why a program failed, from its output: Python's error, else the first line with an error, else the last line."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"[A-Za-z]", line)]
     for sign in (r"\w*(Error|Exception): ", r".*\b(error|fatal|abort|cannot|could not|unable|not found|not enough)\b"):
         if complaint := next((line for line in lines if re.match(sign, line, re.IGNORECASE)), None):
@@ -196,7 +187,7 @@ def _launcher(site: launchers.Site, env: Mapping[str, str]) -> Finding:
     try:
         chosen = launchers.choose(env, launchers.Job(max(nodes or 1, 1), 2, ()), site)
     except BenchError as error:
-        # without a scheduler it only repeats that there is no mpirun, which one rank does not need
+        # without a scheduler this only says again that there is no mpirun, which one rank does not need
         in_job = nodes is not None or "SLURM_JOB_ID" in env or "FLUX_URI" in env
         return Finding("launcher", False if in_job else None, f"{where}; none for several ranks", str(error))
     return Finding("launcher", True, f"{chosen}; {where}")
@@ -208,16 +199,16 @@ def _filesystem(folder: Path) -> Finding:
         return Finding("file system", None, f"{folder}: the kernel does not say what it is on")
     found = f"{folder} is on {mount.type} ({mount.source} at {mount.point})"
     if mounts.memory_backed(folder):
-        fix = "Choose a folder on a disk or on the storage to be measured: what is read here is memory, never cold."
+        fix = "Choose a folder on a disk or on the storage to be measured: reads from here are never cold."
         return Finding("file system", None, f"{found}: in memory", fix)
     if mount.type == "zfs" or any(option.startswith("compress") for option in mount.options):
-        fix = "Compressible data would be flattered: use data of --fill random, or switch compression off."
+        fix = "Compression makes reads look faster: use data of --fill random, or switch compression off."
         return Finding("file system", None, f"{found}: it compresses", fix)
     return Finding("file system", True, found)
 
 
 def _cache_control(folder: Path) -> Finding:
-    """Write a file, read it, drop it, and look with mincore each time."""
+    """Write a file, read it, drop it, and ask mincore each time."""
     name = "cache control"
     try:
         with tempfile.NamedTemporaryFile(prefix=".dlio-bench-doctor-", dir=folder) as file:
@@ -255,14 +246,9 @@ def _room(folder: Path) -> list[Finding]:
     free = shutil.disk_usage(folder).free
     room = memory()
     limit = "no cgroup limit" if room.limit is None else f"cgroup limit {format_bytes(room.limit)}"
-    enough = free > _SCRATCH_BYTES
+    enough, fix = free > _SCRATCH_BYTES, "Free some, or choose another folder."
     return [
-        Finding(
-            "free space",
-            enough,
-            f"{format_bytes(free)} in {folder}",
-            None if enough else "Free some, or choose another folder.",
-        ),
+        Finding("free space", enough, f"{format_bytes(free)} in {folder}", None if enough else fix),
         Finding("memory", True, f"{format_bytes(room.total)}, {format_bytes(room.available)} available; {limit}"),
         Finding("cores", True, f"{usable_cores()} processors usable, {physical_cores()} physical cores"),
     ]
@@ -277,27 +263,25 @@ def _fuse() -> Finding:
 
 
 def _hdf5_locking(folder: Path, env: Mapping[str, str]) -> Finding:
-    """HDF5 locks the files it opens; on shared file systems without flock(2) that makes opening fail."""
+    """HDF5 locks the files it opens, which fails on shared file systems without flock(2)."""
     value = env.get("HDF5_USE_FILE_LOCKING")
     if value is not None:
         return Finding("HDF5 locking", True, f"HDF5_USE_FILE_LOCKING={value}")
-    if (shared := mounts.cache_beyond(folder)) and shared not in ("zfs",):
+    if (shared := mounts.cache_beyond(folder)) and shared != "zfs":
         fix = "If opening fails with 'unable to lock file': export HDF5_USE_FILE_LOCKING=FALSE"
         return Finding("HDF5 locking", None, f"files are locked when opened, which {shared} may refuse", fix)
     return Finding("HDF5 locking", True, "files are locked when opened (HDF5's default)")
 
 
 def _bytecode(env: Mapping[str, str]) -> Finding:
-    """Without compiled bytecode every rank compiles all it imports: TensorFlow's import takes 7 s instead of 2.5 s."""
+    """Without bytecode every rank compiles what it imports: an import of TensorFlow takes 7 s instead of 2.5 s."""
     site_packages = sysconfig.get_path("purelib")
     if not env.get("PYTHONDONTWRITEBYTECODE"):
         return Finding("bytecode", True, "Python keeps compiled bytecode")
     compiled = next(Path(site_packages, "numpy").glob("__pycache__/*.pyc"), None)
     found = "PYTHONDONTWRITEBYTECODE is set" + ("; packages are compiled already" if compiled else ": slow starts")
-    fix = (
-        None if compiled else f"unset PYTHONDONTWRITEBYTECODE, or run {sys.executable} -m compileall -q {site_packages}"
-    )
-    return Finding("bytecode", True if compiled else None, found, fix)
+    fix = f"unset PYTHONDONTWRITEBYTECODE, or run {sys.executable} -m compileall -q {site_packages}"
+    return Finding("bytecode", True, found) if compiled else Finding("bytecode", None, found, fix)
 
 
 def render(findings: list[Finding]) -> str:

@@ -1,8 +1,8 @@
 """`dlio-bench list`: the workloads with their data and step times, the readers, the axes, the systems."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from dlio_bench.benchmarks.pipeline import Upstream
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped
@@ -11,9 +11,12 @@ from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENT
 from dlio_bench.units import format_bytes, format_seconds
 from dlio_bench.wrapping import wrapped
 
+MODEL = ("name", "title", "variants", "parameters", "counted", "batch", "epochs", "metric", "source", "notes")
+UPSTREAM = ("order", "orders", "tensorflow", "source", "defects", "departures")
+
 
 def listing() -> dict[str, Any]:
-    """Everything that can be run, as JSON."""
+    """Everything that `run` can name, as JSON."""
     workloads = []
     for workload in map(find, WORKLOADS):
         layouts = {name: make(False, RANDOM) for name, make in workload.variants.items()}
@@ -24,10 +27,7 @@ def listing() -> dict[str, Any]:
                 "default_variant": workload.default_variant,
                 "variants": {
                     name: {
-                        "container": layout.container,
-                        "samples_per_file": layout.samples_per_file,
-                        "file_bytes": layout.file_bytes,
-                        "full_files": layout.full_files,
+                        **_facts(layout, ("container", "samples_per_file", "file_bytes", "full_files")),
                         "splits": [
                             {
                                 "name": split.name,
@@ -58,34 +58,14 @@ def listing() -> dict[str, Any]:
                     for profile in workload.profiles.values()
                     for row in profile.rows
                 ],
-                "models": [
-                    {
-                        "name": model.name,
-                        "title": model.title,
-                        "variants": list(model.variants),
-                        "parameters": model.parameters,
-                        "counted": model.counted,
-                        "batch": model.batch,
-                        "epochs": model.epochs,
-                        "metric": model.metric,
-                        "source": model.source,
-                        "notes": list(model.notes),
-                    }
-                    for model in workload.models
-                ],
-                "upstream": _upstream(workload.upstream),
-                "upstreams": {name: _upstream(upstream) for name, upstream in workload.upstreams.items()},
+                "models": [_facts(model, MODEL) for model in workload.models],
+                "upstream": None if workload.upstream is None else _facts(workload.upstream, UPSTREAM),
+                "upstreams": {name: _facts(upstream, UPSTREAM) for name, upstream in workload.upstreams.items()},
             }
         )
     readers = [
-        {
-            "name": policy.name,
-            "aliases": [alias for alias, name in ALIASES.items() if name == policy.name],
-            "order": policy.order,
-            "placement": policy.placement,
-            "delivery": policy.delivery,
-            "source": policy.source,
-        }
+        _facts(policy, ("name", "order", "placement", "delivery", "source"))
+        | {"aliases": [alias for alias, name in ALIASES.items() if name == policy.name]}
         for policy in POLICIES.values()
     ]
     axes = {"order": list(ORDERS), "placement": list(PLACEMENTS), "delivery": [d for d in DELIVERIES if d != OWN]}
@@ -93,17 +73,8 @@ def listing() -> dict[str, Any]:
     return {"workloads": workloads, "readers": readers, "axes": axes, "systems": systems}
 
 
-def _upstream(upstream: Upstream | None) -> dict[str, Any] | None:
-    if upstream is None:
-        return None
-    return {
-        "order": upstream.order,
-        "orders": upstream.orders,
-        "tensorflow": upstream.tensorflow,
-        "source": upstream.source,
-        "defects": upstream.defects,
-        "departures": upstream.departures,
-    }
+def _facts(thing: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
 
 
 def render(document: dict[str, Any]) -> str:
@@ -123,8 +94,8 @@ def render(document: dict[str, Any]) -> str:
             head = f"--compute emulate:{step['device']}  {seconds} a step of {step['batch']}"
             lines += _entry(4, f"{head} ({step['kind']}; {step['source']})")
         for model in workload["models"]:
-            what = f"{model['title']}, {model['parameters']} parameters"
-            lines += _entry(4, f"model {model['name']}: {what} ({', '.join(model['variants'])}; {model['source']})")
+            size = f"{model['parameters']} parameters ({', '.join(model['variants'])}; {model['source']})"
+            lines += _entry(4, f"model {model['name']}: {model['title']}, {size}")
             for note in model["notes"]:
                 lines += _entry(6, note)
         for variant, pipeline in {"": workload["upstream"], **workload["upstreams"]}.items():
@@ -136,7 +107,7 @@ def render(document: dict[str, Any]) -> str:
         lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _entry(4, reader["source"])
-    lines += ["", "Axes that can be set by hand"]
+    lines += ["", "Axes that you can set"]
     for axis, names in document["axes"].items():
         lines += _entry(2, f"--{axis}  {', '.join(names)}")
     lines += ["", "Systems (simulate --system NAME)"]
@@ -155,5 +126,5 @@ def _pipeline(head: str, pipeline: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _entry(indent: int, words: str) -> list[str]:
-    return wrapped(words, " " * indent, indent + 2)
+def _entry(indent: int, text: str) -> list[str]:
+    return wrapped(text, " " * indent, indent + 2)

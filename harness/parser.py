@@ -1,4 +1,4 @@
-"""A command line that answers a wrong word in one paragraph, and help that keeps words whole."""
+"""A command line that answers a wrong word in one paragraph, and help that does not break words."""
 
 import argparse
 import re
@@ -10,22 +10,22 @@ from dlio_bench.wrapping import wrapped
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's own, but for its words: UsageError instead of a page of usage, and help as `Help` lays it out.
+    """argparse's parser, with UsageError instead of a page of usage, and with help from `Help`.
 
-    Sub-commands are of the class of the parser that they are added to.
+    Its sub-commands get the same class.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"formatter_class": Help})
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError. What may have been meant is looked for among the choices that argparse names."""
+        """Raise UsageError, with the nearest of the choices that argparse's message names."""
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         hint = did_you_mean(wrong[1], re.split(r"[,\s']+", wrong[2])) if wrong else ""
         raise UsageError(f"{message}.{hint} `{self.prog} --help` shows what there is.")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """argparse's own; a value that is refused is told with its option."""
+        """The value, as argparse takes it. The error for a bad value names its option."""
         try:
             return super()._get_value(action, arg_string)
         except UsageError as error:
@@ -35,19 +35,19 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"{option}: {error}") from None
 
     def refuse(self, unknown: list[str], command: str | None) -> NoReturn:
-        """Raise UsageError for words that no option of `command` took."""
+        """Raise UsageError for words that are no option of `command`."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and command in action.choices:
-                own = action.choices[command]
-                hint = did_you_mean(unknown[0].partition("=")[0], own._option_string_actions)
+                parser = action.choices[command]
+                hint = did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
                 raise UsageError(
-                    f"{command} does not know {' '.join(unknown)}.{hint} `{own.prog} --help` shows what there is."
+                    f"{command} does not know {' '.join(unknown)}.{hint} `{parser.prog} --help` shows what there is."
                 )
         self.error(f"unrecognized arguments: {' '.join(unknown)}")
 
 
 class Help(argparse.HelpFormatter):
-    """Lines end between words, never at a hyphen: names can be copied. Texts of several lines stay as they are."""
+    """Help whose lines end between words, never at a hyphen, so that names can be copied. Texts keep their lines."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrapped(" ".join(text.split()), width=width, whole_words=True)

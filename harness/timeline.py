@@ -6,16 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
-TRAINING = ("convert", "checkpoint")  # phases of real training alone
-MEETING = PHASES.index(
-    "exchange"
-)  # the column of StepLog.clock when a rank comes to the barrier; it leaves in the next
+TRAINING = ("convert", "checkpoint")  # phases that only real training has
+# The column of StepLog.clock for when a rank comes to the barrier. It leaves in the next column.
+MEETING = PHASES.index("exchange")
 
 
 def beyond_last(came: npt.NDArray[np.float64], left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Seconds that each rank spent in barriers after the last rank had come, float64 [..., ranks].
 
-    came, left: when, float64 [..., ranks, steps], by one clock: that of their host.
+    came, left: times, float64 [..., ranks, steps], all by the clock of one host.
     """
     beyond: npt.NDArray[np.float64] = np.maximum(left - came.max(axis=-2, keepdims=True), 0.0)
     return np.asarray(beyond.sum(axis=-1))
@@ -23,12 +22,12 @@ def beyond_last(came: npt.NDArray[np.float64], left: npt.NDArray[np.float64]) ->
 
 @dataclass(frozen=True)
 class StepLog:
-    """The exclusive phases of a rank's trainer thread in one trial; of its validation passes there is a log of its own.
+    """The exclusive phases of a rank's trainer thread in one trial. Each validation pass has another log.
 
-    clock: float64 [steps, 7], before the batch is asked for, and at the end of each phase, the phases in the order of
-    PHASES: what a step computes before and after its exchange stands together.
-    samples: uint64 [steps, batch], the marks of what was delivered; ids: int64 [steps, batch], its ids, -1 where a
-    batch is smaller.
+    clock: float64 [steps, 7], at the start of a step, and at the end of each phase in the order of PHASES; compute
+    before and after the exchange counts as one phase.
+    samples: uint64 [steps, batch], marks of the delivered samples; ids: int64 [steps, batch], their ids, -1 if a batch
+    is smaller.
     """
 
     clock: npt.NDArray[np.float64]
@@ -37,7 +36,7 @@ class StepLog:
 
     @classmethod
     def empty(cls, steps: int, batch: int) -> "StepLog":
-        """A log with room for every step, its pages touched."""
+        """An empty log of every step, in memory that is already mapped."""
         return cls(
             np.zeros((steps, len(PHASES) + 1)),
             np.zeros((steps, batch), dtype=np.uint64),

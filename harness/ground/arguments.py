@@ -1,4 +1,4 @@
-"""Options and values that several commands take."""
+"""Options and values that several commands have."""
 
 import argparse
 from pathlib import Path
@@ -32,19 +32,19 @@ def add_variant(options: argparse._ActionsContainer) -> None:
     options.add_argument("--variant", metavar="NAME", help="layout variant of the workload (see `dlio-bench list`)")
 
 
-def values_of(asked: argparse.Namespace, *without: str) -> dict[str, Any]:
-    """The values of a command's own options by name, those `without` left out."""
-    return {name: value for name, value in vars(asked).items() if name not in ("command", "version", *without)}
+def values_of(options: argparse.Namespace, *without: str) -> dict[str, Any]:
+    """The values of a command's options by name, except those in `without`."""
+    return {name: value for name, value in vars(options).items() if name not in ("command", "version", *without)}
 
 
 def counts(flag: str, text: str) -> tuple[int, ...]:
-    """'1,2,4' -> (1, 2, 4), the value of `flag`. UsageError for what is below 1 or stands there twice."""
+    """'1,2,4' -> (1, 2, 4), the value of `flag`. UsageError for counts below 1, or given twice."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"{flag} '{text}' is not a count. Write a whole number, or several: {flag} 1,2,4.") from None
     if min(numbers) < 1 or len(set(numbers)) != len(numbers):
-        raise UsageError(f"{flag} '{text}': every count must be at least 1 and stand there once.")
+        raise UsageError(f"{flag} '{text}': every count must be at least 1, and be given once.")
     return numbers
 
 

@@ -13,16 +13,16 @@ from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
-WORK = "work"  # where the ranks of the job at hand meet; gone when it ended well
+WORK = "work"  # folder that the ranks of the current job share; removed when the job ends well
 
 
 @contextmanager
-def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
-    """A folder for this run alone. What it has made is taken away when nothing was measured. UsageError.
+def output_folder(out: Path | None, workload: str) -> Iterator[Path]:
+    """A folder for this run alone. After a failure it goes, if it is empty. UsageError.
 
-    The ranks' work folder stays after a failure whose message refers to it.
+    The ranks' work folder stays if the failure's message refers to it.
     """
-    folder, made = _claim(asked, workload)
+    folder, made = _claim(out, workload)
     try:
         yield folder
     except BaseException as error:
@@ -36,16 +36,16 @@ def output_folder(asked: Path | None, workload: str) -> Iterator[Path]:
 
 
 def require_file(out: Path) -> None:
-    """UsageError where --out is not the name of a file that can be written. Its folder is made where there is none."""
+    """UsageError if --out is not a file that can be written. A folder that is missing is made later."""
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file.")
     if not os.access(existing(out), os.W_OK):
         raise UsageError(f"--out {out} cannot be written. Name a file in a folder that you may write to.")
 
 
-def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
+def _claim(out: Path | None, workload: str) -> tuple[Path, list[Path]]:
     """The folder, empty, and the folders made for it, innermost first."""
-    if asked is None:
+    if out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         names = (f"{stamp}-{workload}{f'-{again}' if again else ''}" for again in count())
         made = [DEFAULT] if not DEFAULT.exists() else []
@@ -54,10 +54,10 @@ def _claim(asked: Path | None, workload: str) -> tuple[Path, list[Path]]:
             with suppress(FileExistsError):  # another run of the same second
                 (DEFAULT / name).mkdir()
                 return DEFAULT / name, [DEFAULT / name, *made]
-    assert asked is not None
-    if asked.exists():
-        if not asked.is_dir() or any(asked.iterdir()):
-            raise UsageError(f"--out {asked} exists and is not empty. Results are never mixed: choose a new folder.")
-        return asked, []
-    asked.mkdir(parents=True)
-    return asked, [asked]
+    assert out is not None
+    if out.exists():
+        if not out.is_dir() or any(out.iterdir()):
+            raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")
+        return out, []
+    out.mkdir(parents=True)
+    return out, [out]

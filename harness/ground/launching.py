@@ -1,4 +1,4 @@
-"""How every command that needs ranks starts them, and gets back what they found."""
+"""How every command starts its ranks, and gets back what they measured."""
 
 import json
 import os
@@ -22,23 +22,23 @@ def launched(
 ) -> dict[str, Any]:
     """Run the ranks of the job that is saved in `work`, and return the document that rank 0 left there.
 
-    `lost`, `folder_stays` and errors: as of `cluster.process.launch`. share: as of `brought_back`.
+    `lost`, `folder_stays` and errors: see `cluster.process.launch`. share: see `brought_back`.
     """
-    (work / MEASURED_FILE).unlink(missing_ok=True)  # of an earlier job in this folder
+    (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     launch(start.argv, {**os.environ, **start.env}, work, on_event, lost, folder_stays=folder_stays)
-    return brought_back(work / MEASURED_FILE, share)
+    document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
+    return document
 
 
-def brought_back(path: Path, share: str) -> dict[str, Any]:
-    """A document that rank 0 wrote. share: what the user does to give the ranks a folder that all nodes see.
+def brought_back(path: Path, share: str) -> bytes:
+    """A file that rank 0 wrote. share: what the user does to give the ranks a folder that all nodes see.
 
-    EnvironmentFailure where the document is not there.
+    EnvironmentFailure if the file is not there.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
+        return path.read_bytes()
     except FileNotFoundError:
         raise EnvironmentFailure(
             f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "
             f"system that all nodes share: {share}."
         ) from None
-    return document

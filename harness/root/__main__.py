@@ -6,15 +6,15 @@ from dlio_bench import signals
 
 
 def main() -> int:
-    """The command line, and an answer to those who interrupt it while it loads or ends."""
+    """Run the command line. An interruption while it loads or ends also gets an answer."""
     try:
         signals.listen()
         try:
             from dlio_bench.harness import cli
         finally:
-            signals.check()  # extension modules turn it into an ImportError of theirs
+            signals.check()  # extension modules turn an interruption into an ImportError
         return cli.main()
-    except KeyboardInterrupt:  # the command line catches those that come while it works
+    except KeyboardInterrupt:  # while it works, the command line itself catches them
         print("dlio-bench: Interrupted.", file=sys.stderr)
         return 4  # as for every interruption
 

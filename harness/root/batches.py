@@ -1,4 +1,4 @@
-"""Samples in memory: what readers, pipelines and trainers hand to each other."""
+"""Batches of samples in memory, which readers and pipelines hand to trainers."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,29 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-ALIGNMENT = 64  # bytes: where TensorFlow wants its memory to start, and where a processor's cache lines do
+ALIGNMENT = 64  # bytes: TensorFlow needs it of memory that it does not copy; a processor's cache line has this size
 
 
 def validation_after(epoch: int) -> int:
-    """What stands for an epoch's number, in plans and their costs, in the validation pass behind that epoch."""
+    """The number, in plans and costs, of the validation pass after an epoch."""
     return ~epoch
 
 
 def is_validation(epoch: int) -> bool:
-    """Whether the number stands for a validation pass. Training epochs count from 0; passes are below it."""
+    """Whether the number is that of a validation pass. Training epochs count from 0; passes are below 0."""
     return epoch < 0
 
 
 @dataclass(frozen=True)
 class Block:
-    """Bytes of several samples one behind the other: those of sample i are data[starts[i]:starts[i + 1]]."""
+    """The bytes of several samples, one after the other: those of sample i are data[starts[i]:starts[i + 1]]."""
 
     data: Bytes
     starts: Ids  # int64 [samples + 1]
 
     @classmethod
     def even(cls, data: npt.NDArray[np.generic]) -> "Block":
-        """A block of an array [samples, ...] whose samples are all of one size; no copy where it is contiguous."""
+        """A block of an array [samples, ...], whose samples have one size; no copy if it is contiguous."""
         flat = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
         return cls(flat, np.linspace(0, flat.size, len(data) + 1).astype(np.int64))
 

@@ -1,6 +1,6 @@
-"""What is counted while samples are read: the one table of counters, from the loop to the page.
+"""The one table of counters of reads, from the loop to the page.
 
-A new counter is a line of `Cost` here, and the code that counts. Sums over threads, ranks, epochs and passes, the
+A new counter is a line of `Cost` here, and the code that counts. The sums over threads, ranks, epochs and passes, the
 result file and its schema, the metric of a trial, text and page follow from the line.
 """
 
@@ -16,14 +16,14 @@ BYTES, SECONDS, SAMPLES = "B", "s", "samples"
 
 @dataclass(frozen=True)
 class Quantity:
-    """A counter or a metric. title: one or two words; meaning: a phrase that needs no other; source: who knows it."""
+    """A counter or a metric. title: one or two words; meaning: a phrase that explains it; source: who counts it."""
 
     name: str
     unit: str
     title: str
     meaning: str
     source: str
-    optional: bool = False  # a run may not know it, or it may have no meaning there
+    optional: bool = False  # a run may not know it, or it may have no meaning in a run
 
 
 def _counter(unit: str, title: str, meaning: str, source: str) -> Meta:
@@ -40,8 +40,9 @@ Requested = Annotated[
 
 
 class Cost(Struct):
-    """What reads have cost so far, seconds summed over threads. What a plan asks for, each of its samples once, is
-    bytes_requested - bytes_kept + bytes_spared.
+    """What reads have cost so far; seconds are summed over threads.
+
+    A plan's bytes, each sample once, are bytes_requested - bytes_kept + bytes_spared.
     """
 
     bytes_requested: Requested = 0
@@ -74,7 +75,7 @@ class Cost(Struct):
 
 
 class PassCost(Cost, kw_only=True):
-    """What an epoch or a validation pass has cost, beside what was to be delivered in it."""
+    """What an epoch or a validation pass has cost, and the bytes that its plan has."""
 
     bytes_requested: Requested
     bytes_useful: Annotated[Count, _counter(BYTES, "useful", "bytes delivered to the trainer", PLAN)]
@@ -82,7 +83,7 @@ class PassCost(Cost, kw_only=True):
 
 
 class EpochCost(PassCost, kw_only=True):
-    """What an epoch has cost, the validation pass behind it included. None: nobody counts it there."""
+    """What an epoch has cost, with the validation pass after it. None: not counted."""
 
     bytes_device: Annotated[
         Count | None,
@@ -98,7 +99,7 @@ C = TypeVar("C", bound=Cost)
 
 
 def total(kind: type[C], costs: Sequence[Cost]) -> C:
-    """The counters of `kind` added up over `costs`; None where one of them does not know."""
+    """The counters of `kind`, summed over `costs`; None if one of these does not know it."""
     columns = {name: [getattr(cost, name) for cost in costs] for name in kind.__struct_fields__}
     sums: dict[str, Any] = {name: None if None in column else sum(column) for name, column in columns.items()}
     return kind(**sums)

@@ -1,4 +1,4 @@
-"""JSON and TOML that people may have edited or mixed up: read with bounds, so that no content is more than an error."""
+"""Reads JSON and TOML that people may have edited, within bounds, so that bad content can only cause an error."""
 
 import json
 import math
@@ -12,16 +12,16 @@ from typing import Any
 from dlio_bench.errors import UsageError
 
 MOST_BYTES = 1 << 30  # of a document; the manifest of ImageNet's 1.3 million bare images has a fifth of it
-MOST_TOML_BYTES = 1 << 20  # its parser is written in Python; what comes with the package stays below 4 kB
-DEEPEST = 32  # tables and lists inside each other; ours have less than ten
-_LARGEST = 1 << 63  # whole numbers beyond 64 bits are nothing that NumPy holds
+MOST_TOML_BYTES = 1 << 20  # its parser is slow; the package's own files stay below 4 kB
+DEEPEST = 32  # nested tables and lists; ours have less than ten
+_LARGEST = 1 << 63  # NumPy holds no larger whole numbers
 _LONG = re.compile(r"[0-9]{19}")  # a whole number that may be too large
 
 
 def read(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int = MOST_BYTES) -> bytes:
-    """The content of a file that somebody named. OSError; UsageError with `fix` for none, or one larger than `most`.
+    """The content of a file that a user named. OSError; UsageError with `fix` if it is no file, or larger than `most`.
 
-    A pipe is no file: who opens one waits for its writer, for ever if there is none.
+    A pipe is refused: reading it would wait for a writer, for ever if there is none.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -39,10 +39,10 @@ def read(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int 
 
 
 def load_json(content: bytes) -> Any:
-    """The document. ValueError, in words, for whatever is no JSON, too deep, or holds a number out of range."""
+    """The document. ValueError, with an explanation, if it is no JSON, too deep, or has a number out of range."""
     try:
         text = content.decode()
-        whole = _whole if _LONG.search(text) else None  # a call a number, where there may be need for it
+        whole = _whole if _LONG.search(text) else None  # slow, as it is a call for each number
         document = json.loads(text, parse_float=_finite, parse_constant=_refuse, parse_int=whole)
     except RecursionError:
         raise _too_deep() from None
@@ -53,7 +53,7 @@ def load_json(content: bytes) -> Any:
 
 
 def load_toml(content: bytes) -> dict[str, Any]:
-    """The document. ValueError as `load_json`, but TOML knows numbers that are not finite."""
+    """The document. ValueError as in `load_json`, but numbers may be infinite."""
     if len(content) > MOST_TOML_BYTES:
         raise ValueError(f"it has {len(content)} bytes, and at most {MOST_TOML_BYTES} are read")
     try:

@@ -1,8 +1,7 @@
 """The failures a user can act on. Each message is one paragraph: the thing, its value, the fix.
 
-The command line prints the message (never a traceback) and exits with the status:
-2 usage, 4 launch or environment failure, 5 data verification failed. (1, limit missed,
-and 3, INVALID, are verdicts on a finished run and not errors.)
+The command line prints the message (never a traceback) and exits with the status of its class. (1, limit missed, and 3,
+INVALID, are verdicts on a finished run and not errors.)
 """
 
 import errno
@@ -33,14 +32,11 @@ class DataError(BenchError):
 
 
 class Diverged(EnvironmentFailure):
-    """A training whose loss is no longer a number: it cannot go on, and what it measured is not to be used.
-
-    Its status is that of any run that did not come to its end.
-    """
+    """The loss of a training is no longer a number: the training cannot continue, and its measurements are void."""
 
 
 class Stalled(EnvironmentFailure):
-    """A rank waited too long for others, one of which has died or stands still: where the threads stand tells more."""
+    """A rank waited too long for others, of which one has died or stands still. The stacks of the threads tell more."""
 
 
 _REMEDIES = {
@@ -48,9 +44,9 @@ _REMEDIES = {
     errno.EPERM: "Give this user the permission, on every node",
     errno.EMFILE: "Allow a process more open files (ulimit -n), or use fewer --threads",
     errno.ENFILE: "The machine has too many files open (sysctl fs.file-max): end what else runs there",
-    errno.EIO: "The storage failed: look at the kernel's log (dmesg) and the file system's own, then run again",
-    errno.ESTALE: "The file system's server no longer knows it: mount the file system anew, then run again",
-    errno.ENOTCONN: "The daemon of this FUSE mount is dead: unmount it (fusermount3 -u), mount it anew, then run again",
+    errno.EIO: "The storage failed: look at the logs of the kernel (dmesg) and of the file system, then run again",
+    errno.ESTALE: "The file system's server no longer knows it: mount the file system again, then run again",
+    errno.ENOTCONN: "The daemon of this FUSE mount is dead: unmount it (fusermount3 -u) and mount it, then run again",
     errno.ENOSPC: "Free space there, or choose another folder",
     errno.EDQUOT: "Free space within your quota, or choose another folder",
     errno.EROFS: "Choose a folder on a file system that can be written",
@@ -59,12 +55,12 @@ _REMEDIES = {
 
 
 def remedy(error: OSError) -> str:
-    """What may be done about a failed system call: a sentence without its full stop."""
+    """What a user can do about a failed system call: a sentence without its full stop."""
     return _REMEDIES.get(error.errno or 0, "Look at the file system and its logs, then run again")
 
 
 def out_of_memory(error: MemoryError, where: str, smaller: str) -> EnvironmentFailure:
-    """What is told when memory cannot be had; `smaller` says what needs less of it."""
+    """The error when memory runs out. smaller: the options that need less memory."""
     return EnvironmentFailure(
         f"Memory ran out {where}: {str(error).rstrip('.') or 'Python does not say for what'}. Less is needed with "
         f"{smaller}."

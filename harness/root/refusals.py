@@ -1,4 +1,4 @@
-"""How a value that cannot be taken is refused: what it is, what may have been meant, what can be written."""
+"""Refuses a value: says what it is, what the user may have meant, and what is allowed."""
 
 import difflib
 from collections.abc import Collection, Sequence
@@ -7,13 +7,13 @@ from dlio_bench.errors import UsageError
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> UsageError:
-    """The error for a name that is not among the `known`. what: an option ('--fill') or a noun ('workload')."""
+    """The error for a name that is not `known`. what: an option ('--fill') or a noun ('workload')."""
     opening = f"{what} '{name}' is not known" if what.startswith("-") else f"There is no {what} '{name}'"
     return UsageError(f"{opening}.{did_you_mean(name, known)} Use {one_of([*known])}.")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """A question with a blank before it, or nothing where no known name is near. Case makes no difference."""
+    """A question that starts with a blank, or nothing if no known name is similar. Ignores case."""
     nearest = difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)
     return next((f" Did you mean '{word}'?" for word in known if word.lower() in nearest), "")
 

@@ -1,7 +1,7 @@
-"""Interruptions are raised where the program is, and remembered: there are places that swallow what is raised in them.
+"""Raises signals as exceptions, and remembers them, because some code swallows exceptions.
 
-Such are callbacks of weak references, hooks around a fork, and extension modules while they load: Python can only print
-what is raised there (sys.unraisablehook). Nobody need read that: check() raises it again.
+Callbacks of weak references, hooks around a fork, and extension modules while they load do so: Python can only print
+what they raise (sys.unraisablehook). check() raises it again, so nothing is printed.
 """
 
 import signal
@@ -13,10 +13,10 @@ _print = sys.unraisablehook
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised for a signal. A type of its own, because Python remembers a plain one that leaves code made from text.
+    """Raised for a signal. Python treats a plain KeyboardInterrupt differently if it leaves code compiled from text.
 
-    Dataclasses and named tuples are made so. At its end the process then dies of SIGINT, although somebody caught it
-    and returned a status (run_eval_code_obj in CPython's pythonrun.c compares the type itself).
+    Dataclasses and named tuples are such code. The process then dies of SIGINT at its end, although the exception was
+    caught and a status returned (run_eval_code_obj in CPython's pythonrun.c compares the exact type).
     """
 
 
@@ -29,14 +29,14 @@ def listen() -> None:
 
 
 def check() -> None:
-    """Raise Interrupted if there was one that nobody has met: before long work, and once it has begun."""
+    """Raise Interrupted if a signal was swallowed. Call it before long work, and after it has begun."""
     if _seen:
         met()
         raise Interrupted
 
 
 def met() -> None:
-    """It has arrived: nobody need be told again."""
+    """The signal has been handled: check() need not raise it again."""
     _seen.clear()
 
 

@@ -9,10 +9,10 @@ _BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL)} | {
     unit: 1024**power for power, unit in enumerate(_BINARY, start=1)
 }
-_ALSO = {"KB": "kB"}  # what else is taken; Gb is a gigabit to some, and gb could be either
+_ALSO = {"KB": "kB"}  # also accepted; but Gb is a gigabit to some, and gb could be either
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
-_MOST = 2**63 - 1  # bytes: what a file system can tell of
+_MOST = 2**63 - 1  # bytes: the largest size that a file system knows
 
 
 def format_bytes(count: float) -> str:
@@ -64,8 +64,8 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[unit]
 
 
-def _amount(text: str, size: str, per: str, what: str, such_as: str) -> int:
-    """The bytes of `size`, the part of `text` without its `per`."""
+def _amount(text: str, size: str, per: str, noun: str, example: str) -> int:
+    """The bytes of `size`, the part of `text` before its `per`."""
     match = _NUMBER.fullmatch(size)
     number, unit = match.groups() if match else ("", "")
     factor = _BYTES.get(_ALSO.get(unit, unit))
@@ -74,8 +74,8 @@ def _amount(text: str, size: str, per: str, what: str, such_as: str) -> int:
     if factor and float(number) * factor <= _MOST:
         return int(float(number) * factor)
     if match and not unit:
-        raise UsageError(f"'{text}' has no unit. Write a number and a unit, such as {such_as}.")
+        raise UsageError(f"'{text}' has no unit. Write a number and a unit, such as {example}.")
     meant = next((known for known in _BYTES if known.lower() == unit.lower()), None)
     if meant and not factor:
-        raise UsageError(f"'{text}' is not {what}: write {meant}{per} (bytes), as in {number}{meant}{per}.")
-    raise UsageError(f"'{text}' is not {what}. Write a number and a unit, such as {such_as}.")
+        raise UsageError(f"'{text}' is not {noun}: write {meant}{per} (bytes), as in {number}{meant}{per}.")
+    raise UsageError(f"'{text}' is not {noun}. Write a number and a unit, such as {example}.")

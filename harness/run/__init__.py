@@ -1,1 +1,1 @@
-"""One run: sized, launched, timed, checked, and written down."""
+"""`dlio-bench run`: sizes, launches, times and checks a run, and writes its results."""

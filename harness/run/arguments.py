@@ -1,7 +1,6 @@
 """The options of `dlio-bench run`."""
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -74,42 +73,35 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     how.add_argument(
         "--reader",
         dest="readers",
-        type=_names_of("--reader"),
+        type=partial(_names, "--reader"),
         default=("prefetch",),
         metavar="NAME[,NAME...]",
         help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
         "default prefetch)",
     )
-    how.add_argument(
-        "--order",
-        dest="orders",
-        type=_names_of("--order"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the order of each reader, for example by file-shuffle or buffered-shuffle(100)",
-    )
-    how.add_argument(
-        "--placement",
-        dest="placements",
-        type=_names_of("--placement"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the placement of each reader: none, stage-partition, stage-replicate, stage-subset, "
-        "cooperative, clairvoyant, ... (see `dlio-bench list`)",
-    )
-    how.add_argument(
-        "--delivery",
-        dest="deliveries",
-        type=_names_of("--delivery"),
-        default=(),
-        metavar="NAME[,NAME...]",
-        help="replace the delivery of each reader: 'on demand', ahead or tf.data",
-    )
+    for flag, dest, values in (
+        ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
+        (
+            "--placement",
+            "placements",
+            ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
+            "(see `dlio-bench list`)",
+        ),
+        ("--delivery", "deliveries", ": 'on demand', ahead or tf.data"),
+    ):
+        how.add_argument(
+            flag,
+            dest=dest,
+            type=partial(_names, flag),
+            default=(),
+            metavar="NAME[,NAME...]",
+            help=f"replace the {flag[2:]} of each reader{values}",
+        )
     how.add_argument(
         "--shard",
         default="rank",
         metavar="WHAT",
-        help="who owns a share of the samples: rank (default) or node. With job nobody does: all ranks read the "
+        help="who owns a share of the samples: rank (default) or node. With job, all ranks read the "
         "whole dataset in the same order, as ranks that hold parts of one model do",
     )
     how.add_argument(
@@ -119,9 +111,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "the first samples of the epoch fill the step. keep: the last batches are smaller (default with "
         "--compute infer)",
     )
-    how.add_argument(
-        "--decode", action="store_true", help="do to the samples what the application does before training"
-    )
+    how.add_argument("--decode", action="store_true", help="decode the samples as the application does before training")
     how.add_argument(
         "--check-crc",
         action="store_true",
@@ -152,15 +142,15 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--steps",
         type=int,
         metavar="N",
-        help="run at most N steps in a trial, in epochs of equal length (default: whole epochs); a note says "
-        "what that leaves out",
+        help="run at most N steps in a trial, in epochs of equal length (default: whole epochs); a note in the result "
+        "names what that leaves out",
     )
     how.add_argument(
         "--steps-per-epoch",
         type=int,
         metavar="S",
-        help="make an epoch of S steps; the next epoch goes on where it ends. --epochs and --validation count "
-        "these epochs (the CDB study: --epochs 3 --steps-per-epoch 3)",
+        help="make an epoch of S steps; the next epoch continues the pass over the samples. --epochs and --validation "
+        "count these epochs (the CDB study: --epochs 3 --steps-per-epoch 3)",
     )
     how.add_argument(
         "--validation",
@@ -188,8 +178,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=int,
         metavar="T",
         help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-        f"asks for (default: up to {defaults.MOST_THREADS}; if the bytes come from memory, no more than there are "
-        "cores for)",
+        f"needs (default: up to {defaults.MOST_THREADS}; if the data is in the page cache, only as many as there are "
+        "cores)",
     )
     how.add_argument(
         "--staging",
@@ -208,9 +198,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--tiers",
         type=tier_sizes,
         metavar="NAME=SIZE[,...]",
-        help="what a node keeps of samples in its memory and on its node-local storage, as ram=10GB,disk=40GB "
-        f"(default: from --system, else {defaults.OF_MEMORY:g} of the memory at most, {defaults.OF_FREE:g} of what is "
-        f"free in /dev/shm at most, and {defaults.OF_FREE:g} of what is free in --local-tier if it is given)",
+        help="sizes of a node's tiers in memory and on node-local storage, such as ram=10GB,disk=40GB (default: from "
+        f"--system, else ram: at most {defaults.OF_MEMORY:g} of the memory and {defaults.OF_FREE:g} of the free space "
+        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it)",
     )
     how.add_argument(
         "--emulate-pfs",
@@ -248,8 +238,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     trust.add_argument(
         "--predict",
         action="store_true",
-        help="predict how long the epochs of each reader will take, before the run, and show it beside what was "
-        "measured",
+        help="predict before the run how long the epochs of each reader take, and show it beside the measurement",
     )
     trust.add_argument(
         "--system",
@@ -267,7 +256,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     output.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of results and report (default dlio-results/TIME-WORKLOAD)"
     )
-    output.add_argument("--dry-run", action="store_true", help="say what the run would do, and end")
+    output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
@@ -314,21 +303,18 @@ def _add_training(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _names_of(flag: str) -> Callable[[str], tuple[str, ...]]:
-    def names(value: str) -> tuple[str, ...]:
-        found = tuple(name.strip() for name in value.split(",") if name.strip())
-        if not found:
-            raise UsageError(f"{flag} needs a name; `dlio-bench list` and `dlio-bench run --help` show them.")
-        if len(set(found)) != len(found):
-            raise UsageError(f"{flag} '{value}' names one twice. Name each once.")
-        return found
-
+def _names(flag: str, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise UsageError(f"{flag} needs a name; `dlio-bench list` and `dlio-bench run --help` show them.")
+    if len(set(names)) != len(names):
+        raise UsageError(f"{flag} '{value}' has a name twice. Give each name once.")
     return names
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Run it with the options that were asked for."""
+def run(options: argparse.Namespace) -> int:
+    """Run it."""
     from dlio_bench.harness.run import command
     from dlio_bench.harness.run.asked.options import Options
 
-    return command.run(Options(**values_of(asked)))
+    return command.run(Options(**values_of(options)))

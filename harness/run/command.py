@@ -1,4 +1,4 @@
-"""`dlio-bench run`: data made ready, ranks launched for every node count, results written, the report rendered."""
+"""`dlio-bench run`: makes data ready, launches ranks for every node count, writes results and the report."""
 
 import json
 from collections.abc import Sequence
@@ -12,13 +12,12 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked import data
-from dlio_bench.harness.run.asked.inference import require_labelled
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, node_memory, require_machine
+from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
-from dlio_bench.harness.run.asked.training import require_trainable
+from dlio_bench.harness.run.asked.training import require_labelled
 from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
@@ -30,12 +29,12 @@ from dlio_bench.reports import html, judge, result, storage, text
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft, Result
 
-INTERRUPTED = "INTERRUPTED"  # the mark of what was finished when a run was
-Finished = tuple[Result, Steps]  # a result and its steps
+INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finished
+Finished = tuple[Result, Steps]
 
 
 def run(options: Options) -> int:
-    """The whole command. Returns the status of the gravest result; raises BenchError for what prevents a result."""
+    """Run the command. Returns the exit status of the gravest result. BenchError if there is none."""
     request = look_up(options)
     require_machine(options)
     progress = Progress()
@@ -55,17 +54,16 @@ def run(options: Options) -> int:
     finished: list[Finished] = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
         dataset = data.ready(source, request.layout, progress)
-        require_trainable(request.training, dataset)
-        require_labelled(request.inference, dataset)
+        require_labelled(options, dataset)
         if request.looks_first:
             looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
-            planned, size = sized(planned, size, request.minimum, [seconds for own in looks for seconds in own])
+            planned, size = sized(planned, size, request.minimum, [seconds for look in looks for seconds in look])
         predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
         failure: BaseException | None = None
         try:
             for template in planned:
                 with placed(template, dataset, tiers) as job:
-                    setting = Setting(request, dataset, size.notes, node_memory(options, job), yardstick)
+                    setting = Setting(request, dataset, size.notes, yardstick)
                     progress.begin(
                         job.heading,
                         trials=job.all_trials,
@@ -93,14 +91,14 @@ def run(options: Options) -> int:
 
 
 def _saved(drafted: Draft, steps: Steps, folder: Path) -> Finished:
-    """The draft completed, and kept in a folder of its own below `folder`."""
+    """Complete a draft, and save it in its own folder below `folder`."""
     complete, plan = result.complete(drafted, steps), drafted.plan
     result.save(complete, steps, folder / f"{complete.policy.alias}-{plan.nodes}x{plan.ranks_per_node}")
     return complete, steps
 
 
 def _held(request: Request) -> tuple[int, ...]:
-    """Bytes that staging buffers and tiers of the run can hold at most, as of Request.files."""
+    """The most bytes that staging buffers and tiers of the run hold (see Request.files)."""
     if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
         return ()
     return held_bytes(jobs(request, request.largest()[1], Path(), None))
@@ -113,7 +111,7 @@ def _print_plans(
         print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
         return
     for job, plan in zip(planned, launches, strict=True):
-        print(describe(request, source, size, job, node_memory(request.options, job), plan.argv))
+        print(describe(request, source, size, job, plan.argv))
 
 
 def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""A first look at readers of which nobody knows how long a step takes: two epochs of each, which no result counts."""
+"""A first look at readers whose step time is not known: two epochs of each, which count in no result."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dlio_bench.harness.run.measurement import measure
 from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.told.building import Setting
 
-EpochSeconds = tuple[float, float]  # the first, and a later one
+EpochSeconds = tuple[float, float]  # of the first and of a later epoch
 
 
 def first_look(
@@ -24,7 +24,7 @@ def first_look(
     short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=None)
     with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
-        drafts = list(measure(job, Setting(request, dataset, (), 0), folder, request.options.launcher, progress))
+        drafts = list(measure(job, Setting(request, dataset, ()), folder, request.options.launcher, progress))
     epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
     return [(first.seconds, later.seconds) for first, later in epochs]
 
@@ -32,12 +32,12 @@ def first_look(
 def sized(
     planned: Sequence[Job], size: TrialSize, minimum: Minimum, seconds: Sequence[EpochSeconds]
 ) -> tuple[list[Job], TrialSize]:
-    """The jobs and their size with as many epochs as the fastest reader needs for trials that are long enough."""
+    """The jobs and their size, with as many epochs as the fastest reader needs for a long enough trial."""
     epochs = max(size.epochs, minimum.epochs(seconds))
     if epochs == size.epochs:
         return list(planned), size
     fastest = min(first + (epochs - 1) * later for first, later in seconds)
-    note = f"a trial takes {epochs} epochs, as a first look says that the fastest reader needs {fastest:.1f} s for them"
+    note = f"a trial takes {epochs} epochs, which the fastest reader reads in {fastest:.1f} s by a first look"
     notes = (*(known for known in size.notes if not known.startswith(LONGER)), note)
     steps = math.ceil(size.trial_steps / size.epochs) * epochs
     longer = replace(size, epochs=epochs, notes=notes, trial_steps=steps)

@@ -12,6 +12,7 @@ import numpy as np
 from dlio_bench import signals
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
@@ -25,25 +26,23 @@ from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Draft
 
-SHARE = "choose one with --out"
 
-
-def plan_launch(job: Job, work: Path, asked: str | None) -> Launch:
-    """Choose the launcher and build its command. UsageError or EnvironmentFailure where it cannot be."""
-    return plan("run.measured.rank", work, job.nodes, job.ranks_per_node, asked, virtual=job.virtual)
+def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
+    """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
+    return plan("run.measured.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
 
 
 def measure(
-    job: Job, setting: Setting, folder: Path, asked: str | None, progress: Progress
+    job: Job, setting: Setting, folder: Path, launcher: str | None, progress: Progress
 ) -> Iterator[tuple[Draft, Steps]]:
-    """Run one job to its end: a draft result and its step times (arrays [trial, rank, step]) for each reader.
+    """Run one job: a draft result and its step times (arrays [trial, rank, step]) for each reader.
 
-    Where it fails or is interrupted, those of the readers that had all their trials come first, then the error.
+    If it fails or is interrupted, it yields the readers that finished all their trials, and then raises the error.
     """
     work = folder / WORK
     work.mkdir()
     job.save(work)
-    start = plan_launch(job, work.resolve(), asked)
+    start = plan_launch(job, work.resolve(), launcher)
     began, ready = time.monotonic(), 0.0
 
     def heard(event: dict[str, Any]) -> None:
@@ -68,16 +67,16 @@ def measure(
             raise
         signals.met()
         failure = error
-    measured = documents.load(work / documents.MEASURED, JobMeasured)
+    measured = documents.load(work / MEASURED_FILE, JobMeasured)
     launched = Launched(Launcher(start.launcher, list(start.argv)), ready)
     for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
-        for name in ("epoch", "validation_epoch"):  # alike in every trial and rank
+        for name in ("epoch", "validation_epoch"):  # the same in every trial and rank
             if name in steps:
                 steps[name] = steps[name][0, 0]
-        own = documents.load(work / f"{reader}.json", ReaderMeasured)
-        yield build(reader, job, setting, measured, launched, own, steps), steps
+        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
+        yield build(reader, job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

@@ -1,4 +1,4 @@
-"""The folders of a run's nodes, which live only as long as it does."""
+"""The folders of a run's nodes, which exist as long as the run."""
 
 import os
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.storage.temp_folders import temp_folder
 
-TIERS = "dlio-bench-tiers-"  # how temporary folders begin
+TIERS = "dlio-bench-tiers-"  # prefix of the temporary folders
 
 
 @contextmanager
 def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, ...]]:
-    """A local-tier folder for each node of this machine, in `below` or the temporary folder, gone when the run ends.
+    """A local-tier folder for each node of this machine, in `below` or the temporary folder. They go with the run.
 
-    UsageError when `below` is no folder.
+    UsageError if `below` is not a folder.
     """
     if below is not None and not below.is_dir():
         raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
@@ -30,7 +30,7 @@ def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, .
 
 @contextmanager
 def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
-    """The local-tier folder of every node of a run. Real nodes have one only where --local-tier names it."""
+    """The local-tier folder of every node of a run. Real nodes have one only if --local-tier names it."""
     nodes = max(options.nodes)
     if allocation_nodes(os.environ) is None:
         with tier_folders(nodes, options.local_tier) as folders:

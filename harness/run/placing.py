@@ -1,4 +1,4 @@
-"""Where a job runs: the nodes' folders, and the mounts of an emulated file system, for as long as it does."""
+"""Gives a job its place: the nodes' folders, and the mounts of an emulated file system while the job runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from dlio_bench.harness.storage.pfs.emulation import mounted
 
 @contextmanager
 def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
-    """The job with its dataset, the folders of its nodes and, where one is emulated, the mounts of a file system."""
+    """The job with its dataset, the folders of its nodes, and the mounts of the emulated file system if it has one."""
     job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
     if job.pfs is None:
         yield job

@@ -235,7 +235,7 @@ def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> N
         elapsed = [trial["elapsed_seconds"] for trial in result["trials"] if not trial["warmup"]]
         assert result["plan"]["steps"] >= 64
         assert result["plan"]["epochs"] > 4
-        assert "a first look says" in " ".join(result["plan"]["notes"])
+        assert "by a first look" in " ".join(result["plan"]["notes"])
         assert ("SHORT" in result["marks"]) == (min(elapsed) < 0.5) == (not result["plan"]["comparable"])
 
 

@@ -33,8 +33,10 @@ JOB = Job(
     seed=1,
     cache="cold",
     sync="step",
+    node_memory=1000,
     step_seconds=0.1,
     threads=1,
+    most_threads=1,
     staging_bytes=10,
     verify=True,
     tier_folders=(),
@@ -154,7 +156,7 @@ def test_bytes_from_tiers_and_bytes_read_twice_are_named_as_what_they_are() -> N
     )
     twice = bytes_check(bytes_requested=57, bytes_spared=3, bytes_kept=10)
     assert twice.ok
-    assert "at least 7 bytes were read twice: brought to a tier before the trainer needed them" in twice.found
+    assert "at least 7 bytes were read twice: first into a tier" in twice.found
     assert "-" not in twice.found
     assert not bytes_check(bytes_requested=57, bytes_spared=3, bytes_kept=9).ok
 

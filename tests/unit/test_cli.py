@@ -23,7 +23,7 @@ def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess
     [
         (["run", "cbd"], "Did you mean 'cdb'"),
         (["run", "cdb", "--reader", "prefetsh"], "Did you mean 'prefetch'"),
-        (["run", "cdb", "--reader", "naive,naive"], "names one twice"),
+        (["run", "cdb", "--reader", "naive,naive"], "has a name twice"),
         (["run", "cdb", "--nodes", "0"], "--nodes '0'"),
         (["run", "cdb", "--nodes", "two"], "--nodes 'two'"),
         (["run", "cdb", "--nodes", "4096"], "this machine is too small for so many virtual nodes"),

@@ -51,9 +51,9 @@ def test_probes_reach_the_whole_sample() -> None:
 
 
 def test_samples_that_were_not_planned_are_refused() -> None:
-    with pytest.raises(DataError, match="the plan says"):
+    with pytest.raises(DataError, match="the plan has"):
         require_planned(batch([1, 2], [b"a", b"b"]), np.array([1, 3]), ordered=True)
-    with pytest.raises(DataError, match="the plan says"):
+    with pytest.raises(DataError, match="the plan has"):
         require_planned(batch([1], [b"a"]), np.array([1, 3]), ordered=False)
     with pytest.raises(DataError, match="other samples"):
         require_same_set(np.array([[1, 2], [2, 3]]), np.array([[1, 2], [3, 4]]))
@@ -85,7 +85,7 @@ def test_what_is_prepared_for_the_plan_marks_the_bytes_that_come() -> None:
         consumer.finish()
         assert log.ids.tolist() == [[3, 1], [2, -1]]
         assert log.samples.tolist() == [[*marks(delivered[0]).tolist()], [*marks(delivered[1]).tolist(), 0]]
-    with pytest.raises(DataError, match="the plan says"):
+    with pytest.raises(DataError, match="the plan has"):
         consumer.take(0, plan[1])
 
 

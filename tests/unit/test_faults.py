@@ -50,7 +50,7 @@ def test_a_tier_that_fails_is_named_by_its_folder(tmp_path: Path, monkeypatch: p
         (errno.EMFILE, "ulimit -n"),
         (errno.EACCES, "permission"),
         (errno.EIO, "dmesg"),
-        (errno.ESTALE, "mount the file system anew"),
+        (errno.ESTALE, "mount the file system again"),
     ],
 )
 def test_a_file_that_cannot_be_opened_is_told_with_the_fix(
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_opened_is_told_with_the_fix(
     [
         (FileNotFoundError(errno.ENOENT, "gone"), DataError, "is missing from its dataset"),
         (OSError("Unable to open file (file signature not found)"), DataError, "names every bad file"),
-        (OSError("Can't read data (file read failed: time = x, errno = 116, error message = 'y')"), None, "anew"),
+        (OSError("Can't read data (file read failed: time = x, errno = 116, error message = 'y')"), None, "server"),
         (OSError(errno.ENOTCONN, "z"), None, "FUSE"),
     ],
 )

@@ -125,8 +125,8 @@ REFUSED = [
     ({"readers": ("upstream",)}, "reader 'upstream' is the application's published pipeline"),
     ({"readers": ("staged-subset",)}, "reader 'staged-subset' reads some twice"),
     ({"readers": ("prefetch", "parallel-staging")}, "reader 'parallel-staging' reads some twice"),
-    ({"exchange": "mpi"}, "--exchange is of training"),
-    ({"checkpoint": 3}, "--checkpoint is of training"),
+    ({"exchange": "mpi"}, "--exchange is an option of training"),
+    ({"checkpoint": 3}, "--checkpoint is an option of training"),
 ]
 
 
@@ -167,12 +167,12 @@ def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"steps": 3}, "--steps 3 counts steps of whole batches"),
-        ({"predict": True}, "--predict counts steps"),
-        ({"readers": ("upstream",)}, "reader 'upstream' goes by an order of its own"),
+        ({"steps": 3}, "--steps 3 needs steps of equal size"),
+        ({"predict": True}, "--predict needs steps of equal size"),
+        ({"readers": ("upstream",)}, "reader 'upstream' has an order that does not"),
         ({"readers": ("staged-subset",)}, "'staged-subset'"),
-        ({"compute": "train"}, "--last keep: gradients"),
-        ({"compute": "emulate:v100"}, "an emulated step is one of a whole batch"),
+        ({"compute": "train"}, "ranks average gradients over batches of equal size"),
+        ({"compute": "emulate:v100"}, "an emulated step is always that of a whole batch"),
     ],
 )
 def test_what_cannot_keep_all_samples_is_refused(more: dict[str, Any], says: str) -> None:

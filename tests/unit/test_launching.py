@@ -15,7 +15,7 @@ from dlio_bench.harness.ground.launching import brought_back, launched
 
 def test_what_rank_0_leaves_comes_back(tmp_path: Path) -> None:
     leave(tmp_path, Solo(), {"seconds": 2.5})
-    assert brought_back(tmp_path / MEASURED_FILE, "name another") == {"seconds": 2.5}
+    assert json.loads(brought_back(tmp_path / MEASURED_FILE, "name another")) == {"seconds": 2.5}
 
 
 def test_a_document_of_an_earlier_job_is_not_taken_for_this_ones(tmp_path: Path) -> None:

@@ -46,11 +46,12 @@ def job(dataset: Dataset, *readers: str, **options: Any) -> Job:
         **({"nodes": (4,), "emulate_pfs": PFS} | options),
     )  # fmt: skip
     request = look_up(asked)
-    return jobs(request, request.trial_size(dataset.training_samples), dataset.folder, None)[0]
+    (job,) = jobs(request, request.trial_size(dataset.training_samples), dataset.folder, None)
+    return replace(job, node_memory=MEMORY)
 
 
 def predict(dataset: Dataset, *readers: str, system: System = SYSTEM, **options: Any) -> list[dict[str, Any]]:
-    return prediction.predict(job(dataset, *readers, **options), dataset, system, MEMORY)
+    return prediction.predict(job(dataset, *readers, **options), dataset, system)
 
 
 def planned_bytes(dataset: Dataset) -> int:
@@ -71,7 +72,7 @@ def test_a_file_system_that_limits_decides(dataset: Dataset, reader: str) -> Non
 
 def test_compute_that_is_longer_decides(dataset: Dataset) -> None:
     slow = replace(job(dataset, "double-buffer"), step_seconds=0.5)
-    (row,) = prediction.predict(slow, dataset, SYSTEM, MEMORY)
+    (row,) = prediction.predict(slow, dataset, SYSTEM)
     steps = dataset.training_samples // 16
     assert row["later_epochs_seconds"] == pytest.approx(0.5 * steps, rel=0.01)
     assert row["stall_share"] < 0.05
@@ -101,7 +102,7 @@ def test_the_plan_is_that_of_the_first_measured_trial(dataset: Dataset) -> None:
     assert asked.warmup_trials == 1
 
     def row(**changed: int) -> dict[str, Any]:
-        return prediction.predict(replace(asked, **changed), dataset, SYSTEM, MEMORY)[0]
+        return prediction.predict(replace(asked, **changed), dataset, SYSTEM)[0]
 
     assert row(seed=5) == row(seed=6, warmup_trials=0) != row(seed=5, warmup_trials=0)
 
@@ -150,9 +151,9 @@ def test_a_local_tier_that_is_slower_than_the_file_system_is_passed_by(dataset: 
     asked = replace(job(dataset, "cooperative", tiers={"ram": 100_000_000}), nodes=1)
     rates = {"ram": 1e10, "remote": 1e10, "disk": 1e8}
     slow, fast = (
-        prediction.predict(replace(asked, tiers=Tiers(200_000, 10**9, rates | {"pfs": pfs})), dataset, SYSTEM, MEMORY)[
-            0
-        ]["bytes"]
+        prediction.predict(replace(asked, tiers=Tiers(200_000, 10**9, rates | {"pfs": pfs})), dataset, SYSTEM)[0][
+            "bytes"
+        ]
         for pfs in (1e7, 1e9)
     )
     assert fast["local"] < slow["local"]

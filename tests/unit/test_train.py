@@ -317,18 +317,18 @@ def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None
     [job] = jobs(request, TrialSize(1, 1, ()), saved, None)
     assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
     assert training.first_epoch(job, 4) == 3
-    with pytest.raises(UsageError, match="amid an epoch of 5"):
+    with pytest.raises(UsageError, match="in the middle of an epoch of 5"):
         training.first_epoch(job, 5)
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"compute": "emulate"}, "--resume is of training"),
-        ({"trials": 2}, "goes on once"),
-        ({"warmup_trials": 1}, "goes on once"),
-        ({"seed": 5}, "begun with 77"),
-        ({"readers": ("upstream",)}, "begins anew"),
+        ({"compute": "emulate"}, "--resume is an option of training"),
+        ({"trials": 2}, "continues a training in one trial"),
+        ({"warmup_trials": 1}, "continues a training in one trial"),
+        ({"seed": 5}, "has seed 77"),
+        ({"readers": ("upstream",)}, "starts its order again"),
     ],
 )
 def test_a_run_that_cannot_go_on_is_refused(asked: dict[str, Any], says: str, saved: Path) -> None:

@@ -201,7 +201,7 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
     [
         (["hepcnnb", "--tiny", "--validation", "often"], "--validation 'often' is not known"),
         (["hepcnnb", "--tiny", "--validation", "0"], "--validation '0' is not known"),
-        (["hepcnnb", "--tiny", "--epochs", "2", "--validation", "3"], "no pass would come"),
+        (["hepcnnb", "--tiny", "--epochs", "2", "--validation", "3"], "too short for a validation pass"),
         (["cosmoflow", "--variant", "sc18", "--tiny", "--validation", "1"], "sc18 has no validation split"),
     ],
 )

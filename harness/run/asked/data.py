@@ -1,4 +1,4 @@
-"""The dataset of a run: the one that was given, or a small one of the true layout, made once and kept."""
+"""The dataset of a run: the user's own, or a small one with the true layout, generated once and kept."""
 
 import math
 import os
@@ -20,15 +20,15 @@ from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 
 SEED = 1  # of the bytes; the order has a seed of its own
-NAMED = 3  # bad files in a message
+NAMED = 3  # bad files that a message names at most
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's data are or will be; samples and bytes are those of the training split, or all for an inference.
+    """Where a run's data are or will be. samples, stored_bytes: of the training split; of all splits for an inference.
 
-    validation_samples: of the validation split, 0 where there is none. files: of each split, to be made if they are not
-    there; None: the data were given.
+    files: how many files of each split to generate if they are missing; None: the user gave the data.
+    validation_samples: of the validation split; 0 if there is none.
     """
 
     folder: Path
@@ -43,17 +43,17 @@ class Source:
         return (self.folder / "manifest.json").exists()
 
 
-def cache_folder(asked: Path | None = None) -> Path:
-    """Where datasets are kept: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
-    if asked is not None:
-        return asked
+def cache_folder(cache_dir: Path | None = None) -> Path:
+    """The folder that keeps datasets: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
+    if cache_dir is not None:
+        return cache_dir
     if named := os.environ.get("DLIO_BENCH_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
 
 
 def source(request: Request, held: Sequence[int] = ()) -> Source:
-    """Which data a run will read; no byte is written. `held`: as of Request.files. DataError, UsageError."""
+    """Which data a run will read; writes nothing. `held`: see Request.files. DataError, UsageError."""
     options, layout = request.options, request.layout
     if options.data is not None:
         dataset = _given(options.data, layout)
@@ -78,13 +78,13 @@ def source(request: Request, held: Sequence[int] = ()) -> Source:
 
 
 def await_given(options: Options, progress: Progress) -> None:
-    """Wait while another process is still making the dataset that --data names."""
+    """Wait while another process still generates the dataset that --data names."""
     if options.data is not None and not options.dry_run and not (options.data / "manifest.json").exists():
         await_maker(options.data, _waiting(options.data, progress))
 
 
 def ready(source: Source, layout: Layout, progress: Progress) -> Dataset:
-    """The dataset, made when it is not there and mended when files are missing; waited for while others make it."""
+    """The dataset: generated if it is missing, repaired if files are missing, awaited if another process makes it."""
     if source.files is None:
         return open_dataset(source.folder)
     return generate(
@@ -93,7 +93,7 @@ def ready(source: Source, layout: Layout, progress: Progress) -> Dataset:
         source.folder,
         SEED,
         progress=progress.bytes_written,
-        replace_damaged=True,  # made by this tool, it can be made again
+        replace_damaged=True,  # this tool made the files, so it can make them again
         waiting=_waiting(source.folder, progress),
     )
 
@@ -106,7 +106,7 @@ def _waiting(folder: Path, progress: Progress) -> Callable[[int], None]:
 
 
 def _require_room(options: Options, stored: int, files: int) -> None:
-    """An emulated client cache holds whole pages; what does not fit into it is never warm."""
+    """UsageError if --cache warm needs a larger emulated client cache, which holds whole pages."""
     pfs, needed = options.emulate_pfs, stored + PAGE * files
     if pfs is not None and options.cache == "warm" and pfs.cache_bytes < needed:
         raise UsageError(
@@ -117,20 +117,20 @@ def _require_room(options: Options, stored: int, files: int) -> None:
 
 
 def _given(folder: Path, layout: Layout) -> Dataset:
-    """Open --data DIR and see that it is whole and belongs to the workload."""
+    """Open --data DIR. UsageError if it belongs to another workload; DataError if it is incomplete."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
-        found = f"{manifest.workload} ({manifest.variant}{', tiny' if manifest.tiny else ''})"
-        asked = f"{layout.workload} ({layout.variant}{', tiny' if layout.tiny else ''})"
+        actual = f"{manifest.workload} ({manifest.variant}{', tiny' if manifest.tiny else ''})"
+        expected = f"{layout.workload} ({layout.variant}{', tiny' if layout.tiny else ''})"
         raise UsageError(
-            f"--data {folder} holds {found}, but the run is of {asked}. Give the folder of a dataset that fits."
+            f"--data {folder} holds {actual}, but the run is of {expected}. Give the folder of a dataset that fits."
         )
     require_layout(dataset, replace(layout, fill=manifest.fill))
     if bad := missing_or_resized(dataset):
         more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise DataError(
-            f"The dataset in {folder} is not whole: {'; '.join(bad[:NAMED])}{more}. Restore the files, or generate the "
-            "dataset anew."
+            f"The dataset in {folder} is incomplete: {'; '.join(bad[:NAMED])}{more}. Restore the files, or generate "
+            "the dataset again."
         )
     return dataset

@@ -1,7 +1,7 @@
-"""`--compute infer`: what is asked for, and whether it can be.
+"""`--compute infer`: resolves and checks its options.
 
-An inference goes once over the whole dataset, dealt to the ranks; no gradients are exchanged ("Inference: dataset is
-distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
+An inference predicts every sample of the dataset once. The ranks divide the samples and exchange no gradients
+("Inference: dataset is distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
-from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
+from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
@@ -22,9 +21,9 @@ from dlio_bench.harness.training.libraries import require_libraries
 
 @dataclass(frozen=True)
 class Inference:
-    """The network of a run that predicts, and the folder of the checkpoint that its weights come from, with its step.
+    """The network of a run that predicts, and the folder and step of the checkpoint with its weights.
 
-    Without one the weights are those that a training begins with.
+    resume: None: the network has the weights that a training starts with.
     """
 
     model: str
@@ -32,17 +31,17 @@ class Inference:
     step: int = 0
 
 
-def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:
-    """What `--compute infer` or `--compute infer:MODEL` asks for of readers `rows`; None for another --compute.
+def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:
+    """The inference that --compute infer or infer:MODEL means; None for another --compute.
 
-    UsageError for what does not fit together; EnvironmentFailure where TensorFlow is missing or another.
+    UsageError if options or readers (`rows`) do not allow it; EnvironmentFailure without a TensorFlow that fits.
     """
     if options.mode != INFER:
         return None
     model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     _require_whole(options, rows)
     if options.predict:
-        raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
+        raise UsageError("--predict needs a known step time. Use it with --compute emulate or none.")
     require_libraries(None, f"--compute {INFER}")
     if options.resume is None:
         return Inference(model.name)
@@ -51,18 +50,18 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
 
 
 def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
-    """UsageError for what would leave samples out, or bring some twice."""
+    """UsageError for options and readers that leave samples out or deliver some twice."""
     refused = {
         f"--last {options.last}": options.last not in (None, KEEP),
         f"--steps {options.steps}": options.steps is not None,
         f"--shard {options.shard}": options.shard == JOB,
         f"--validation {options.validation}": options.validation not in (None, "none"),
     }
-    for flag, there in refused.items():
-        if there:
+    for flag, given in refused.items():
+        if given:
             raise UsageError(
-                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out; "
-                "give less data with --max-data or --data."
+                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. "
+                "For less work, give less data with --max-data or --data."
             )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
@@ -71,12 +70,3 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
                 f"An inference predicts every sample of the dataset once, and reader '{row.name}' {why}. Use another "
                 "reader, such as prefetch."
             )
-
-
-def require_labelled(asked: Inference | None, dataset: Dataset) -> None:
-    """UsageError for an inference on data that mean nothing: their labels are no classes, their numbers not finite."""
-    if asked is not None and dataset.manifest.fill == RANDOM:
-        raise UsageError(
-            f"--compute infer compares predictions with labels, and the dataset in {dataset.folder} was filled with "
-            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
-        )

@@ -1,4 +1,4 @@
-"""What every rank of a run is told."""
+"""The job of a run, which every rank gets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ SYNC_MODES = ("step", "epoch", "none")
 
 @dataclass(frozen=True)
 class Job(SavedJob, RankOptions):
-    """The measurement that was asked for. Sizes in bytes, times in seconds; all readers share one plan and dataset."""
+    """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset."""
 
     workload: str
-    readers: Mapping[str, Policy]  # name, as it was asked for -> row
+    readers: Mapping[str, Policy]  # name that the user gave -> row
     nodes: int
     virtual: bool
     dataset: str  # folder
@@ -35,8 +35,10 @@ class Job(SavedJob, RankOptions):
     warmup_trials: int
     seed: int
     sync: str
-    step_seconds: float  # asked of the emulated compute, 0 for none
-    threads: int
+    node_memory: int  # that a node may use
+    step_seconds: float  # of emulated compute; 0: none
+    threads: int  # of pools with a fixed size
+    most_threads: int  # that read ahead if storage keeps them waiting
     staging_bytes: int
     tier_folders: tuple[str, ...]  # node -> its local-tier folder
     last: str = "drop"
@@ -44,12 +46,11 @@ class Job(SavedJob, RankOptions):
     validation: Validation | None = None
     pfs: PfsSpec | None = None  # the emulated parallel file system
     mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
-    tiers: Tiers = field(default_factory=Tiers)  # of a node, that keep samples
+    tiers: Tiers = field(default_factory=Tiers)  # of each node, for samples it keeps
     steps: int = 0  # most of an epoch; 0: all
-    parted: bool = False  # epochs of so many steps are parts of a pass over the samples: each goes on where one ended
+    parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
     train: Training | None = None
     infer: Inference | None = None
-    most_threads: int | None = None  # that read ahead where storage keeps them waiting; None: `threads`
     board: str = ""  # the file of the mounts' counters
 
     @property
@@ -59,12 +60,12 @@ class Job(SavedJob, RankOptions):
 
     @property
     def copies(self) -> int:
-        """Ranks that each sample goes to: all, where they hold parts of one model."""
+        """Ranks that each sample goes to: all of them, if they hold parts of one model."""
         return self.ranks if self.shard == JOB else 1
 
     @property
     def trainers(self) -> int:
-        """Ranks that read apart from each other, or one that all of them are together."""
+        """How many ranks read different samples: one if all ranks read the same."""
         return self.ranks // self.copies
 
     @property

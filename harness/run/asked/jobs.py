@@ -1,4 +1,4 @@
-"""From a request to the jobs that measure it, one for each node count, and what they may use of a node."""
+"""Turns a request into jobs, one for each node count, and says what a job may use of a node."""
 
 import os
 import secrets
@@ -25,9 +25,9 @@ POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 
 
 def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
-    """A job for each node count over the dataset in `folder`; its digest and local tiers are filled in later.
+    """A job for each node count over the dataset in `folder`. `placed` fills in its digest and its local tiers.
 
-    UsageError when the scheduler's allocation or a node's memory is too small.
+    UsageError if the scheduler's allocation or a node's memory is too small.
     """
     options = request.options
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -35,8 +35,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     goes_on = training is not None and training.resume is not None
     if training is not None and training.seed is not None:
         seed = training.seed
-    allocated = allocation_nodes(os.environ)
-    code = code_digest()
+    allocated, memory, code = allocation_nodes(os.environ), memory_bytes(), code_digest()
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     planned = []
     for nodes in options.nodes:
@@ -57,7 +56,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
-            # networks take what their applications make of a sample
+            # networks are fed decoded samples
             decode=options.decode or training is not None or inference is not None,
             last=request.last,
             batch=size.batch,
@@ -65,6 +64,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             trials=1 if goes_on else options.trials or _trials(request, size),
             warmup_trials=0 if goes_on else warmup_trials,
             seed=seed,
+            node_memory=options.memory_per_node or (memory // nodes if virtual else memory),
             sync=options.sync or ("step" if inference is None else "none"),
             step_seconds=request.step_seconds(size.batch),
             threads=options.threads
@@ -80,65 +80,59 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             infer=inference,
             pfs=options.emulate_pfs,
         )
-        _require_memory(options, job)
-        planned.append(replace(job, tiers=tiers_of(options, job, node_memory(options, job))))
+        _require_memory(job)
+        planned.append(replace(job, tiers=tiers_of(options, job)))
     return planned
 
 
 def require_machine(options: Options) -> None:
-    """UsageError where this machine is too small for so many virtual nodes."""
+    """UsageError if this machine is too small for so many virtual nodes."""
     ranks = max(options.nodes) * options.ranks_per_node
     if max(options.nodes) == 1 or allocation_nodes(os.environ) is not None:
         return
-    each, own = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging), memory_bytes()
-    if ranks * each > own:
+    each = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging)
+    memory = memory_bytes()
+    if ranks * each > memory:
         raise UsageError(
             f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
             f"{format_bytes(ranks * each)} of memory ({format_bytes(each)} each, of which --staging is "
-            f"{format_bytes(each - RANK_BYTES)}), and it has {format_bytes(own)}. Ask for at most "
-            f"--nodes {max(1, own // (each * options.ranks_per_node))}, or run inside a scheduler's allocation."
+            f"{format_bytes(each - RANK_BYTES)}), and it has {format_bytes(memory)}. Ask for at most "
+            f"--nodes {max(1, memory // (each * options.ranks_per_node))}, or run inside a scheduler's allocation."
         )
 
 
 def held_bytes(planned: list[Job]) -> tuple[int, int]:
-    """What a job's staging buffers and tiers hold of samples, and its staging buffers alone: the most of the jobs."""
+    """The most bytes of samples that staging buffers and tiers of a job hold, and that staging buffers alone hold."""
     staging = max(job.ranks * job.staging_bytes for job in planned)
     return max(job.ranks * job.staging_bytes + job.nodes * sum(job.tiers.capacities) for job in planned), staging
 
 
 def _trials(request: Request, size: TrialSize) -> int:
-    """Timed trials where nobody says: as many as intervals need, unless emulated compute makes them long."""
+    """Default number of timed trials: as many as intervals need, unless emulated compute makes them long."""
     if request.options.tiny:
         return defaults.TINY_TRIALS
     seconds = (defaults.TRIALS + defaults.WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
     return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
 
 
-def node_memory(options: Options, job: Job) -> int:
-    """Memory budget of a node in bytes: what was asked for, else the machine's, shared by its virtual nodes."""
-    own = memory_bytes()
-    return options.memory_per_node or (own // job.nodes if job.virtual else own)
-
-
 def reading_threads(ranks_on_host: int) -> int:
-    """Threads of a rank's pools, whose size is fixed (copying to node-local storage, filling tiers, tf.data): two for
-    each core it has to itself, so that one can wait while another computes.
+    """Threads of a rank's pools of fixed size, which copy to node-local storage, fill tiers and run tf.data.
 
-    More than the cores can run would only delay the trainers that share them.
+    Two for each core that the rank has: one waits while the other computes. More would delay the trainers.
     """
     return max(1, min(POOL_THREADS, 2 * usable_cores() // ranks_on_host))
 
 
 def _threads(options: Options, ranks_on_host: int) -> int:
-    """Threads that an emulated file system keeps waiting need no core."""
+    """`reading_threads`, but threads that wait for an emulated file system need no core."""
     return POOL_THREADS if options.emulate_pfs is not None else reading_threads(ranks_on_host)
 
 
-def _require_memory(options: Options, job: Job) -> None:
-    budget, asked = node_memory(options, job), job.staging_bytes * job.ranks_per_node
-    if asked > budget:
+def _require_memory(job: Job) -> None:
+    needed = job.staging_bytes * job.ranks_per_node
+    if needed > job.node_memory:
         raise UsageError(
             f"{plural(job.ranks_per_node, 'rank')} with a staging buffer of {format_bytes(job.staging_bytes)} each "
-            f"need {format_bytes(asked)}, but a node has {format_bytes(budget)}. Ask for a smaller --staging or "
-            "fewer ranks."
+            f"need {format_bytes(needed)}, but a node has {format_bytes(job.node_memory)}. Ask for a smaller --staging "
+            "or fewer ranks."
         )

@@ -1,4 +1,4 @@
-"""What the user asked of `dlio-bench run`, as data; the command line fills it, nothing else reads argparse."""
+"""The options of `dlio-bench run` as data. The command line fills them in; nothing else reads argparse."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,13 +10,13 @@ from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 @dataclass(frozen=True, kw_only=True)
 class RankOptions:
-    """Options that every rank is told just as they were asked for: fields of `Options` and of `Job`."""
+    """Options that every rank gets unchanged: fields of `Options` and of `Job`."""
 
     ranks_per_node: int = 1
     shard: str = "rank"
-    check_crc: bool = False  # in the reader's threads, every delivered field
+    check_crc: bool = False  # of every delivered field, in the reader's threads
     cache: str = "cold"
-    tiny: bool = False  # shrunken samples: a smoke test, whose speed nobody judges
+    tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
 
     def for_ranks(self) -> dict[str, Any]:
@@ -26,12 +26,12 @@ class RankOptions:
 
 @dataclass(frozen=True)
 class Options(RankOptions):
-    """What was asked for. None: nothing, so the default is chosen from workload, data or machine."""
+    """What the user gave. None: nothing, so that the default comes from workload, data or machine."""
 
     workload: str
     nodes: tuple[int, ...] = (1,)
     readers: tuple[str, ...] = ("prefetch",)
-    orders: tuple[str, ...] = ()  # instead of the readers' own, each tried with each reader; so the next two
+    orders: tuple[str, ...] = ()  # each replaces the order of each reader; so for the next two
     placements: tuple[str, ...] = ()
     deliveries: tuple[str, ...] = ()
     last: str | None = None
@@ -46,8 +46,8 @@ class Options(RankOptions):
     warmup_trials: int | None = None
     validation: str | None = None  # see asked/validation.py
     steps: int | None = None  # most of a trial
-    steps_per_epoch: int | None = None  # an epoch is a part of a pass over the samples
-    min_seconds: float | None = None  # of a trial that may be compared
+    steps_per_epoch: int | None = None  # makes an epoch a part of a pass over the samples
+    min_seconds: float | None = None  # shortest trial that may be compared
     compute: str = "emulate"
     exchange: str | None = None  # of gradients, as the next four
     fp16_gradients: bool = False
@@ -74,5 +74,5 @@ class Options(RankOptions):
 
     @property
     def mode(self) -> str:
-        """What --compute asks for, without its detail: none, emulate, train or infer."""
+        """--compute without its detail: none, emulate, train or infer."""
         return self.compute.partition(":")[0]

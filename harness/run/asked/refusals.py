@@ -1,4 +1,4 @@
-"""What a run is refused, before anything is made: options that are not known, out of range, or do not fit together."""
+"""Refuses, before a run makes anything, options that are unknown, out of range, or do not fit together."""
 
 from collections.abc import Sequence
 
@@ -14,24 +14,25 @@ from dlio_bench.harness.run.asked.training import INFER
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.refusals import require_at_least, unknown
 
-MOST_SEED = 2**62  # every trial adds its number, and a plan's seed has 64 bits
+MOST_SEED = 2**62  # each trial adds its number, and the seed of a plan has 64 bits
 
 
 def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
-    """UsageError for what the readers cannot do; EnvironmentFailure for what is missing on this machine."""
+    """UsageError for options that a reader cannot have; EnvironmentFailure for what this machine lacks."""
     if options.decode and workload.decode is None:
         raise UsageError(f"--decode: workload '{workload.name}' has no decoding stage. Leave it out.")
-    own = [row.name for row in rows if row.delivery == OWN]
-    if own and options.check_crc:
+    pipelines = [row.name for row in rows if row.delivery == OWN]
+    if pipelines and options.check_crc:
         raise UsageError(
-            f"--check-crc: reader '{own[0]}' is the application's published pipeline, which checks what it checked. "
-            "Leave out one of the two; the untimed pass verifies its content all the same."
+            f"--check-crc: reader '{pipelines[0]}' is the application's published pipeline, with its own checks. Leave "
+            "out one of the two. The untimed pass verifies every byte in any case."
         )
-    if own and options.cache == "cold-epochs":
+    if pipelines and options.cache == "cold-epochs":
         raise UsageError(
-            f"--cache cold-epochs starts '{own[0]}' anew for each epoch, which it never did. Use --cache cold."
+            f"--cache cold-epochs would restart '{pipelines[0]}' each epoch, unlike the application. Use --cache cold."
         )
-    staged = [row.name for row in rows if _fills_first(row)]
+    # readers that copy before the first step; others fill their tiers in each session
+    staged = [row.name for row in rows if row.rule.first or row.rule.files is not None]
     if staged and options.cache == "cold-epochs":
         raise UsageError(
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
@@ -43,26 +44,15 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             "--cache warm fills the emulated client cache, but --emulate-pfs gives it no size. Add cache=SIZE, larger "
             "than the dataset, or use --cache cold."
         )
-    if in_need := [row.name for row in rows if _tensorflow(row, workload)]:
-        require_tensorflow(in_need[0])
+    upstream = workload.upstream is not None and workload.upstream.tensorflow
+    if needing := [row.name for row in rows if row.delivery == TF_DATA or (row.delivery == OWN and upstream)]:
+        require_tensorflow(needing[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
-def _fills_first(row: Policy) -> bool:
-    """Whether copies are made before the first step. (Other tiers are filled in each session.)"""
-    return row.rule.first or row.rule.files is not None
-
-
-def _tensorflow(row: Policy, workload: Workload) -> bool:
-    """Whether a reader is made with TensorFlow."""
-    return row.delivery == TF_DATA or (
-        row.delivery == OWN and workload.upstream is not None and workload.upstream.tensorflow
-    )
-
-
 def require_values(options: Options) -> None:
-    """UsageError for words that are not known, and for numbers out of range."""
+    """UsageError for unknown words and for numbers out of range."""
     choices = (
         ("--cache", options.cache, CACHE_MODES),
         ("--sync", options.sync, SYNC_MODES),
@@ -92,12 +82,12 @@ def require_values(options: Options) -> None:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
     if options.data is not None and options.max_data is not None:
         raise UsageError(
-            "--max-data limits a dataset that is made here; with --data there is none. Give one of the two."
+            "--max-data limits a dataset that the run makes, but --data names an existing one. Give one of the two."
         )
 
 
 def require_plans(options: Options, rows: Sequence[Policy]) -> None:
-    """UsageError for shards, last batches and parts of a pass that a reader cannot have."""
+    """UsageError for --shard, --last and --steps-per-epoch that a reader or another option does not allow."""
     if options.steps_per_epoch is not None:
         _require_parts(options, rows)
     if options.shard == JOB:
@@ -108,35 +98,35 @@ def require_plans(options: Options, rows: Sequence[Policy]) -> None:
     if options.steps is not None or options.predict:
         flag = "--predict" if options.predict else f"--steps {options.steps}"
         raise UsageError(
-            f"{flag} counts steps of whole batches, and --last keep makes the last batch smaller. Leave one out."
+            f"--last keep makes batches of unequal size, and {flag} needs steps of equal size. Use one of the two."
         )
     if options.mode == "emulate":
         raise UsageError(
-            "--last keep makes last batches smaller, and an emulated step is one of a whole batch. Use --compute none "
-            "or infer, or --last pad."
+            "--last keep makes the last batches smaller, but an emulated step is always that of a whole batch. Use "
+            "--compute none or infer, or --last pad."
         )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
             raise UsageError(
-                f"--last keep brings every sample once, and reader '{row.name}' goes by an order of its own. Use "
+                f"--last keep delivers every sample once, but reader '{row.name}' has an order that does not. Use "
                 "--last drop, or another reader, such as prefetch."
             )
 
 
 def _require_parts(options: Options, rows: Sequence[Policy]) -> None:
-    asked = f"--steps-per-epoch {options.steps_per_epoch}"
+    flag = f"--steps-per-epoch {options.steps_per_epoch}"
     if options.steps is not None:
         raise UsageError(
-            f"{asked} and --steps {options.steps} both say how long a trial is. Leave one out: a trial of --epochs E "
+            f"{flag} and --steps {options.steps} both say how long a trial is. Leave one out: a trial of --epochs E "
             "with --steps-per-epoch S has E times S steps."
         )
     if options.last not in (None, "drop"):
-        raise UsageError(f"{asked} counts steps of whole batches. Leave out --last {options.last}, or use --last drop.")
+        raise UsageError(f"{flag} needs steps of equal size. Leave out --last {options.last}, or use --last drop.")
     if options.mode == INFER:
-        raise UsageError(f"{asked} leaves samples out, and --compute infer goes over each of them. Leave one out.")
+        raise UsageError(f"{flag} leaves samples out, but --compute infer predicts all of them. Use one of the two.")
     for row in rows:
         if row.order == REDRAWN:
             raise UsageError(
-                f"{asked} cuts a pass over the samples into epochs, and reader '{row.name}' draws an order of its own "
-                "for each epoch. Use another reader, such as prefetch."
+                f"{flag} cuts a pass over the samples into epochs, but reader '{row.name}' draws a new order for each "
+                "epoch. Use another reader, such as prefetch."
             )

@@ -1,4 +1,4 @@
-"""From names to things: the workload, layout, readers, step time and data that the options mean."""
+"""Resolves options: the workload, layout, readers, step time and data that their names mean."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,55 +35,55 @@ from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.training.compute import step_time
 
-OF_SAMPLES = ("sequential", "global-shuffle")  # orders that do not keep a file's samples together
+OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
 
 
 @dataclass(frozen=True)
 class Request:
-    """Options with every name looked up."""
+    """Options with every name resolved."""
 
     options: Options
-    readers: Mapping[str, Policy]  # name, with the axes set by hand -> row
+    readers: Mapping[str, Policy]  # name, with the axes that the user set -> row
     workload: Workload
     layout: Layout
     step_time: Profile | None
-    scale: float  # of samples against those of the step time: tiny ones take less compute
+    scale: float  # size of a sample over that of the step time's samples: tiny ones take less compute
     validation: int = 0  # epochs from one validation pass to the next; 0: none
     training: Training | None = None
     inference: Inference | None = None
 
     @property
     def most_ranks(self) -> int:
-        """Ranks that read apart, of the largest node count: it decides batch and data for all (strong scaling)."""
+        """Trainers at the largest node count, which decides batch and data for all counts (strong scaling)."""
         return 1 if self.options.shard == JOB else max(self.options.nodes) * self.options.ranks_per_node
 
     @property
     def last(self) -> str:
-        """What becomes of samples that do not fill the last step."""
+        """What happens to samples that do not fill the last step."""
         return self.options.last or ("drop" if self.inference is None else KEEP)
 
     @property
     def epochs(self) -> int | None:
-        """Epochs that were asked for; None: as many as make enough steps."""
+        """Epochs of a trial; None: as many as make enough steps."""
         return self.options.epochs or (None if self.inference is None else 1)
 
     @property
     def minimum(self) -> Minimum:
-        """What a trial must have to be compared."""
+        """The shortest trial that may be compared."""
         seconds = self.options.min_seconds
         return Minimum((0.0 if self.options.tiny else TIMED_SECONDS) if seconds is None else seconds)
 
     @property
     def is_unpaced(self) -> bool:
-        """Whether nothing is computed, so that nobody knows beforehand how long a step takes."""
+        """Whether ranks compute nothing, so that the time of a step is not known before the run."""
         return self.step_time is None and self.training is None and self.inference is None
 
     @property
     def looks_first(self) -> bool:
-        """Whether a first look at the readers decides how many epochs a trial has. A prediction allows none."""
+        """Whether a first look at the readers decides how many epochs a trial has. --predict does not allow one."""
         options = self.options
-        by_hand = {options.epochs, options.steps, options.steps_per_epoch} != {None}
-        return bool(self.minimum.seconds) and self.is_unpaced and not by_hand and not options.predict
+        fixed = options.predict or {options.epochs, options.steps, options.steps_per_epoch} != {None}
+        return bool(self.minimum.seconds) and self.is_unpaced and not fixed
 
     def needed(self, batch: int) -> int:
         """Steps of a trial with this batch."""
@@ -91,18 +91,18 @@ class Request:
 
     @property
     def view_bytes(self) -> float:
-        """Delivered bytes of a sample; a record of varying length counts as stored."""
+        """Delivered bytes of a sample; for a record of varying length the stored bytes."""
         fields = [field for field in self.layout.fields if field.name in self.workload.view]
         if any(-1 in field.shape for field in fields):
             return self.layout.sample_bytes
         return float(sum(np.dtype(field.dtype).itemsize * math.prod(field.shape) for field in fields))
 
     def step_seconds(self, batch: int) -> float:
-        """Seconds of emulated compute in a step of `batch` samples. UsageError where the profile has none of them."""
+        """Seconds of emulated compute in a step of `batch` samples. UsageError if the profile does not know them."""
         return 0.0 if self.step_time is None else self.scale * self.step_time.seconds(batch)
 
     def validation_seconds(self, batch: int) -> float:
-        """Seconds of emulated compute for a sample of a validation pass; known forward passes go before a share."""
+        """Seconds of emulated compute for a sample of a validation pass: a forward pass, or a share of a step."""
         forward = None if self.step_time is None else self.step_time.forward_seconds(batch)
         if forward is None:
             return self.step_seconds(batch) / batch * validation_share(self.workload)
@@ -110,14 +110,13 @@ class Request:
         return self.scale * forwards * forward / batch
 
     def largest(self) -> tuple[int, TrialSize]:
-        """Training files, and trials over them, of the most data that may be made.
+        """Training files of the largest dataset that the run may make, and trials over them.
 
-        UsageError when the ranks are too many for them.
+        UsageError if there are too many ranks for it.
         """
         options, layout, ranks = self.options, self.layout, self.most_ranks
         most = MOST_BYTES if options.max_data is None else options.max_data
-        # as much as the training files could take at most is kept for those of validation
-        reserved = 0
+        reserved = 0  # for the validation files of as many training files as could fit
         if self.validation:
             reserved = self._validation_files(most // layout.file_bytes) * layout.split(VALIDATION).file_bytes
         files = most_files(
@@ -131,9 +130,9 @@ class Request:
         return files, self._whole_epochs(files * layout.samples_per_file)
 
     def files(self, held: Sequence[int] = ()) -> dict[str, int]:
-        """Files of each split to be made for this run; `held`: bytes that buffers and tiers hold, largest first.
+        """Files of each split that this run makes. `held`: bytes that buffers and tiers can hold, largest first.
 
-        UsageError when the ranks are too many for them.
+        UsageError if there are too many ranks for them.
         """
         most, chosen = self.largest()
         training = files_needed(
@@ -150,7 +149,7 @@ class Request:
         return {TRAIN: training} | ({VALIDATION: self._validation_files(training)} if self.validation else {})
 
     def _steps_of_data(self, batch: int) -> int | None:
-        """Steps of a trial that data are made for; None: nobody knows how many."""
+        """Steps of a trial that the dataset must suffice for; None: not known."""
         if self.options.steps is not None:
             return max(self.options.steps, STEPS)
         if self.options.tiny:  # small samples are slow to make
@@ -159,13 +158,11 @@ class Request:
 
     @property
     def _dealt(self) -> bool:
-        """Whether an order deals whole files to the ranks."""
+        """Whether the order of a reader deals whole files to the ranks."""
         return any(order_of(row).name not in OF_SAMPLES for row in self.readers.values())
 
     def _validation_files(self, training: int) -> int:
         """Validation files beside so many training files."""
-        if not self.validation:
-            return 0
         split = self.layout.split(VALIDATION)
         orders = [find_order(validation_order(row, self.workload)) for row in self.readers.values()]
         return validation_files_needed(
@@ -188,29 +185,29 @@ class Request:
         )
 
     def passes(self, validation_samples: int, size: TrialSize) -> tuple[Validation | None, tuple[str, ...]]:
-        """The validation passes of a trial, and notes on them, for a dataset that is there or planned.
+        """The validation passes of a trial over an existing or a planned dataset, and notes on them.
 
-        UsageError when passes were asked for that cannot be.
+        UsageError for passes that the dataset or the trial does not allow.
         """
-        asked, every = self.options.validation, self.validation
+        value, every = self.options.validation, self.validation
         if not every:
             return None, ()
         if not validation_samples:
-            if asked is not None:
+            if value is not None:
                 raise UsageError(
-                    f"--validation {asked}: the dataset in {self.options.data} has no validation split. Generate one "
-                    "that has, or use --validation none."
+                    f"--validation {value}: the dataset in {self.options.data} has no validation split. Generate one "
+                    "with a validation split, or use --validation none."
                 )
             return None, ("no validation passes, as the dataset has no validation split",)
         if every > size.epochs:
             raise UsageError(
-                f"--validation {asked}: a trial has {size.epochs} epochs, so that no pass would come. Ask for at least "
-                f"--epochs {every}, or for passes more often."
+                f"--validation {value}: a trial of {size.epochs} epochs is too short for a validation pass. Ask for at "
+                f"least --epochs {every}, or for more frequent passes."
             )
         return Validation(every, self.validation_seconds(size.batch)), ()
 
     def trial_size(self, samples: int) -> TrialSize:
-        """Batch and epochs for a dataset of `samples`. UsageError when it is too small."""
+        """Batch and epochs for a dataset of `samples`. UsageError if it is too small."""
         options = self.options
         whole = self._whole_epochs(samples)
         if options.steps_per_epoch is not None:
@@ -228,7 +225,7 @@ class Request:
 
 
 def look_up(options: Options) -> Request:
-    """UsageError for what does not exist, is out of range or does not fit together."""
+    """Resolve options. UsageError for those that are unknown, out of range, or do not fit together."""
     workload = registry.find(options.workload).of(options.variant)
     axes = (options.orders or (None,), options.placements or (None,), options.deliveries or (None,))
     readers = {name: policy(name, workload) for name in (spelled(*row) for row in product(options.readers, *axes))}
@@ -237,11 +234,11 @@ def look_up(options: Options) -> Request:
     refusals.require_values(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     refusals.require_plans(options, rows)
-    trained = training.asked(options, workload, layout, rows)
-    inferred = inference.asked(options, workload, layout, rows)
+    trained = training.resolve(options, workload, layout, rows)
+    inferred = inference.resolve(options, workload, layout, rows)
     step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    every = validation.asked(options, workload, layout, rows)
+    every = validation.resolve(options, workload, layout, rows)
     return Request(options, readers, workload, layout, step, scale, every, trained, inferred)

@@ -1,4 +1,4 @@
-"""What a job goes over: files, samples, and how they are cut into steps of ranks."""
+"""The files and samples that a job reads, and how it cuts them into steps of ranks."""
 
 from collections.abc import Sequence
 
@@ -13,46 +13,34 @@ from dlio_bench.harness.run.asked.job import Job
 
 
 def files_of(job: Job, dataset: Dataset) -> Sequence[FileEntry]:
-    """The files that an epoch goes over, the first of the dataset: those of training; for an inference all."""
+    """The files of an epoch, which come first in the dataset: the training files; for an inference all files."""
     return dataset.training_files if job.infer is None else dataset.manifest.files
 
 
 def samples_of(job: Job, dataset: Dataset) -> int:
-    """The samples that an epoch goes over, whose ids are those below it."""
+    """How many samples an epoch reads. Their ids are those below this number."""
     return dataset.training_samples if job.infer is None else dataset.samples
 
 
 def shape_of(job: Job, dataset: Dataset) -> Shape:
-    """How the job cuts an epoch over the training split; an inference goes over all splits."""
-    bounds = np.cumsum([0, *(file.samples for file in files_of(job, dataset))])
-    return Shape(
-        samples_of(job, dataset),
-        job.ranks,
-        job.batch,
-        bounds=bounds,
-        ranks_per_node=job.ranks_per_node,
-        shard=job.shard,
-        last=job.last,
-    )
+    """How the job cuts an epoch of the training split, or of all splits for an inference."""
+    return _shape(job, samples_of(job, dataset), files_of(job, dataset), job.last)
 
 
 def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
-    """How the job deals the validation split; None where it makes no pass over it. UsageError where there is none."""
+    """How the job cuts the validation split; None without passes over it. UsageError if there is no such split."""
     if not job.validation:
         return None
     part = dataset.part(VALIDATION)
     if part is None:
         raise UsageError(
-            f"--validation: the dataset in {dataset.folder} has no validation split. Generate one that has, or use "
-            "--validation none."
+            f"--validation: the dataset in {dataset.folder} has no validation split. Generate one with a validation "
+            "split, or use --validation none."
         )
-    bounds = np.cumsum([0, *(dataset.manifest.files[number].samples for number in part.files)])
-    return Shape(
-        len(part.samples),
-        job.ranks,
-        job.batch,
-        bounds=bounds,
-        ranks_per_node=job.ranks_per_node,
-        shard=job.shard,
-        first=part.samples.start,
-    )
+    files = [dataset.manifest.files[number] for number in part.files]
+    return _shape(job, len(part.samples), files, "drop", first=part.samples.start)
+
+
+def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first: int = 0) -> Shape:
+    bounds = np.cumsum([0, *(file.samples for file in files)])
+    return Shape(samples, job.ranks, job.batch, bounds, job.ranks_per_node, job.shard, last, first)

@@ -1,4 +1,4 @@
-"""How much data a run needs, and how the batch shrinks where the published one would need more. Pure arithmetic."""
+"""How much data a run needs, and the batch and epochs of its trials. Pure arithmetic."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 LONGER = "an epoch has"  # how the note on several epochs begins
-MARGIN = 1.5  # of a trial's seconds over the least: one that comes out shorter than its first look would be in vain
+MARGIN = 1.5  # a first look aims at so many times the shortest trial: a trial that ends up too short is wasted
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """What a trial must have to be compared; no seconds: a smoke test, of STEPS steps."""
+    """The shortest trial that may be compared. seconds: 0 for a smoke test of STEPS steps."""
 
     seconds: float
 
@@ -25,29 +25,32 @@ class Minimum:
         return TIMED_STEPS if self.seconds else STEPS
 
     def needed(self, step_seconds: float) -> int:
-        """Steps of so many seconds each (0: nobody knows) that make a trial."""
+        """Steps that make a trial, if each takes so many seconds (0: not known)."""
         return max(self.steps, math.ceil(self.seconds / step_seconds - 1e-9) if step_seconds else 0)
 
     def is_met(self, steps: int, seconds: Sequence[float]) -> bool:
-        """Whether trials of so many steps, which took so many `seconds`, are long enough."""
+        """Whether trials of so many steps are long enough. seconds: of each trial."""
         return steps >= self.steps and min(seconds) >= self.seconds
 
     def epochs(self, epoch_seconds: Sequence[Sequence[float]]) -> int:
-        """Epochs of a trial long enough for all readers, of each of which a first look took (first, later) seconds."""
-        wanted = MARGIN * self.seconds
-        return max(1 + max(0, math.ceil((wanted - first) / later)) for first, later in epoch_seconds)
+        """Epochs of a trial that is long enough for every reader.
+
+        epoch_seconds: (first, later) epoch of each reader in a first look.
+        """
+        target = MARGIN * self.seconds
+        return max(1 + max(0, math.ceil((target - first) / later)) for first, later in epoch_seconds)
 
 
 @dataclass(frozen=True)
 class TrialSize:
-    """Local batch and epochs of a trial; `notes` say what was changed from the published run, for the result."""
+    """Batch of a rank and epochs of a trial. notes: how they differ from the published run, for the result."""
 
     batch: int
     epochs: int
     notes: tuple[str, ...]
     steps: int = 0  # most of an epoch; 0: all that fit
-    trial_steps: int = 0  # of a whole trial; orders that keep files together may have fewer
-    parted: bool = False  # epochs are parts of a pass over the samples
+    trial_steps: int = 0  # of a whole trial; orders that deal whole files may have fewer
+    parted: bool = False  # an epoch is a part of a pass over the samples
 
 
 def trial_size(
@@ -62,9 +65,8 @@ def trial_size(
 ) -> TrialSize:
     """Choose batch and epochs for a dataset of `samples`: the published batch, halved until STEPS steps fit.
 
-    `needed`: batch -> steps of a trial. Where an epoch has fewer, a trial takes several. What was asked for by hand
-    stays as it is.
-    UsageError when there is less than one batch for every rank; `whole`: than one sample, as last batches may be small.
+    needed: batch -> steps of a trial; if an epoch has fewer, a trial takes several epochs. batch, epochs: given by the
+    user, and kept. UsageError if there is less than a batch (`whole`: than a sample) for every rank.
     """
     notes = []
     chosen = batch or published_batch
@@ -92,23 +94,22 @@ def trial_size(
 
 
 def shortened(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> TrialSize:
-    """Trials of at most `steps` steps, in epochs of one length, over a dataset of `samples`.
+    """Trials of at most `steps` steps, in epochs of equal length, over a dataset of `samples`.
 
-    `epochs`: asked for by hand, none more are taken.
+    epochs: the most, given by the user.
     """
     per_epoch = samples // (ranks * whole.batch)
     needed = -(-steps // per_epoch)
-    taken = needed if epochs is None else min(epochs, needed)
-    # as many in each epoch; an epoch that is not cut has all its steps
-    each = min(per_epoch, max(1, steps // taken))
+    taken = min(epochs or needed, needed)
+    each = min(per_epoch, max(1, steps // taken))  # steps of an epoch
     cut_to = (
         f"{plural(each * taken, 'step')} ({plural(taken, 'epoch')} of {each}; an epoch of the data has {per_epoch})"
     )
     left_out = [f"the last {plural(per_epoch - each, 'step')} of each epoch"] if each < per_epoch else []
     if epochs is not None and taken < epochs:
         left_out.append(
-            f"{epochs - taken} of the {plural(epochs, 'epoch')}, with what stands behind them (--steps-per-epoch cuts "
-            "epochs and leaves out none)"
+            f"{epochs - taken} of the {plural(epochs, 'epoch')}, with the passes after them (--steps-per-epoch "
+            "shortens epochs and leaves out none)"
         )
     if left_out:
         cut_to += f"; --steps leaves out {' and '.join(left_out)}"
@@ -121,8 +122,8 @@ def parted(
 ) -> TrialSize:
     """Trials in epochs of `steps` steps, each a part of a pass over a dataset of `samples`.
 
-    The next epoch goes on where one ends, until what is left of the pass makes no epoch. `epochs`: asked for by hand;
-    None: those that make `needed` steps. UsageError when a pass has fewer steps than an epoch.
+    Each epoch starts where the last ended, until the rest of the pass is too short for an epoch. epochs: given by the
+    user; None: as many as make `needed` steps. UsageError if a pass has fewer steps than an epoch.
     """
     per_pass = samples // (ranks * whole.batch)
     if steps > per_pass:
@@ -131,7 +132,7 @@ def parted(
             f"only {plural(per_pass, 'step')}. Ask for at most {per_pass}, a smaller --batch, or a larger dataset "
             "(--data, or --max-data)."
         )
-    note = f"an epoch is {steps} of the {per_pass} steps that a pass over the samples has, and the next goes on there"
+    note = f"an epoch is {steps} of the {per_pass} steps of a pass over the samples; the next epoch continues the pass"
     notes = tuple(note for note in whole.notes if not note.startswith(LONGER))
     taken = epochs or -(-needed // steps)
     return TrialSize(whole.batch, taken, (*notes, note), steps, steps * taken, parted=True)
@@ -146,22 +147,22 @@ def most_files(
     batch: int | None = None,
     dealt: bool = False,
 ) -> int:
-    """Files that `most_bytes` hold. UsageError where they are too few for the ranks.
+    """Files that fit into `most_bytes`. UsageError if they are too few for the ranks.
 
-    `dealt`: an order deals whole files to the ranks, so that each must get as many as the others.
+    dealt: an order deals whole files to the ranks, so that each rank must get equally many.
     """
     files = most_bytes // file_bytes
     if files * samples_per_file < ranks * (batch or 1):
         least = -(-ranks * (batch or 1) // samples_per_file)
         raise UsageError(
             f"{plural(ranks, 'rank')} need at least {plural(ranks * (batch or 1), 'sample')}, but "
-            f"{format_bytes(most_bytes)} hold only {files * samples_per_file} (a file of {samples_per_file} weighs "
-            f"{format_bytes(file_bytes)}). Ask for fewer ranks, or allow more data with --max-data "
-            f"{least * file_bytes // 10**9 + 1}GB."
+            f"{format_bytes(most_bytes)} hold only {files * samples_per_file} (a file of "
+            f"{plural(samples_per_file, 'sample')} has {format_bytes(file_bytes)}). Ask for fewer ranks, or allow more "
+            f"data with --max-data {least * file_bytes // 10**9 + 1}GB."
         )
     if dealt and files < ranks:
         raise UsageError(
-            f"An order of files needs one for each of {ranks} ranks, {format_bytes(ranks * file_bytes)}, but "
+            f"An order of files needs a file for each of {ranks} ranks, {format_bytes(ranks * file_bytes)}, but "
             f"{format_bytes(most_bytes)} are allowed. Ask for fewer ranks, or for more data with --max-data "
             f"{ranks * file_bytes // 10**9 + 1}GB."
         )
@@ -180,11 +181,11 @@ def files_needed(
     dealt: bool = False,
     pass_steps: int = 0,
 ) -> int:
-    """Files of a dataset to be made, of `most` that may be, over which trials would be `chosen`.
+    """Files of the dataset that a run makes, at most `most`. chosen: trials over `most` files.
 
-    As many as `needed` steps of a trial take (None: nobody knows, so all that may be), and no epoch is repeated before
-    all are made. `held`: samples that staging buffers and tiers hold, largest first; more than the first of them that
-    fits are made, so that storage is read beyond them. `pass_steps`: steps that a pass over the samples is to have.
+    As many as the `needed` steps of a trial read (None: not known, so `most`), and all `most` before an epoch repeats.
+    held: samples that staging buffers and tiers hold, largest first: the dataset is larger than the first of these that
+    `most` exceeds, so that storage is read. pass_steps: the least steps of a pass over the samples.
     """
     most_steps = most * samples_per_file // (ranks * chosen.batch)
     repeats = chosen.epochs > 1 and asked_epochs is None
@@ -199,7 +200,7 @@ def validation_files_needed(
 ) -> int:
     """Validation files beside so many training files, in the published proportion (training, validation).
 
-    At least a sample for each rank; `dealt`: a file for each, and as many for one as for another.
+    At least a sample for each rank; `dealt`: equally many files for each.
     """
     files = max(-(-training * published[1] // published[0]), -(-ranks // samples_per_file))
     return -(-files // ranks) * ranks if dealt else files

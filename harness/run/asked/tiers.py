@@ -1,4 +1,4 @@
-"""How large the tiers are that keep a node's samples, and what is known beforehand of their rates."""
+"""The sizes of the tiers that keep a node's samples, and the rates that a system description gives them."""
 
 from pathlib import Path
 from tempfile import gettempdir
@@ -16,20 +16,17 @@ from dlio_bench.units import format_bytes
 MB = 1e6
 
 
-def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
-    """A node's tiers for a job, empty where no reader keeps samples in them. `memory`: a node's, in bytes.
-
-    UsageError for tiers that are not known, or do not fit here.
-    """
+def tiers_of(options: Options, job: Job) -> Tiers:
+    """A node's tiers for a job, empty if no reader keeps samples. UsageError for unknown tiers, or too large ones."""
     system = None if options.system is None else named(options.system)
-    asked = dict(options.tiers or {})
-    if unknown := [name for name in asked if name not in (RAM, DISK)]:
+    sizes = dict(options.tiers or {})
+    if unknown := [name for name in sizes if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
     rows = job.readers.values()
     keeping = [row.name for row in rows if row.rule.keeps_samples]
     if not keeping:
-        if asked:
+        if sizes:
             raise UsageError(
                 f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
                 "Leave it out, or use another --reader, such as prefetch."
@@ -37,27 +34,27 @@ def tiers_of(options: Options, job: Job, memory: int) -> Tiers:
         return Tiers()
     nodes = job.nodes if job.virtual else 1  # on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
-    spare = memory - job.staging_bytes * job.ranks_per_node
-    ram = asked.get(RAM, described.get(RAM, max(0, min(spare, default_ram(memory, nodes)))))
-    # only where somebody said where it is: the temporary folder may be memory, or small
+    spare = job.node_memory - job.staging_bytes * job.ranks_per_node
+    ram = sizes.get(RAM, described.get(RAM, max(0, min(spare, default_ram(job.node_memory, nodes)))))
+    # no default for the temporary folder: it may lie in memory, or be small
     local = 0 if options.local_tier is None else default_disk(options.local_tier, nodes)
-    disk = asked.get(DISK, described.get(DISK, local))
+    disk = sizes.get(DISK, described.get(DISK, local))
     if ram == disk == 0:
         free = format_bytes(free_bytes(SHARED_MEMORY) or 0)
         raise UsageError(
             f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
             "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
         )
-    _require_room(options, job, ram, disk, memory, nodes)
+    _require_room(options, job, ram, disk, nodes)
     return Tiers(ram, disk, None if system is None else _rates(system, job))
 
 
-def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, nodes: int) -> None:
+def _require_room(options: Options, job: Job, ram: int, disk: int, nodes: int) -> None:
     staging = job.staging_bytes * job.ranks_per_node
-    if staging + ram > memory:
+    if staging + ram > job.node_memory:
         raise UsageError(
             f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
-            f"node's memory of {format_bytes(memory)}. Ask for a smaller one with --tiers ram=SIZE."
+            f"node's memory of {format_bytes(job.node_memory)}. Ask for a smaller one with --tiers ram=SIZE."
         )
     free = free_bytes(SHARED_MEMORY) or 0
     if nodes * ram > free:
@@ -78,8 +75,8 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, memory: int, 
 def _rates(system: System, job: Job) -> dict[str, float]:
     """Bytes a second that a thread gets from each source when all threads of all nodes read the PFS.
 
-    SC'21, section 4, compares a node's share of the PFS with a thread's share of a tier; here the readers of a node
-    share both. What nobody has measured (a network of rate 0) is left out.
+    SC'21, section 4, compares a node's share of the PFS with a thread's share of a tier; here the threads of a node
+    share both. A network that nobody has measured (rate 0) is left out.
     """
     tiers = {tier.name: tier.read.at(tier.threads) / tier.threads for tier in system.tiers[1:]}
     threads = job.threads * job.ranks_per_node

@@ -1,4 +1,4 @@
-"""`--compute train`: what is asked for, and whether it can be."""
+"""`--compute train`: resolves and checks its options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ TRAIN, INFER = "train", "infer"
 
 @dataclass(frozen=True)
 class Training:
-    """What a run trains, and how gradients are exchanged, as in ExchangeOptions."""
+    """What a run trains, and how ranks exchange gradients (see ExchangeOptions)."""
 
     model: str
     kind: str | None
@@ -29,8 +29,8 @@ class Training:
     lag: int
     hierarchical: bool
     timeout: float
-    checkpoint: int  # steps from one to the next; 0: none
-    resume: str | None = None  # folder of the checkpoint to go on from, its step and its seed
+    checkpoint: int  # steps between two checkpoints; 0: none
+    resume: str | None = None  # folder of the checkpoint that the training continues, with its step and its seed
     step: int = 0
     seed: int | None = None
 
@@ -39,16 +39,17 @@ class Training:
         return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
 
 
-def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
-    """What `--compute train` or `--compute train:MODEL` asks for of readers `rows`; None for another --compute.
+def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
+    """The training that --compute train or train:MODEL means; None for another --compute.
 
-    UsageError for what does not fit together; EnvironmentFailure where TensorFlow or Horovod is missing or another.
+    UsageError if options or readers (`rows`) do not allow it; EnvironmentFailure without a TensorFlow and, where it is
+    named, a Horovod that fit.
     """
     if options.mode != TRAIN:
         _refuse_alone(options)
         return None
     model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
-    found = Training(
+    training = Training(
         model.name,
         options.exchange,
         options.fp16_gradients,
@@ -57,55 +58,55 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Sequence[P
         DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
         options.checkpoint or 0,
     )
-    require_valid(found.exchange(options.ranks_per_node))
+    require_valid(training.exchange(options.ranks_per_node))
     if options.predict:
-        raise UsageError("--predict foretells runs whose step time is known. Use it with --compute emulate or none.")
+        raise UsageError("--predict needs a known step time. Use it with --compute emulate or none.")
     if options.last == KEEP:
         raise UsageError(
-            "--last keep: gradients are averaged over ranks whose batches are of one size, and last ones would not be. "
-            "Use --last drop or pad."
+            "--last keep makes the last batches smaller, but ranks average gradients over batches of equal size. Use "
+            "--last drop or pad."
         )
     if options.sync not in (None, "step") and options.exchange != "none":
         raise UsageError(
-            f"--sync {options.sync}: ranks that train together meet in the exchange of gradients, at every step. Leave "
-            "it out, or train apart with --exchange none."
+            f"--sync {options.sync}: ranks that train together meet at every step to exchange gradients. Leave it out, "
+            "or train separately with --exchange none."
         )
     require_libraries(options.exchange)
-    return found if options.resume is None else _resumed(found, options, options.resume, rows)
+    return training if options.resume is None else _resumed(training, options, options.resume, rows)
 
 
-def _resumed(found: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:
-    """A training that goes on: one trial, with the seed that it was begun with. UsageError; DataError."""
+def _resumed(training: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:
+    """The training that continues a checkpoint: one trial, with the checkpoint's seed. UsageError; DataError."""
     for flag, given, only in (("--trials", options.trials, 1), ("--warmup-trials", options.warmup_trials, 0)):
         if given not in (None, only):
-            raise UsageError(f"{flag} {given}: a training goes on once. With --resume leave it out.")
+            raise UsageError(f"{flag} {given}: --resume continues a training in one trial. Leave {flag} out.")
     for row in rows:
         if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
             raise UsageError(
-                f"--resume: the order of reader '{row.name}' begins anew with each run, so that the training cannot go "
-                "on where it was. Use another reader, such as prefetch."
+                f"--resume: reader '{row.name}' starts its order again with each run, so that the training cannot "
+                "continue where it stopped. Use another reader, such as prefetch."
             )
     state = required(folder, {}).state
     if options.seed not in (None, state.seed):
         raise UsageError(
-            f"--seed {options.seed}: the training in {folder} was begun with {state.seed}, and goes on with it. Leave "
+            f"--seed {options.seed}: the training in {folder} has seed {state.seed} and continues with it. Leave "
             "--seed out."
         )
-    return replace(found, resume=str(folder.resolve()), step=state.step, seed=state.seed)
+    return replace(training, resume=str(folder.resolve()), step=state.step, seed=state.seed)
 
 
-def require_trainable(training: Training | None, dataset: Dataset) -> None:
-    """UsageError for a training on data that mean nothing: their labels are no classes, their numbers not finite."""
-    if training is not None and dataset.manifest.fill == RANDOM:
+def require_labelled(options: Options, dataset: Dataset) -> None:
+    """UsageError for a network on random bytes: their labels are no classes, and some numbers are not finite."""
+    if options.mode in (TRAIN, INFER) and dataset.manifest.fill == RANDOM:
         raise UsageError(
-            f"--compute train learns from what samples show, and the dataset in {dataset.folder} was filled with "
-            f"'{dataset.manifest.fill}' bytes. Generate one with --fill {PHYSICAL}."
+            f"--compute {options.mode} needs samples with labels, and the dataset in {dataset.folder} was filled with "
+            f"'{RANDOM}' bytes. Generate one with --fill {PHYSICAL}."
         )
 
 
 def _refuse_alone(options: Options) -> None:
-    """Options of training without training; an inference may have the weights of a checkpoint."""
-    given = {
+    """UsageError for an option of training without --compute train. An inference may have --resume."""
+    flags = {
         "--exchange": options.exchange is not None,
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
@@ -114,9 +115,9 @@ def _refuse_alone(options: Options) -> None:
         "--checkpoint": options.checkpoint is not None,
         "--resume": options.resume is not None and options.mode != INFER,
     }
-    for flag, there in given.items():
-        if there:
+    for flag, given in flags.items():
+        if given:
             raise UsageError(
-                f"{flag} is of training, and with --compute {options.compute} nothing is trained. Add --compute train, "
-                "or leave it out."
+                f"{flag} is an option of training, and --compute {options.compute} trains nothing. Add --compute "
+                "train, or leave it out."
             )

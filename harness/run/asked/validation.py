@@ -1,4 +1,4 @@
-"""`--validation`: what is asked for, and whether it can be."""
+"""`--validation`: resolves and checks it."""
 
 import re
 from collections.abc import Iterable
@@ -16,18 +16,17 @@ from dlio_bench.harness.run.asked.training import TRAIN
 class Validation:
     """A pass over the validation split follows every `every`-th epoch.
 
-    sample_seconds: emulated compute of a sample, 0 where nothing is emulated.
+    sample_seconds: of emulated compute for a sample; 0: no compute is emulated.
     """
 
     every: int
     sample_seconds: float = 0.0
 
 
-def asked(options: Options, workload: Workload, layout: Layout, rows: Iterable[Policy]) -> int:
-    """Epochs from one validation pass to the next, 0 for none.
+def resolve(options: Options, workload: Workload, layout: Layout, rows: Iterable[Policy]) -> int:
+    """Epochs from one validation pass to the next; 0: no passes. UsageError.
 
-    Without --validation, published pipelines and trainings validate. All readers of a run do the same, so that they can
-    be compared. UsageError.
+    Without --validation, published pipelines and trainings validate. All readers of a run do the same.
     """
     value, published = options.validation, workload.validation
     has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
@@ -45,12 +44,12 @@ def asked(options: Options, workload: Workload, layout: Layout, rows: Iterable[P
     if value == "published":
         if published is None:
             raise UsageError(
-                f"--validation published: it is not known how {workload.name} validated. Give a number of epochs."
+                f"--validation published: how {workload.name} validates was not published. Give a number of epochs."
             )
         return published.every
     if not re.fullmatch("[1-9][0-9]{0,8}", value):
         raise UsageError(
             f"--validation '{value}' is not known. Use none, published, or the number of epochs from one pass to the "
-            "next, from 1 on."
+            "next, which is 1 or more."
         )
     return int(value)

@@ -1,1 +1,1 @@
-"""What the ranks of a run do and measure."""
+"""What the ranks of a run do and measure: the timed loop, trials, checks of bytes."""

@@ -1,8 +1,7 @@
-"""The trainer's check of what it is given: the ids are the plan's, and 64 bytes of every sample were really there.
+"""Checks each batch that the trainer gets: its ids are those of the plan, and 64 bytes of every sample were there.
 
-A sample's mark is a weighted sum of 64 of its bytes (of each block it comes in) at positions drawn from its id. These
-bytes are taken inside the timed loop; their marks are compared afterwards with those of content that has passed its
-CRC32C.
+A sample's mark is a weighted sum of 64 of its bytes (of each of its blocks) at positions drawn from its id. The timed
+loop takes these bytes. Afterwards their marks are compared with those of content that has passed its CRC32C.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.timeline import StepLog
 
 PROBES = 64
-PREPARED = 1 << 17  # samples whose positions are worked out beforehand: 576 bytes each, 75 MB in all
+PREPARED = 1 << 17  # samples whose positions are computed before the loop: 576 bytes each, 75 MB in all
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -36,15 +35,15 @@ _UPPER, _ONE = np.uint64(32), np.uint64(1)
 class Consumer:
     """Checks the batches of one loop and logs them: their ids, and a mark of each sample.
 
-    Inside the clock it does little more than take the bytes, as a step leaves the processor's caches to its data: the
-    positions are worked out before, and the marks after it. That needs batches that come as planned, in one block;
-    others, and those behind the first PREPARED samples, are marked as they come.
+    The check must not slow the loop or fill the processor's caches. So the loop only takes the bytes: positions are
+    computed before it, and marks after it. This works for batches that come as planned, in one block. Others, and
+    those beyond the first PREPARED samples, are marked inside the loop.
     """
 
     def __init__(self, steps: Sequence[Ids], starts: Sequence[Ids], log: StepLog, *, ordered: bool) -> None:
-        """`steps`: ids of each batch. `starts`: where the samples of each will lie; empty where that is not known.
+        """`steps`: ids of each batch. `starts`: where the samples of each will lie; empty if that is not known.
 
-        The reader is taken at its word when it hands out these very arrays.
+        A batch with these very arrays counts as planned, without a comparison of numbers.
         """
         self._steps, self._log, self._ordered = steps, log, ordered
         self._prepared: dict[int, tuple[Ids, Ids, Ids, Bytes]] = {}
@@ -57,7 +56,7 @@ class Consumer:
             self._prepared[step] = (ids, places, _positions(_draws(_seeds(ids)), places), taken)
 
     def take(self, step: int, batch: Batch) -> None:
-        """Check the batch of a step. DataError when it is not the one that the plan has."""
+        """Check the batch of a step. DataError if it is not the planned one."""
         prepared = self._prepared.get(step)
         if prepared is not None:
             ids, starts, positions, taken = prepared
@@ -69,12 +68,12 @@ class Consumer:
         self._enter(step, batch.ids, marks(batch))
 
     def finish(self) -> None:
-        """Log what was taken. To be called once, when the clock has stopped."""
+        """Log the bytes taken. Call this once, after the clock has stopped."""
         for step, (ids, _, _, taken) in self._prepared.items():
             self._enter(step, ids, _marks(_seeds(ids), _weighed(taken)))
 
     def _enter(self, step: int, ids: Ids, marks_of_step: Words) -> None:
-        size = len(ids)  # what kept a last batch small stays -1
+        size = len(ids)  # the rest of a smaller last batch stays -1
         self._log.ids[step, :size], self._log.samples[step, :size] = ids, marks_of_step
 
 
@@ -84,7 +83,7 @@ def marks(batch: Batch) -> Words:
     draws = _draws(seeds)
     total = np.zeros(len(batch.ids), dtype=np.uint64)
     for block in batch.blocks:
-        # "clip" saves a pass: all are inside
+        # "clip" saves a pass: all positions are inside
         total += _weighed(block.data.take(_positions(draws, block.starts), mode="clip"))
     return _marks(seeds, total)
 
@@ -104,10 +103,7 @@ def _draws(seeds: Words) -> Words:
 
 
 def _positions(draws: Words, starts: Ids) -> Ids:
-    """Where the bytes lie in the block, int64 [batch, 64]: 32 bits scaled to the sample's length.
-
-    Integer only; samples are far below 4 GiB.
-    """
+    """Where the bytes lie in the block, int64 [batch, 64]: 32 bits scaled to the sample's length (below 4 GiB)."""
     from_start = starts.view(np.uint64)
     positions = draws * (from_start[1:] - from_start[:-1])[:, None]
     positions >>= _UPPER
@@ -127,34 +123,37 @@ def _marks(seeds: Words, total: Words) -> Words:
     return result
 
 
-def damaged(batch: Batch, form: SampleView) -> list[str]:
-    """Compare every field of every sample with its CRC32C of generation; a line for each that differs.
+def damaged(batch: Batch, sample_view: SampleView) -> list[str]:
+    """Compare every field of every sample with its CRC32C from generation; a line for each that differs.
 
-    What was decoded is compared, byte for byte, with a decoding of fields that are read here and pass their CRC32C.
+    A decoded sample is compared byte for byte with a decoding of fields that are read here and pass their CRC32C.
     """
-    return _damaged_fields(batch, form.dataset, form.fields) if form.decode is None else _damaged_decoded(batch, form)
+    if sample_view.decode is None:
+        return _damaged_fields(batch, sample_view.dataset, sample_view.fields)
+    return _damaged_decoded(batch, sample_view)
 
 
-def _damaged_decoded(batch: Batch, form: SampleView) -> list[str]:
-    assert form.decode is not None
-    raw = planned(SampleView(form.dataset, form.fields), [(0, [batch.ids])])[0]
+def _damaged_decoded(batch: Batch, sample_view: SampleView) -> list[str]:
+    dataset, fields, decode = sample_view.dataset, sample_view.fields, sample_view.decode
+    assert decode is not None
+    raw = planned(SampleView(dataset, fields), [(0, [batch.ids])])[0]
     buffer = np.empty(raw.bytes, dtype=np.uint8)
-    extents = ExtentReader(form.dataset, form.fields)
+    extents = ExtentReader(dataset, fields)
     try:
         extents.read(batch.ids, memoryview(buffer), Cost())
     finally:
         extents.close()
-    lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), form.dataset, form.fields)
-    files, _, _, sizes = form.dataset.locate(batch.ids, form.fields)
+    lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), dataset, fields)
+    files, _, _, sizes = dataset.locate(batch.ids, fields)
     ends = raw.starts[:-1, None] + np.cumsum(sizes, axis=1)
     parts = [
         [memoryview(buffer[end - size : end]) for end, size in zip(*row, strict=True)]
         for row in zip(ends.tolist(), sizes.tolist(), strict=True)
     ]
     ids = batch.ids.tolist()
-    for i, expected in enumerate(form.decode.each(ids, parts)):
+    for i, expected in enumerate(decode.each(ids, parts)):
         if not np.array_equal(batch.sample(i), expected):
-            lines.append(f"{form.dataset.path(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
+            lines.append(f"{dataset.path(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
     return lines
 
 
@@ -169,28 +168,27 @@ def _damaged_fields(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list
             continue
         for j, name in enumerate(view):
             end = at + int(delivered[i, j])
-            found = crc32c.crc32c(content[at:end])
-            if found != expected[i, j]:
+            crc = crc32c.crc32c(content[at:end])
+            if crc != expected[i, j]:
                 path = dataset.path(int(files[i]))
-                lines.append(
-                    f"{path}: sample {sample}, field {name}: CRC32C {found:08x}, generated {expected[i, j]:08x}"
-                )
+                lines.append(f"{path}: sample {sample}, field {name}: CRC32C {crc:08x}, generated {expected[i, j]:08x}")
             at = end
     return lines
 
 
 def require_planned(batch: Batch, ids: npt.NDArray[np.int64], *, ordered: bool) -> None:
-    """DataError when a reader hands out something else than its plan, or a batch of another size (not `ordered`)."""
+    """DataError if a reader delivers another batch than planned, or (not `ordered`) one of another size."""
     if not np.array_equal(batch.ids, ids) if ordered else len(batch.ids) != len(ids):
         raise DataError(
-            f"The reader delivered samples {batch.ids[:4]}... where the plan says {ids[:4]}...: a defect of it."
+            f"The reader delivered samples {batch.ids[:4]}..., but the plan has {ids[:4]}...: a defect of the reader."
         )
 
 
 def require_same_set(delivered: npt.NDArray[np.int64], plan: npt.NDArray[np.int64]) -> None:
-    """DataError when an epoch's deliveries are not the plan's as a multiset."""
+    """DataError if an epoch's deliveries are not those of the plan, as a multiset."""
     if not np.array_equal(np.sort(delivered, axis=None), np.sort(plan, axis=None)):
         missing = np.setdiff1d(plan, delivered)[:4]
         raise DataError(
-            f"The reader delivered other samples in an epoch than its plan has (missing: {missing}...): a defect of it."
+            f"The reader delivered other samples in an epoch than planned (missing: {missing}...): a defect of the "
+            "reader."
         )

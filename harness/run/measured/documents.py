@@ -1,4 +1,4 @@
-"""What ranks measured, as they leave it for the command in the work folder: `JobMeasured` and `ReaderMeasured`."""
+"""The files in which ranks leave what they measured for the command: `JobMeasured` and `ReaderMeasured`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,18 @@ from msgspec import Struct
 
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.counters import EpochCost, PassCost
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import CpuShares
 from dlio_bench.reports.environment import Host
 from dlio_bench.reports.trials import Inference, Reduced
 from dlio_bench.reports.types import Network, Passes
 
-MEASURED = "measured.json"
 T = TypeVar("T", bound=Struct)
 
 
 class JobMeasured(Struct, frozen=True):
-    """What is said of the job: hosts by name, the host of each rank, the most memory of an idle rank in bytes."""
+    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes."""
 
     hosts: dict[str, Host]
     rank_hosts: list[str]
@@ -31,10 +30,12 @@ class JobMeasured(Struct, frozen=True):
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):
-    """A trial on one rank. Seconds of the rank's own interval around both barriers, one a segment of the trial; the
-    counters of each epoch, and of the validation pass behind it where there is one; scores: of each pass, over all
-    ranks; residency: of this rank's share of the files, one a segment; clock_drift: seconds by which wall clock and
-    monotonic clock disagree. Processor shares are those of the host, on its first rank.
+    """A trial on one rank.
+
+    enclosing_seconds: the rank's interval around both barriers, for each segment of the trial. epochs: the counters of
+    each, its validation pass included. scores: of each pass, over all ranks. host_cpu: on the first rank of a host.
+    residency: of this rank's share of the files, for each segment. clock_drift: wall clock less monotonic clock,
+    seconds.
     """
 
     trial: int
@@ -54,10 +55,9 @@ class RankTrial(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Verified:
-    """Counts over all ranks. `epochs_once` of `epochs`: those in which every planned sample came exactly once.
+    """Counts over all ranks. epochs_once: epochs in which every planned sample came exactly once.
 
-    `passes_once` of `passes`: the same of the validation passes. `epochs_alike`: those that were the same sequence on
-    every rank.
+    passes_once: validation passes of this kind. epochs_alike: epochs with the same sequence on every rank.
     """
 
     fields: int
@@ -73,7 +73,7 @@ class Verified:
 
 
 class ReaderMeasured(Struct, frozen=True, kw_only=True):
-    """One reader: what it was, and its trials, ranks[rank][trial]."""
+    """One reader and its trials, ranks[rank][trial]."""
 
     options: dict[str, int]
     decode: str | None
@@ -87,7 +87,7 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
 
 
 def save(measured: Struct, path: Path) -> None:
-    """Write what was measured, whole or not at all."""
+    """Write a document, whole or not at all."""
     write_whole(path, msgspec.json.encode(measured, enc_hook=_number))
 
 
@@ -95,15 +95,9 @@ def _number(value: object) -> int | float:
     """NumPy's numbers as Python's."""
     if isinstance(value, np.integer | np.floating):
         return value.item()
-    raise TypeError(f"{type(value).__name__} {value!r} has no place among what ranks measured")
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be saved in what ranks measured")
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """What ranks left. EnvironmentFailure where it is not there."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"The ranks ended well, but {path.name} did not come back to {path.parent}. The output folder must be on a "
-            "file system that all nodes share: choose one with --out."
-        ) from None
+    """What the ranks left in a file. EnvironmentFailure if it is not there."""
+    return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind)

@@ -21,9 +21,9 @@ NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Seconds of this rank's loop, and of its own interval around both barriers, which encloses everybody's work.
+    """Seconds of this rank's loop, and of its interval around both barriers, which encloses the work of all ranks.
 
-    met: whether ranks met in a barrier behind each step.
+    started: when the loop started. met: whether ranks met in a barrier after each step.
     """
 
     loop: float
@@ -48,8 +48,8 @@ def run(
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    `starts`: where the samples of each batch will lie, as the reader's plan has it.
-    `passes`: step -> the validation pass behind it. Where the `trainer`'s exchange makes ranks meet, no barrier does.
+    starts: where the samples of each batch will lie, by the reader's plan. passes: step -> validation pass after it.
+    Ranks meet in a barrier after each step, unless the `trainer`'s exchange makes them meet.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.

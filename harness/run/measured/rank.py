@@ -1,4 +1,4 @@
-"""What one rank does: see that everybody runs the same, run the trials, verify, hand the times to rank 0."""
+"""One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
 import io
 import math
@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
@@ -32,7 +33,7 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import documents, inference, training
+from dlio_bench.harness.run.measured import documents, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
@@ -51,8 +52,7 @@ Tell = Callable[[dict[str, Any]], None]
 def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None = None) -> None:
     """Run the whole job on this rank; rank 0 leaves `measured.json` and a json and npz for each reader in `folder`.
 
-    `pipeline` is the workload's own, started, where a reader needs it. `tell` is called on rank 0 with what is being
-    done, for a progress line.
+    pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
     """
     if comm.rank != 0:
         tell = _silent
@@ -68,30 +68,32 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     memory = comm.gather(idle)
     if comm.rank == 0:
         names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / documents.MEASURED)
+        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
-    forms = {name: _form(job, site.dataset, row, pipeline) for name, row in job.readers.items()}
+    views = {name: _sample_view(job, site.dataset, row, pipeline) for name, row in job.readers.items()}
     draws = {
-        name: drawn(row.rule, job.tiers.sizes_of(forms[name]), job.tiers.capacities, shape, job.epochs)
+        name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
         if row.order == REDRAWN
     }
     trials = {
         name: [
             Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
-            for number in range(job.warmup_trials + job.trials)
+            for number in range(job.all_trials)
         ]
         for name, row in job.readers.items()
     }
-    _cut(job, [trial for own in trials.values() for trial in own])
-    # every buffer is made, and found too small, before anything is timed
+    _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
-        name: open_reader(job.readers[name], forms[name], _resources(job, forms[name], comm, own), site.seat, pipeline)
-        for name, own in trials.items()
+        name: open_reader(
+            job.readers[name], views[name], _resources(job, views[name], comm, reader_trials), site.context, pipeline
+        )
+        for name, reader_trials in trials.items()
     }
 
     def at_epoch(epoch: int) -> None:
@@ -101,24 +103,20 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    opened = training.opened if job.infer is None else inference.opened
-    with opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (
-        trainer,
-        trained,
-    ):
-        for number in range(job.warmup_trials + job.trials):
-            # readers take turns within a trial, so that a drift of the machine meets all of them alike
+    with training.opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+        for number in range(job.all_trials):
+            # readers take turns within a trial, so that a drift of the machine affects all of them alike
             for name in turns(tuple(job.readers), number):
-                reader, own = readers[name], trials[name]
+                reader, reader_trials = readers[name], trials[name]
                 tell({"event": "trial", "reader": name, "trial": number})
-                times[name].append(own[number].run(name, reader, comm, trainer, at_epoch))
-                if len(times[name]) == len(own):  # what has had all its trials is kept, whatever comes
+                times[name].append(reader_trials[number].run(name, reader, comm, trainer, at_epoch))
+                if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
                     finished[name] = ReaderMeasured(
                         options=reader.options,
                         decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
-                        order=own[0].order,
-                        steps_per_epoch=own[0].steps,
-                        different_samples=own[0].different,
+                        order=reader_trials[0].order,
+                        steps_per_epoch=reader_trials[0].steps,
+                        different_samples=reader_trials[0].different,
                         validation=_described(passes.get(name)),
                         trained=trained,
                         verified=None,
@@ -136,28 +134,31 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
 
 def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
-    """The order in which readers take their turns in a trial, begun by another one each time."""
+    """The order of the readers in a trial: each trial starts with another reader."""
     first = trial % len(readers)
     return (*readers[first:], *readers[:first])
 
 
 def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm) -> list[list[RankTrial]]:
-    """Have rank 0 write a reader's npz; its trials [rank][trial], none on other ranks."""
-    gathered, told = comm.gather([trial.arrays() for trial in times]), comm.gather([trial.told() for trial in times])
+    """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
+    gathered, summaries = (
+        comm.gather([trial.arrays() for trial in times]),
+        comm.gather([trial.summary() for trial in times]),
+    )
     if gathered is None:
         return []
     arrays = _stack(gathered)
     came, left = arrays.pop("came"), arrays.pop("left")
-    if comm.host_size == comm.size:  # hosts have no clock in common
+    if comm.host_size == comm.size:  # two hosts share no clock
         arrays["barrier"] = beyond_last(came, left)
     write_whole(folder / f"{name}.npz", _packed(arrays))
-    return told or []
+    return summaries or []
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:
-    """Orders that keep files together fill fewer steps: all readers take the least, so that they can be compared.
+    """Give all readers the same number of steps: the least of them, as orders that deal whole files fill fewer steps.
 
-    Where every sample is to come nothing is cut.
+    --last keep, which delivers every sample, cuts nothing.
     """
     per_pass = min(trial.steps for trial in trials)
     steps = min(per_pass, job.steps or per_pass)
@@ -170,7 +171,7 @@ def _cut(job: Job, trials: Sequence[Trial]) -> None:
 
 
 def _passes(job: Job, shape: Shape | None) -> dict[str, Passes]:
-    """The validation passes of each reader: over as many samples of each, those of the smallest share of a rank."""
+    """The validation passes of each reader, over equally many samples: those of the smallest share of a rank."""
     if job.validation is None or shape is None:
         return {}
     workload = find(job.workload)
@@ -190,22 +191,24 @@ def _described(passes: Passes | None) -> types.Passes | None:
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
-def _resources(job: Job, form: SampleView, comm: Comm, trials: Sequence[Trial]) -> Resources:
+def _resources(job: Job, sample_view: SampleView, comm: Comm, trials: Sequence[Trial]) -> Resources:
     """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    most = largest(planned(form, whole_dataset(form.dataset, job, comm.size, comm.rank)))
+    most = largest(planned(sample_view, whole_dataset(sample_view.dataset, job, comm.size, comm.rank)))
     for trial in trials:
-        most = max(most, largest(planned(form, [(one.epoch, one.batches) for one in trial.passes(comm.rank)])))
+        most = max(
+            most, largest(planned(sample_view, [(pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank)]))
+        )
         for epoch, ids in enumerate(trial.ids(comm.rank)):
-            most = max(most, largest(planned(form, [(epoch, steps_of(ids))])))
-    # how long a network takes nobody knows beforehand
+            most = max(most, largest(planned(sample_view, [(epoch, steps_of(ids))])))
+    # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
         job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=job.tiers, most_threads=job.most_threads
     )
 
 
-def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> SampleView:
-    """What a row delivers: published pipelines decode as they did, others when asked to."""
+def _sample_view(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> SampleView:
+    """What a row delivers: published pipelines decode as published, others with --decode."""
     if row.delivery == OWN:
         assert pipeline is not None
         return SampleView(dataset, job.view, pipeline.decode(dataset))
@@ -215,7 +218,7 @@ def _form(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) ->
 
 @contextmanager
 def started(job: Job) -> Iterator[Pipeline | None]:
-    """The workload's published pipeline, if a reader of the job is it; processes start before MPI does."""
+    """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does."""
     workload = find(job.workload)
     if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
         yield None
@@ -228,7 +231,7 @@ def started(job: Job) -> Iterator[Pipeline | None]:
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
-    """Open the dataset; refuse to go on when a rank runs other code or sees other data than was asked for."""
+    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names."""
     dataset = open_dataset(Path(job.dataset))
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
     require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
@@ -236,7 +239,7 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
 
 
 def _packed(arrays: dict[str, Any]) -> bytes:
-    content = io.BytesIO()  # on a full disk NumPy's archive would fail once more while it is cleaned up
+    content = io.BytesIO()  # NumPy's archive, written to a full disk, would fail again in its clean-up
     np.savez(content, **arrays)
     return content.getvalue()
 

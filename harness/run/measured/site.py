@@ -1,4 +1,4 @@
-"""Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and who counts the bytes."""
+"""Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and the byte counters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,44 +17,44 @@ from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
-KEPT_WARM = 0.5  # of the machine's memory: a dataset below it is kept in memory under an emulated file system
+KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: nobody tells."""
+    """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: not known."""
 
     device: int | None
     client_cache: int | None
 
     def __sub__(self, before: "Delivered") -> "Delivered":
-        """What came since `before`."""
+        """Bytes since `before`."""
         return Delivered(_minus(self.device, before.device), _minus(self.client_cache, before.client_cache))
 
 
 @dataclass(frozen=True)
 class Site:
-    """A rank's place. `dataset` is read where this node sees it; `origin` is its folder below an emulation."""
+    """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation."""
 
-    seat: RankContext
+    context: RankContext
     dataset: Dataset
     origin: Dataset
     pfs: PfsSpec | None
     board: Board | None
-    files: tuple[int, ...] = ()  # that the job reads: those of training, and of validation where it validates
+    files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
-        """The site of this rank of a job. Its tables are read past the emulation, which cannot be memory-mapped."""
+        """The site of this rank. Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
-        seat = RankContext(comm, job.ranks_per_node, tier)
+        context = RankContext(comm, job.ranks_per_node, tier)
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:
-            return cls(seat, dataset, dataset, None, None, files)
+            return cls(context, dataset, dataset, None, None, files)
         seen = replace(dataset, folder=Path(job.mounts[node]))
-        return cls(seat, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
+        return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
 
     @property
     def emulated(self) -> bool:
@@ -62,26 +62,27 @@ class Site:
         return self.board is not None
 
     def delivered(self, processes: Sequence[int]) -> Delivered:
-        """What storage has delivered to this rank and its child processes; under emulation, on a node's first rank,
-        to its whole node.
+        """What storage has delivered to this rank and its child processes.
+
+        Under emulation the first rank of a node counts for the node, and the others count nothing.
         """
         if self.board is not None:
-            if self.seat.comm.rank % self.seat.ranks_per_node:
+            if self.context.comm.rank % self.context.ranks_per_node:
                 return Delivered(0, 0)
-            counters = self.board.counters(self.seat.node)
+            counters = self.board.counters(self.context.node)
             return Delivered(counters.pfs_bytes, counters.cache_bytes)
-        # network file systems count nothing as read from a device, and a zero would look like a cache
+        # network file systems count no device reads, and a zero would look like a cache hit
         return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
 
     def prepare_cache(self, comm: Comm, mode: str) -> cache.Residency:
-        """Bring the caches into the state that `mode` asks for, with no reader at work, and say what was found.
+        """Bring the caches into the state `mode` while no reader works, and return what is resident then.
 
-        Each rank of a host (of a node, under emulation) does its share of the files.
+        Each rank of a host (under emulation: of a node) does its share of the files.
         """
         comm.barrier()
-        found = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
+        residency = self._page_cache(comm, mode) if self.board is None else self._client_cache(comm, mode)
         comm.barrier()
-        return found
+        return residency
 
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
@@ -93,8 +94,9 @@ class Site:
         return cache.residency(share)
 
     def _client_cache(self, comm: Comm, mode: str) -> cache.Residency:
-        """The emulated client cache of this node. The files below are kept in memory, so that the emulation, and not
-        this machine's disk, sets the pace.
+        """Prepare the emulated client cache of this node.
+
+        The files below the emulation stay in memory, so that the emulation sets the pace and not this machine's disk.
         """
         assert self.board is not None
         assert self.pfs is not None
@@ -102,16 +104,18 @@ class Site:
         stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
             cache.fill(share)
-        ranks, local = self.seat.ranks_per_node, comm.rank % self.seat.ranks_per_node
+        ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
         if mode.startswith("cold") and local == 0:
-            self.board.drop_cache(self.seat.node)
+            self.board.drop_cache(self.context.node)
         if mode == "warm":
             cache.fill(self._paths(self.dataset)[local::ranks])
-        own = sum(path.stat().st_size for path in share)
+        share_bytes = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
         made = "left as it was" if mode == "as-is" else f"made {mode[:4]}"
         note = f"the client cache is emulated; {made}"
-        return cache.Residency(own, int(own * resident), mode != "as-is", memory_backed=False, note=note)
+        return cache.Residency(
+            share_bytes, int(share_bytes * resident), mode != "as-is", memory_backed=False, note=note
+        )
 
     def _paths(self, dataset: Dataset) -> list[Path]:
         return [dataset.path(number) for number in self.files]

@@ -1,4 +1,4 @@
-"""The trainer that a rank opens for its job."""
+"""Opens the trainer of a job, on a rank: emulated, a network that learns, or one that predicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +16,11 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.measured.trial import Trial
+from dlio_bench.harness.training import inference
 from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
@@ -27,22 +29,22 @@ from dlio_bench.reports.types import Network
 
 
 def first_epoch(job: Job, steps: int) -> int:
-    """The epoch that a job begins with, of epochs of `steps`. UsageError for a checkpoint amid an epoch."""
-    asked = job.train
-    if asked is None or asked.resume is None:
+    """The first epoch of a job, in epochs of `steps` steps. UsageError for a checkpoint in the middle of an epoch."""
+    training = job.train
+    if training is None or training.resume is None:
         return 0
-    first, rest = divmod(asked.step, steps)
+    first, rest = divmod(training.step, steps)
     if rest:
         raise UsageError(
-            f"The checkpoint in {asked.resume} was written after {asked.step} steps, amid an epoch of "
-            f"{steps}, and a run goes on at the end of one. Write them there, with --checkpoint {steps}; or ask for "
-            "the nodes, the --batch and the --steps of the run that wrote it."
+            f"The checkpoint in {training.resume} was written after {training.step} steps, in the middle of an "
+            f"epoch of {steps}, but a run can only continue at the end of an epoch. Write checkpoints there, with "
+            f"--checkpoint {steps}; or use the nodes, the --batch and the --steps of the run that wrote it."
         )
     return first
 
 
 def begin(job: Job, comm: Comm) -> str:
-    """Load what the job's network needs, before anything else may; the name of the device, empty without a network."""
+    """Load TensorFlow, if the job has a network, before anything else does. The device's name, or an empty text."""
     return "" if job.train is None and job.infer is None else start_tensorflow(comm)
 
 
@@ -56,68 +58,91 @@ def opened(
     trials: Mapping[str, Sequence[Trial]],
     folder: Path,
 ) -> Iterator[tuple[Trainer, Network | None]]:
-    """The trainer of a job, compiled for the batches that its readers will deliver; and what it is, for the result.
+    """The trainer, compiled for the batches that the readers will deliver, and its description for the result.
 
-    folder: of the run's results, in which its checkpoints go.
+    folder: of the run's results, where its checkpoints go.
     """
+    if job.infer is not None:
+        yield _predictor(job, job.infer, comm, dataset, device, readers, trials)
+        return
     if job.train is None:
         yield Emulated(job.step_seconds, 0.0 if job.validation is None else job.validation.sample_seconds), None
         return
-    asked = job.train
-    model = choose(find(job.workload).models, dataset.manifest.variant, asked.model)
+    training = job.train
+    model = choose(find(job.workload).models, dataset.manifest.variant, training.model)
     sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
-    exchange = open_exchange(comm, asked.exchange(job.ranks_per_node))
-    checkpoints = None
-    if asked.checkpoint:
-        scale = f"{job.nodes}x{job.ranks_per_node}"
-        checkpoints = Checkpoints(asked.checkpoint, folder, scale, _about(job, asked, course))
-    seed = job.seed % 2**31
-    found = None if asked.resume is None else resumed(comm, Path(asked.resume), _about(job, asked, course))
+    exchange = open_exchange(comm, training.exchange(job.ranks_per_node))
+    about, scale = _about(job, training, course), f"{job.nodes}x{job.ranks_per_node}"
     trainer = NetworkTrainer(
-        comm, model, sample, course, exchange, device=device, seed=seed, checkpoints=checkpoints, resumed=found
+        comm,
+        model,
+        sample,
+        course,
+        exchange,
+        device=device,
+        seed=job.seed % 2**31,
+        checkpoints=Checkpoints(training.checkpoint, folder, scale, about) if training.checkpoint else None,
+        resumed=None if training.resume is None else resumed(comm, Path(training.resume), about),
     )
-    blocks = [sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
-    passes = chain.from_iterable(own[0].passes(comm.rank) for own in trials.values())
-    sizes = sorted({len(ids) for one in passes for ids in one.batches})
-    trainer.compile([(job.batch, own) for own in blocks], [(size, own) for own in blocks for size in sizes])
-    yield (
-        trainer,
-        replace(
-            trainer.described,
-            fp16=asked.fp16,
-            lag=asked.lag,
-            hierarchical=asked.hierarchical,
-            timeout=asked.timeout,
-            checkpoint=asked.checkpoint,
-            resume=asked.resume,
-            step=asked.step,
-            seed=asked.seed,
-        ),
-    )
+    blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
+    passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())
+    sizes = sorted({len(ids) for pass_ in passes for ids in pass_.batches})
+    trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
+    options = {name: value for name, value in vars(training).items() if name not in ("model", "kind")}
+    yield trainer, replace(trainer.described, **options)
     trainer.close()
 
 
-def _about(job: Job, asked: Training, course: Course) -> dict[str, Any]:
-    """What must be the same for a training to go on from a checkpoint."""
+def _predictor(
+    job: Job,
+    options: Inference,
+    comm: Comm,
+    dataset: Dataset,
+    device: str,
+    readers: Mapping[str, Reader],
+    trials: Mapping[str, Sequence[Trial]],
+) -> tuple[Trainer, Network]:
+    model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
+    weights = None if options.resume is None else resumed(comm, Path(options.resume), {"model": options.model})
+    network = inference.Inference(
+        comm,
+        model,
+        model.sample(dataset),
+        device=device,
+        seed=job.seed % 2**31,
+        training=dataset.training_samples,
+        weights=weights,
+    )
+    batches = []
+    for name, reader in readers.items():
+        sample_widths = _sample_widths(reader, job.readers[name], trials[name][0], comm.rank)
+        sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
+        batches += [(size, sample_widths) for size in sorted(sizes) if size]
+    network.compile(batches)
+    return network, replace(network.described, resume=options.resume, step=options.step)
+
+
+def _about(job: Job, training: Training, course: Course) -> dict[str, Any]:
+    """What must be the same in a checkpoint and in the training that continues it."""
     return {
-        "model": asked.model,
+        "model": training.model,
         "dataset": job.dataset_digest,
         "ranks": job.ranks,
         "batch": job.batch,
         "steps an epoch": course.steps_per_epoch,
-        "gradient lag": asked.lag,
+        "gradient lag": training.lag,
     }
 
 
-def sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
+def _sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
     """Bytes of a sample in each block of a reader's batches.
 
-    Published pipelines deliver what they deliver: theirs are looked at, in a first batch that nobody counts; the caches
-    are made ready after that.
+    What a published pipeline delivers is known only from a first batch, which counts in no trial. Caches are prepared
+    after it.
     """
     if row.delivery not in (OWN, TF_DATA):
         assert reader.sample_view.decode is not None
         return (reader.sample_view.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])
-    with reader.session(planned(reader.sample_view, [(0, ids)], trial.of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, [(0, ids)], trial.ids_read), Tally()) as batches:
         return widths(next(batches))

@@ -1,4 +1,4 @@
-"""One trial of one reader on one rank: cache prepared, plan made, the loop timed, costs collected."""
+"""One trial of one reader on one rank: prepares the cache, makes the plan, times the loop, collects the costs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from dlio_bench.reports.trials import Inference, Reduced
 
 @dataclass
 class TrialTimes:
-    """What one rank brings home from a trial."""
+    """What one rank measures in a trial."""
 
     number: int
     seed: int
@@ -41,19 +41,19 @@ class TrialTimes:
     log: StepLog
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
-    met: bool = False  # in a barrier behind each step
-    enclosing_seconds: list[float] = field(default_factory=list)  # one a segment of the trial
+    met: bool = False  # in a barrier after each step
+    enclosing_seconds: list[float] = field(default_factory=list)  # of each segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
     left: Left | None = None  # by the trainer
     tally: Tally = field(default_factory=Tally)
-    # bytes by epoch, or by `validation_after` an epoch: delivered, and what the plan's reads must ask for
+    # bytes by epoch, or by `validation_after` an epoch: delivered, and requested by the plan's reads
     useful: dict[int, int] = field(default_factory=dict)
     stored: dict[int, int] = field(default_factory=dict)
     delivered: list[Delivered] = field(default_factory=list)  # by epoch
     cpu_seconds: float = 0.0
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
-    residency: list[Residency] = field(default_factory=list)  # this rank's share of the files, one a segment
-    clock_drift: float = 0.0  # seconds by which wall clock and monotonic clock disagree
+    residency: list[Residency] = field(default_factory=list)  # of this rank's share of the files, for each segment
+    clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract), and those of `timeline.beyond_last`."""
@@ -71,25 +71,25 @@ class TrialTimes:
             **(passes_seconds(self.passes) if self.passes else {}),
         }
 
-    def told(self) -> RankTrial:
-        """Everything else."""
-        passes = {one.epoch: self._cost(validation_after(one.epoch)) for one in self.passes}
+    def summary(self) -> RankTrial:
+        """Everything but the arrays."""
+        passes = {pass_.epoch: self._cost(validation_after(pass_.epoch)) for pass_ in self.passes}
         epochs = []
         for epoch, delivered in enumerate(self.delivered):
             cost = total(PassCost, [self._cost(epoch), *([passes[epoch]] if epoch in passes else ())])
             device, client_cache = delivered.device, delivered.client_cache
             epochs.append(EpochCost(**asdict(cost), bytes_device=device, bytes_client_cache=client_cache))
-        compute = [log.phases()["compute"].sum() for log in (self.log, *(one.log for one in self.passes))]
-        told = None if self.left is None else self.left.told
+        compute = [log.phases()["compute"].sum() for log in (self.log, *(pass_.log for pass_ in self.passes))]
+        outcome = None if self.left is None else self.left.told
         return RankTrial(
             trial=self.number,
             seed=self.seed,
             enclosing_seconds=self.enclosing_seconds,
             epochs=epochs,
             passes=passes,
-            scores=[one.scores for one in self.passes],
-            training=told if isinstance(told, Reduced) else None,
-            inference=told if isinstance(told, Inference) else None,
+            scores=[pass_.scores for pass_ in self.passes],
+            training=outcome if isinstance(outcome, Reduced) else None,
+            inference=outcome if isinstance(outcome, Inference) else None,
             compute_seconds=float(sum(compute)),
             cpu_seconds=self.cpu_seconds,
             host_cpu=cpu_shares(self.host_cpu),
@@ -98,13 +98,13 @@ class TrialTimes:
         )
 
     def _cost(self, epoch: int) -> PassCost:
-        """Bytes and seconds of an epoch without its pass, or of the pass that the number stands for."""
+        """Bytes and seconds of an epoch without its validation pass, or of the pass that the number means."""
         read = asdict(self.tally.of(epoch))
         return PassCost(**read, bytes_useful=self.useful.get(epoch, 0), bytes_planned=self.stored.get(epoch, 0))
 
 
 class Trial:
-    """The plan of one trial, ready to run. Every trial has a seed of its own, so that no order is learnt."""
+    """The plan of one trial, ready to run. Each trial has its own seed, so that nothing learns an order."""
 
     def __init__(
         self,
@@ -116,22 +116,23 @@ class Trial:
         passes: Passes | None = None,
         draw: Draw | None = None,
     ) -> None:
-        """`draw`: the order of a policy whose placement draws it."""
+        """`draw`: the order, if the placement of the policy draws it."""
         self._draw = draw
         self._passes = passes
         self._job, self._site, self._shape, self._number = job, site, shape, number
+        self._seed = job.seed + number
         self.order = policy.order  # as it is executed
-        # this process reads its copies from devices too
+        # whether this process also reads copies from a device
         self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
         self._fit = self._order.fit(shape)
-        self.steps = self._fit.steps  # of an epoch; may be lowered
-        self.parts = 1  # epochs that a pass over the order is cut into
-        self.first_epoch = 0  # of the order: a training that goes on has had those before
+        self.steps = self._fit.steps  # of an epoch; the rank may lower it
+        self.parts = 1  # epochs that make one pass over the order
+        self.first_epoch = 0  # of the order: a training that continues has read the epochs before it
 
     @property
     def different(self) -> int:
-        """Samples that come in an epoch over all ranks, each counted once."""
+        """Samples of an epoch over all ranks, each counted once."""
         return min(self._fit.different, self.steps * self._shape.step)
 
     def ids(self, rank: int) -> list[Ids]:
@@ -139,43 +140,38 @@ class Trial:
         return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
-        seed = self._job.seed + self._number
         if self._draw is not None:
-            return self._draw(rank, self.steps, seed)[epoch]
-        return part_of_pass(
-            self._order, self._shape, rank, self.first_epoch + epoch, seed, steps=self.steps, parts=self.parts
-        )
+            return self._draw(rank, self.steps, self._seed)[epoch]
+        epoch += self.first_epoch
+        return part_of_pass(self._order, self._shape, rank, epoch, self._seed, steps=self.steps, parts=self.parts)
 
-    def of(self, rank: int, epoch: int) -> Ids:
-        """What a rank reads in an epoch, or in the pass that the number stands for, in order."""
+    def ids_read(self, rank: int, epoch: int) -> Ids:
+        """The ids that a rank reads, in order, in an epoch or in the validation pass that the number means."""
         if not is_validation(epoch):
             ids = self._epoch(rank, epoch)
             return ids[ids >= 0]
         assert self._passes is not None
         number = self._passes.epochs.index(validation_after(epoch))
-        return np.concatenate(self._passes.batches(rank, number, self._job.seed + self._number))
+        return np.concatenate(self._passes.batches(rank, number, self._seed))
 
     def passes(self, rank: int) -> list[Pass]:
-        """The validation passes of a rank, with room for what they take."""
-        found = self._passes
-        if found is None:
+        """The validation passes of a rank, with empty logs."""
+        passes = self._passes
+        if passes is None:
             return []
-        plans = [found.batches(rank, number, self._job.seed + self._number) for number in range(len(found.epochs))]
-        return [
-            Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch))
-            for epoch, batches in zip(found.epochs, plans, strict=True)
-        ]
+        plans = ((epoch, passes.batches(rank, number, self._seed)) for number, epoch in enumerate(passes.epochs))
+        return [Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch)) for epoch, batches in plans]
 
     def run(
         self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
     ) -> TrialTimes:
-        """Prepare, time and count. `name`: the reader's. `at_epoch(epoch)` is called at the start of every epoch."""
+        """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
-        times = TrialTimes(self._number, job.seed + self._number, plan, StepLog.empty(sum(map(len, plan)), job.batch))
+        times = TrialTimes(self._number, self._seed, plan, StepLog.empty(sum(map(len, plan)), job.batch))
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
-        times.useful |= {validation_after(one.epoch): reader.sample_view.useful(one.ids) for one in times.passes}
-        # readers are quiet between segments: dropping the cache between epochs makes each epoch one of its own
+        times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}
+        # the cache can only be prepared while readers rest, which they do between segments
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
@@ -186,8 +182,8 @@ class Trial:
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
-            for one in times.passes:
-                require_same_set(one.delivered, one.ids)
+            for pass_ in times.passes:
+                require_same_set(pass_.delivered, pass_.ids)
         times.starts = np.concatenate(starts)
         return times
 
@@ -212,13 +208,13 @@ class Trial:
                 delivered.append(self._site.delivered(reader.processes))
             at_epoch(epoch)
 
-        behind = {one.epoch: one for one in times.passes}
+        pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
         parts: list[tuple[int, Sequence[Ids]]] = []
         for epoch in epochs:
             parts.append((epoch, steps_of(times.plan[epoch])))
-            if epoch in behind:
-                parts.append((validation_after(epoch), behind[epoch].batches))
-        plan = planned(reader.sample_view, parts, self.of)
+            if epoch in pass_after:
+                parts.append((validation_after(epoch), pass_after[epoch].batches))
+        plan = planned(reader.sample_view, parts, self.ids_read)
         steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
@@ -235,18 +231,22 @@ class Trial:
                 ordered=self._ordered,
                 at_epoch=new_epoch,
                 starts=[batch.starts for batch in steps],
-                passes={(n + 1) * per_epoch - 1: behind[epoch] for n, epoch in enumerate(epochs) if epoch in behind},
+                passes={
+                    number * per_epoch - 1: pass_after[epoch]
+                    for number, epoch in enumerate(epochs, start=1)
+                    if epoch in pass_after
+                },
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
         delivered.append(self._site.delivered(reader.processes))
-        comm.barrier()  # a rank that went on to read something else would be counted with its node
+        comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
-        found = [after - before for before, after in pairwise(delivered)]
+        by_epoch = [after - before for before, after in pairwise(delivered)]
         if self._copies and not self._site.emulated:
-            found = [replace(one, device=None) for one in found]
-        times.delivered += found
+            by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
+        times.delivered += by_epoch
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop

@@ -17,8 +17,9 @@ from dlio_bench.harness.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Pass:
-    """The validation pass behind an epoch: the ids of each batch, the rows of the log that it fills, and what the
-    network scored, by name; nothing where none is trained.
+    """The validation pass after an epoch: the ids of each batch, and the log that the pass fills.
+
+    scores: of the network by name, empty if none is trained.
     """
 
     epoch: int
@@ -43,24 +44,25 @@ class Pass:
 
 
 def passes_seconds(passes: Sequence[Pass]) -> dict[str, npt.NDArray[Any]]:
-    """Of each pass, [passes]: its seconds from its first batch to everybody's last, those in get, those at work.
+    """Arrays [passes]: seconds from the first batch to the last of all ranks, seconds in get, seconds of work.
 
-    Of what is left most is the wait for the slowest rank at its end. And the epoch that it follows, int64.
+    The rest is mostly the wait for the slowest rank at the end. `validation_epoch`: the epoch before the pass, int64.
     """
-    spans = [(one.log.clock[0, 0], one.log.clock[-1, -1]) for one in passes]
-    phases = [one.log.phases() for one in passes]
+    clocks = [pass_.log.clock for pass_ in passes]
+    phases = [pass_.log.phases() for pass_ in passes]
     return {
-        "validation": np.array([end - start for start, end in spans]),
+        "validation": np.array([clock[-1, -1] - clock[0, 0] for clock in clocks]),
         "validation_stall": np.array([phase["stall"].sum() for phase in phases]),
         "validation_busy": np.array([phase["check"].sum() + phase["compute"].sum() for phase in phases]),
-        "validation_epoch": np.array([one.epoch for one in passes], dtype=np.int64),
+        "validation_epoch": np.array([pass_.epoch for pass_ in passes], dtype=np.int64),
     }
 
 
-def run_pass(comm: Comm, batches: Iterator[Batch], own: Pass, trainer: Trainer, *, ordered: bool) -> None:
+def run_pass(comm: Comm, batches: Iterator[Batch], pass_: Pass, trainer: Trainer, *, ordered: bool) -> None:
     """Take the batches of a pass. No gradients are exchanged: the last row's exchange is the wait for all ranks."""
-    clock, rows, samples, delivered = time.perf_counter, own.log.clock, own.log.samples, own.log.ids
-    for step, ids in enumerate(own.batches):
+    clock, log = time.perf_counter, pass_.log
+    rows, samples, delivered = log.clock, log.samples, log.ids
+    for step, ids in enumerate(pass_.batches):
         row, size = rows[step], len(ids)
         row[0] = clock()
         batch = next(batches)
@@ -72,6 +74,6 @@ def run_pass(comm: Comm, batches: Iterator[Batch], own: Pass, trainer: Trainer, 
         row[3] = row[2]
         trainer.forward(batch)
         row[4] = row[5] = row[6] = clock()
-    own.scores.update(trainer.score())
+    pass_.scores.update(trainer.score())
     comm.barrier()
     rows[-1][5] = rows[-1][6] = clock()

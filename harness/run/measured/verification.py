@@ -1,6 +1,6 @@
-"""The untimed pass: every sample that the job reads through the same reader, its whole content against its CRC32C.
+"""The untimed pass: reads every sample of the job through the same reader, and compares its content with its CRC32C.
 
-It also turns the marks taken in the timed loops into evidence: they must be the marks of content that passed.
+It also checks the marks taken in the timed loops: they must be the marks of content that passed.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ SHOWN = 5  # damaged fields named in a result; the count is exact
 def verify(
     reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool, different: int
 ) -> Verified:
-    """Verify content on all ranks together, then every delivery of every timed step and pass against it.
+    """Verify content on all ranks together, then compare every delivery of timed steps and passes with it.
 
-    `different`: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
+    different: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
     """
     dataset = reader.sample_view.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
@@ -38,11 +38,11 @@ def verify(
     share = [ids for _, batches in parts for ids in batches]
     delivered = []
 
-    def of(rank: int, epoch: int) -> Ids:
-        found = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+    def ids_read(rank: int, epoch: int) -> Ids:
+        batches = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        return np.concatenate([np.zeros(0, np.int64), *batches])
 
-    with reader.session(planned(reader.sample_view, parts, of), Tally()) as batches:
+    with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=ordered)
             lines += damaged(batch, reader.sample_view)
@@ -55,20 +55,20 @@ def verify(
     deliveries = altered = once = alike = passes_once = 0
     for times in trials:
         ids = times.log.ids.reshape(len(times.plan), -1)
-        there = times.log.ids >= 0
+        filled = times.log.ids >= 0
         for epoch in ids:
             seen = _seen(epoch[epoch >= 0], dataset.samples, comm)
             came = seen[seen > 0]
-            # under padding some of them come twice
+            # --last pad delivers some of them twice
             once += len(came) == different and bool((came == job.copies).all() or job.last == "pad")
             alike += len(set(comm.allgather(sha256(epoch.tobytes()).digest()))) == 1
-        deliveries += int(there.sum())
-        altered += int((table[times.log.ids[there]] != times.log.samples[there]).sum())
-        for one in times.passes:
-            seen = _seen(one.delivered, dataset.samples, comm)
-            passes_once += bool((seen[seen > 0] == job.copies).all())  # all ranks took as many as were planned
-            deliveries += one.delivered.size
-            altered += int((table[one.delivered] != one.marks).sum())
+        deliveries += int(filled.sum())
+        altered += int((table[times.log.ids[filled]] != times.log.samples[filled]).sum())
+        for pass_ in times.passes:
+            seen = _seen(pass_.delivered, dataset.samples, comm)
+            passes_once += bool((seen[seen > 0] == job.copies).all())  # every rank took as many samples as planned
+            deliveries += pass_.delivered.size
+            altered += int((table[pass_.delivered] != pass_.marks).sum())
     totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
@@ -86,20 +86,20 @@ def verify(
 
 
 def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tuple[int, list[Ids]]]:
-    """A rank's share of the plan of the untimed pass: every training sample, and every validation sample if it is read.
+    """A rank's share of the untimed pass, as (epoch, ids of each batch).
 
-    As (epoch, ids of each batch).
+    It reads every training sample, and every validation sample if the job validates.
     """
     part = dataset.part(VALIDATION) if job.validation else None
-    found = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
+    parts = [(0, every_sample_once(samples_of(job, dataset), ranks, rank, job.batch))]
     if part is not None:
         batches = every_sample_once(len(part.samples), ranks, rank, job.batch)
-        found.append((validation_after(0), [ids + part.samples.start for ids in batches]))
-    return found
+        parts.append((validation_after(0), [ids + part.samples.start for ids in batches]))
+    return parts
 
 
 def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
-    """How often each sample came to any rank, uint64 [samples]."""
+    """How often each sample was delivered, over all ranks, uint64 [samples]."""
     seen = np.zeros(samples, dtype=np.uint64)
     np.add.at(seen, ids, np.uint64(1))
     return comm.total(seen)

@@ -1,1 +1,1 @@
-"""What the model predicts of a run: its plan replayed on the performance model."""
+"""Predicts a run: replays its plan on the performance model."""

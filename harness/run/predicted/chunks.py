@@ -1,4 +1,4 @@
-"""The reads of a rank's plan as its reader will make them, for the simulator."""
+"""The reads that a reader makes for a rank's plan, for the simulator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_V
 
 @dataclass(frozen=True)
 class Cut:
-    """What decides the reads of a sample: its view, whether it is checked. preprocess: MB/s of a decoding thread."""
+    """What decides the reads of a sample: its view, and whether it is checked. preprocess: MB/s of one thread."""
 
     sample_view: SampleView
     check_crc: bool
@@ -23,7 +23,7 @@ class Cut:
 
 
 def is_readable(dataset: Dataset) -> bool:
-    """Whether samples are read straight from their extents."""
+    """Whether readers read samples straight from their extents."""
     return CONTAINERS[dataset.manifest.container].library is None
 
 
@@ -33,7 +33,7 @@ def handles_kept(dataset: Dataset) -> int:
 
 
 def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:
-    """All chunks of a plan ([epoch] int64 [steps, batch]) in its order; cached: epoch -> share of them in a cache."""
+    """The chunks of a plan ([epoch] int64 [steps, batch]) in its order. cached: epoch -> share of them in a cache."""
     extents = ExtentReader(cut.sample_view.dataset, cut.sample_view.fields, cut.sample_view.decode, check=cut.check_crc)
     try:
         work = extents.prepare([step for epoch in epochs for step in epoch])
@@ -41,21 +41,21 @@ def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chu
         extents.close()
     steps = len(epochs[0])
     batches = work.batches.tolist()
-    found = []
+    plan_chunks = []
     for number, (step, (reads, decoded)) in enumerate(zip(batches, _reads(work, cut), strict=True)):
         share = cached[step // steps]
         hit = int((number + 1) * share) > int(number * share)  # spread evenly
-        found.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
-    return found
+        plan_chunks.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
+    return plan_chunks
 
 
 def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]]:
-    """For each chunk its reads (key of the file, bytes), and the bytes that are decoded."""
+    """For each chunk its reads (key of the file, bytes) and the bytes to decode."""
     if work.reads is not None:
         calls = work.reads.calls[:, [0, 3]].tolist()
         firsts = work.reads.chunks[:, 0].tolist()
         return [(tuple(map(tuple, calls[first:last])), 0) for first, last in pairwise(firsts)]
-    found = []
+    chunk_reads = []
     keys, stored = work.samples.keys.tolist(), work.samples.stored.tolist()
     most = CHECKED_BYTES if cut.check_crc else 1 << 62
     rows = work.rows.tolist()
@@ -67,5 +67,5 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
             for at in range(0, length, most)
         ]
         decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.sample_view.decode is not None else 0
-        found.append((tuple(pieces), decoded))
-    return found
+        chunk_reads.append((tuple(pieces), decoded))
+    return chunk_reads

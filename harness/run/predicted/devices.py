@@ -1,9 +1,9 @@
 """Where a reader's bytes come from, on the virtual clock: a parallel file system, a node's own tier, another node.
 
-The parallel file system is a queue: a read takes its turn on its node's link and then on what all nodes share, and its
-latency, which occupies neither, comes on top. So a thread that reads alone is as fast as `System.pfs_stream` says, all
-threads of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma the nodes of the job. What a small
-read takes longer when all nodes read (`System.pfs_stream_all`) is added to the latency of each read.
+The parallel file system is a queue: a read waits for its node's link and then for the part that all nodes share. Its
+latency occupies neither and is added. So a thread that reads alone is as fast as `System.pfs_stream` says, all threads
+of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma the nodes of the job. A small read takes
+longer when all nodes read (`System.pfs_stream_all`): the difference is added to the latency of each read.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dlio_bench.harness.simulator.kernel import Clock, Link, Process
 
 
 class Device(Protocol):
-    """Something that reads can be asked of; a generator lasts as long as the read."""
+    """A source of bytes. The generator of a read lasts as long as the read."""
 
     open_seconds: float
 
@@ -24,7 +24,7 @@ class Device(Protocol):
 
 
 class FileSystem:
-    """The parallel file system of a job of `nodes` nodes. UsageError as of System."""
+    """The parallel file system of a job of `nodes` nodes. UsageError: see System."""
 
     def __init__(self, clock: Clock, system: System, nodes: int) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class FileSystem:
 
 
 def _crowded(system: System, nodes: int, quickest: float) -> float:
-    """Seconds that a read takes longer when all nodes read, beyond what bandwidth explains: the mean over sizes."""
+    """Extra seconds of a read when all nodes read, beyond what bandwidth explains: the mean over sizes."""
     alone, together = system.pfs_stream, system.pfs_stream_all
     if nodes == 1 or alone is None or together is None:
         return 0.0
@@ -62,9 +62,9 @@ def _crowded(system: System, nodes: int, quickest: float) -> float:
 
 
 class Memory:
-    """Files of a node's own tier: one thread gets `rates` at 1, all threads together at their number.
+    """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number.
 
-    shared: virtual nodes have one such tier together.
+    shared: virtual nodes share one tier.
     """
 
     def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
@@ -84,5 +84,5 @@ class Memory:
 
 
 def moved(clock: Clock, system: System, sizes: Sequence[int]) -> Process:
-    """Bytes that ranks hand each other at once: the one with most to send and receive takes longest."""
+    """Ranks exchange bytes at once (`sizes`: of each rank): the rank with most to send and receive takes longest."""
     yield clock.now + max(sizes, default=0) / (system.network * MB if system.network else float("inf"))

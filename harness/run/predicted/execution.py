@@ -29,7 +29,7 @@ DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linu
 
 @dataclass(frozen=True)
 class Plans:
-    """What every rank reads: [rank][epoch] int64 [steps, batch]; `steps`, `epochs`: those of the run, all of them."""
+    """What every rank reads in the simulation: [rank][epoch] int64 [steps, batch]. steps, epochs: of the whole run."""
 
     ids: list[list[Ids]]
     steps: int
@@ -37,29 +37,28 @@ class Plans:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the run is simulated."""
+        """Whether the simulation covers the whole run."""
         return (self.simulated_steps, len(self.ids[0])) == (self.steps, self.epochs)
 
     @property
     def simulated_steps(self) -> int:
-        """Steps of an epoch that are simulated."""
+        """Simulated steps of an epoch."""
         return len(self.ids[0][0])
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One reader of a job, on a machine. node_memory: bytes."""
+    """One reader of a job, on a machine."""
 
     job: Job
     dataset: Dataset
     system: System
     row: Policy
     plans: Plans
-    node_memory: int
 
     @property
     def sample_view(self) -> SampleView:
-        """What is delivered of a sample."""
+        """What readers deliver of a sample."""
         decode = find(self.job.workload).decode
         return SampleView(self.dataset, self.job.view, decode(self.dataset) if self.job.decode and decode else None)
 
@@ -69,12 +68,12 @@ class Setting:
         return max(self.job.threads, 1) * self.job.ranks_per_node
 
     def tier(self, name: str) -> Tier:
-        """A tier of the machine; one in memory where it has none of this name."""
-        return next((one for one in self.system.tiers if one.name == name), self.system.tiers[1])
+        """The machine's tier of this name, or else its tier in memory."""
+        return next((tier for tier in self.system.tiers if tier.name == name), self.system.tiers[1])
 
-    def memory(self, clock: Clock, one: Tier, *, write: bool = False) -> Memory:
+    def memory(self, clock: Clock, tier: Tier, *, write: bool = False) -> Memory:
         """A tier on the clock."""
-        return Memory(clock, one.write if write else one.read, self.threads, self.job.nodes, shared=self.job.virtual)
+        return Memory(clock, tier.write if write else tier.read, self.threads, self.job.nodes, shared=self.job.virtual)
 
     def pace(self) -> runtime.Pace:
         """What trainers do between two batches."""
@@ -83,36 +82,35 @@ class Setting:
         return runtime.Pace(self.job.step_seconds, self.job.sync, starts)
 
     def rank(self, number: int, of: Sequence[runtime.Chunk]) -> runtime.Rank:
-        """A rank that is to bring these chunks."""
+        """A rank that reads these chunks."""
         epochs = len(self.plans.ids[number])
         return runtime.Rank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
 
     def file_system_seconds(self, reads: Sequence[int], opens: int) -> float:
-        """What reads (bytes) and opens of the file system take a thread that is alone."""
+        """Seconds that reads (`reads`: bytes of each) and opens of the file system take a single thread."""
         stream = self.system.pfs_stream
         return opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
 
     def readers(self, size: int, seconds: float, chunks: int, decode_seconds: float = 0.0) -> Readers:
-        """Who reads ahead in a rank, where a chunk of so many bytes takes so many seconds to read, or as long as from
-        memory. chunks: of a batch.
+        """Who reads ahead in a rank, as decided by the function that decides it when a reader runs.
 
-        The function that decides is the one that decides when a reader runs.
+        size, seconds: bytes of a chunk, and time to read it, which is at least that from memory. chunks: of a batch.
         """
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
-        most, spare = job.most_threads or job.threads, spare_cores(job.ranks if job.virtual else job.ranks_per_node)
-        return readers(spent, chunks * spent.seconds, job.step_seconds, most=most, spare_cores=spare)
+        spare = spare_cores(job.ranks if job.virtual else job.ranks_per_node)
+        return readers(spent, chunks * spent.seconds, job.step_seconds, most=job.most_threads, spare_cores=spare)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
         view, plans = self.sample_view, self.plans.ids
-        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(own)])) for own in plans)
+        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(epochs)])) for epochs in plans)
         return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
 
 @dataclass(frozen=True)
 class Executed:
-    """What came of it. staged: seconds before the first batch. bytes: read from each source, by its name."""
+    """The ranks at their end. staged: seconds before the first batch. bytes: read from each source, by its name."""
 
     ranks: Sequence[runtime.Rank]
     staged: float
@@ -120,7 +118,7 @@ class Executed:
 
 
 def execute(setting: Setting) -> Executed:
-    """Run a reader to its end. DoesNotApplyError where its placement cannot work with the tiers there are."""
+    """Run a reader to its end. DoesNotApplyError if its placement cannot work with these tiers."""
     if setting.row.rule.keeps_samples:
         from dlio_bench.harness.run.predicted.execution_placed import all_bypass, execute_placed, layouts
 
@@ -131,7 +129,7 @@ def execute(setting: Setting) -> Executed:
 
 
 def _plain(setting: Setting) -> Executed:
-    """Readers without a placement, or with one of whole files."""
+    """Run a reader that has no placement, or one of whole files."""
     job, dataset, system, row, plans = setting.job, setting.dataset, setting.system, setting.row, setting.plans
     clock, sample_view = Clock(), setting.sample_view
     pfs = FileSystem(clock, system, job.nodes)
@@ -141,7 +139,7 @@ def _plain(setting: Setting) -> Executed:
     devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
     cut = Cut(sample_view, job.check_crc, system.preprocess)
     cached = [0.0] * job.epochs if shares else cached_shares(setting)
-    ranks = [setting.rank(number, chunks(cut, own, cached)) for number, own in enumerate(plans.ids)]
+    ranks = [setting.rank(number, chunks(cut, epochs, cached)) for number, epochs in enumerate(plans.ids)]
     meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     staged, reading = [0.0], Readers(0, trainer=False)
     if ranks[0].chunks:
@@ -190,12 +188,12 @@ def _shares(setting: Setting, sample_view: SampleView) -> list[Share]:
 
 
 def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:
-    """What copies are read from and written to: the node's disk, or memory, where there is room for them.
+    """Where copies are read from and written to: memory if they fit into it, else the node's disk.
 
-    The kernel keeps what is written as long as it is less than the share DIRTY of memory, and then has it written.
+    The kernel keeps up to the share DIRTY of memory unwritten, and writes what is beyond it.
     """
     disk, ram = setting.system.tiers[-1], setting.system.tiers[1]
-    entries, memory = setting.dataset.manifest.files, setting.node_memory
+    entries, memory = setting.dataset.manifest.files, setting.job.node_memory
     kept = [sum(entries[file].bytes for file in share.kept.tolist()) for share in shares[:: setting.job.ranks_per_node]]
     most = max(kept, default=0)
     return ram if most < memory / 2 else disk, ram if most < DIRTY * memory else disk
@@ -209,20 +207,20 @@ def _handed(share: Share, dataset: Dataset) -> int:
 
 
 def cache_device(setting: Setting, clock: Clock) -> Memory:
-    """What a cache on the way delivers: that of the emulated client, or the machine's memory."""
+    """The device of a cache on the way: that of the emulated client, or the machine's memory."""
     job, memory = setting.job, setting.tier(STAGING)
     rate = None if job.pfs is None else job.pfs.cache_bandwidth
     if rate is None:
         return setting.memory(clock, memory)
-    # each node has its client, whose rate is for all of its readers together
+    # each node has one client, whose readers share its rate
     return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
 
 
 def caches(setting: Setting) -> list[Cache]:
-    """For each node what a cache on the way has before the run: the page cache of a machine, or a client's cache."""
+    """For each node the cache on the way, as it is before the run: a machine's page cache, or a client's cache."""
     job, dataset = setting.job, setting.dataset
-    # half of memory is taken to be left for the page cache, which virtual nodes have together
-    page_cache = setting.node_memory * (job.nodes if job.virtual else 1) // 2
+    # assumes that half of memory is left for the page cache, which virtual nodes share
+    page_cache = job.node_memory * (job.nodes if job.virtual else 1) // 2
     capacity = page_cache if job.pfs is None else job.pfs.cache_bytes
     stored, samples = sum(file.bytes for file in dataset.training_files), dataset.training_samples
     room = capacity * samples // max(stored, 1)
@@ -234,21 +232,21 @@ def caches(setting: Setting) -> list[Cache]:
 
 
 def cached_shares(setting: Setting) -> list[float]:
-    """For each epoch the share of the samples that a cache on the way has from before, where all are read through it.
+    """For each epoch the share of its samples that a cache on the way holds already, if all reads go through it.
 
-    What was read longest ago is forgotten first.
+    The cache drops what was read longest ago first.
     """
     job, dataset, plans = setting.job, setting.dataset, setting.plans
     ways = caches(setting)
     if job.cache == "warm":
         return [1.0] * job.epochs
-    if not plans.whole:  # of a part of the plan nothing can be told but whether all of it stays
+    if not plans.whole:  # a part of the plan only shows whether the whole dataset fits
         return [0.0, *[float(ways[0].room >= dataset.training_samples)] * (job.epochs - 1)]
     hits = np.zeros(job.epochs)
     for epoch in range(job.epochs):
         # the ranks read side by side, step by step
-        for step in zip(*(own[epoch] for own in plans.ids), strict=True):
+        for step in zip(*(epochs[epoch] for epochs in plans.ids), strict=True):
             for rank, ids in enumerate(step):
                 hits[epoch] += sum(ways[rank // job.ranks_per_node].has(sample) for sample in ids.tolist())
-    shares: list[float] = (hits / sum(own[0].size for own in plans.ids)).tolist()
+    shares: list[float] = (hits / sum(epochs[0].size for epochs in plans.ids)).tolist()
     return shares

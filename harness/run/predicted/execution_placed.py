@@ -21,7 +21,7 @@ from dlio_bench.harness.storage.extents import CHUNK_BYTES
 
 
 def layouts(setting: Setting) -> list[Layout]:
-    """Where every sample lies, on each node."""
+    """Where every sample lies, by node."""
     job, plans, tiers = setting.job, setting.plans, setting.job.tiers
     sizes, epochs = tiers.sizes_of(setting.sample_view), range(len(plans.ids[0]))
     read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
@@ -30,10 +30,10 @@ def layouts(setting: Setting) -> list[Layout]:
 
 
 def all_bypass(setting: Setting, nodes: Sequence[Layout]) -> bool:
-    """Whether the file system is the best source of all nodes, so that the reader leaves their tiers empty.
+    """Whether the file system is the fastest source on all nodes, so that the reader leaves their tiers empty.
 
-    A reader sees the rate of the file system as it reads; here it is that of a thread while all threads read, as if the
-    rank had read an epoch.
+    A reader measures the rate of the file system as it reads. The model takes the rate of a thread while all threads
+    read, as if the rank had read an epoch.
     """
     job, system, behaviour = setting.job, setting.system, setting.row.rule.behaviour
     speeds, names = _speeds(setting), setting.job.tiers.names
@@ -99,27 +99,27 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         clock.start(run(number))
     clock.run()
     by_tier = {name: source.bytes for name, source in zip(tiers.names, kept, strict=True)}
-    found = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
-    return Executed(ranks, staged[0], found)
+    read_bytes = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
+    return Executed(ranks, staged[0], read_bytes)
 
 
 def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
-    """For each training sample the bytes of the reads that bring it, undecoded."""
+    """For each training sample the bytes of each of its reads, undecoded."""
     samples = setting.dataset.training_samples
     raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.check_crc, float("inf"))
-    found: list[list[int]] = [[] for _ in range(samples)]
+    reads: list[list[int]] = [[] for _ in range(samples)]
     for chunk in chunks(raw, [np.arange(samples, dtype=np.int64)[:, None]], [0.0]):
-        found[chunk.step] += [size for _, size in chunk.reads]
-    return found
+        reads[chunk.step] += [size for _, size in chunk.reads]
+    return reads
 
 
 def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[runtime.Chunk]:
-    """The groups of samples that a rank's threads take at a time, as of readers/placed/tiered_extents.py."""
+    """The groups of samples that a rank's threads take at a time (see readers/placed/tiered_extents.py)."""
     plan = [step for epoch in setting.plans.ids[number] for step in epoch]
     ids, _, rows, batches = groups(plan, sample_view.sizes, CHUNK_BYTES)
     decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
-    found = []
+    rank_chunks = []
     for step, part in zip(batches.tolist(), np.split(ids, rows[1:-1]), strict=True):
         seconds = sample_view.stored(part) * decoded if decoded else 0.0
-        found.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
-    return found
+        rank_chunks.append(runtime.Chunk(step, (), seconds, samples=tuple(part.tolist())))
+    return rank_chunks

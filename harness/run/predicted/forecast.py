@@ -1,4 +1,4 @@
-"""`run --predict`: the machine's description is found or measured, and the prediction written before the run starts."""
+"""`run --predict`: loads or measures the machine's description, and writes the prediction before the run starts."""
 
 import json
 import os
@@ -18,7 +18,6 @@ from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import node_memory
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.reports.files import write_whole
@@ -26,7 +25,7 @@ from dlio_bench.reports.typed import convert
 from dlio_bench.reports.types import Draft, Prediction
 
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
-SCRATCH_BYTES = 256_000_000  # read by a calibration that a run makes for itself
+SCRATCH_BYTES = 256_000_000  # that the calibration of a run reads
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Forecast:
     document: Mapping[str, Any]
 
     def beside(self, measured: Draft, job: Job) -> Draft:
-        """A draft result with what was predicted of its reader in a job."""
+        """A draft result with the prediction of its reader in a job."""
         rows = {(row["reader"], row["nodes"]): row for row in self.document["rows"]}
         row = rows.get((measured.policy.alias, job.nodes))
         if row is None:
@@ -50,16 +49,16 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
     system = _calibrated(options, jobs, dataset, folder, progress) if options.system is None else named(options.system)
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
-    rows = [row for job in jobs for row in prediction.predict(job, dataset, system, node_memory(options, job))]
-    found = prediction.document(system, notes, rows, timestamp())
-    write_whole(folder / PREDICTION_FILE, json.dumps(found, indent=1, allow_nan=False).encode())
-    return Forecast(found)
+    rows = [row for job in jobs for row in prediction.predict(job, dataset, system)]
+    document = prediction.document(system, notes, rows, timestamp())
+    write_whole(folder / PREDICTION_FILE, json.dumps(document, indent=1, allow_nan=False).encode())
+    return Forecast(document)
 
 
 def require_possible(options: Options, folder: Path) -> None:
-    """UsageError, before anything is made, for a description that cannot be used or scratch data that cannot be made.
+    """UsageError, before the run makes anything, for a description or a place for test files that cannot be used.
 
-    `folder`: where the dataset is or will be.
+    folder: where the dataset is or will be.
     """
     if options.system is not None:
         if not options.predict:
@@ -68,14 +67,15 @@ def require_possible(options: Options, folder: Path) -> None:
     elif options.predict and folder.exists() and not os.access(folder.parent, os.W_OK):
         raise UsageError(
             f"--predict first measures the file system of {folder} with test files beside it, and {folder.parent} "
-            "cannot be written. Name a description that `dlio-bench calibrate` made elsewhere on it with --system."
+            "cannot be written. Calibrate in another folder of this file system (`dlio-bench calibrate`), and name the "
+            "description with --system."
         )
 
 
 def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
     """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
     staged = any(job.tiers.disk or any(row.rule.files for row in job.readers.values()) for job in jobs)
-    asked = calibration.Options(
+    settings = calibration.Options(
         pfs=dataset.folder.parent,
         local=(options.local_tier or Path(gettempdir())) if staged else None,
         nodes=max(options.nodes),
@@ -84,6 +84,6 @@ def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder:
         emulate_pfs=options.emulate_pfs,
         launcher=options.launcher,
     )
-    found, declares = calibration.measured(asked, progress), calibration.declared(asked)
-    write_whole(folder / SYSTEM_FILE, description.text(declares, found).encode())
-    return description.system_of(declares, found, str(folder / SYSTEM_FILE))
+    measured, declares = calibration.measured(settings, progress), calibration.declared(settings)
+    write_whole(folder / SYSTEM_FILE, description.text(declares, measured).encode())
+    return description.system_of(declares, measured, str(folder / SYSTEM_FILE))

@@ -1,6 +1,6 @@
-"""readers/placed as processes on the virtual clock: samples kept in the tiers of nodes, and had from one another.
+"""readers/placed as processes on the virtual clock: nodes keep samples in tiers, and get them from each other.
 
-What is decided about a sample is decided by readers/placed/rules.py, as when a reader runs. Here is what it takes.
+readers/placed/rules.py decides about each sample, as when a reader runs. This file adds the time that it takes.
 """
 
 from collections import OrderedDict, defaultdict
@@ -20,9 +20,9 @@ from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 
 @dataclass
 class NodeTiers:
-    """One node's tiers: its layout, the state of each kept sample, and how far each tier has been filled.
+    """One node's tiers: its layout, the state of each kept sample, and how far each tier is filled.
 
-    names: of the tiers. coming: of samples that a thread is bringing.
+    names: of the tiers. coming: a signal for each sample that a thread is bringing.
     """
 
     layout: Layout
@@ -38,13 +38,13 @@ class NodeTiers:
 
 
 class Cache:
-    """A cache on the way to the file system that has room for so many samples. What was read longest ago goes first."""
+    """A cache on the way to the file system, with room for so many samples. It drops the least recently read first."""
 
     def __init__(self, room: int, samples: Iterable[int] = ()) -> None:
         self.room, self._samples = room, OrderedDict.fromkeys(samples)
 
     def has(self, sample: int) -> bool:
-        """Whether it has a sample, which it has from now on."""
+        """Whether it has a sample. It has the sample afterwards."""
         hit = sample in self._samples
         self._samples[sample] = None
         self._samples.move_to_end(sample)
@@ -55,9 +55,9 @@ class Cache:
 
 @dataclass(frozen=True)
 class Costs:
-    """reads(sample): the sizes of the reads that bring it from the file system. sizes [samples]: bytes as it is kept.
+    """reads(sample): the sizes of its reads from the file system. sizes [samples]: bytes of a sample in a tier.
 
-    pfs: the file system; cached: what `caches` [nodes] have of it; tiers, writes: of every tier, reading and writing.
+    pfs: the file system; cached: the device behind `caches` [nodes]; tiers, writes: each tier, for reading and writing.
     network: bytes a second from a node.
     """
 
@@ -73,7 +73,7 @@ class Costs:
 
 
 class Keeping:
-    """All nodes' tiers in a run of `behaviour`. speeds [ranks]: what each rank knows of the file system's."""
+    """The tiers of all nodes. speeds [ranks]: what each rank knows of the speed of its sources."""
 
     def __init__(
         self, clock: Clock, nodes: Sequence[NodeTiers], behaviour: Behaviour, costs: Costs, speeds: Sequence[Speeds]
@@ -90,7 +90,7 @@ class Keeping:
         self._left: dict[tuple[int, int], list[int]] = defaultdict(list)  # (rank, step) -> samples
 
     def fetch(self, rank: int, chunk: Chunk) -> Process:
-        """Bring a chunk's samples to a rank, ahead of its trainer."""
+        """Get a chunk's samples for a rank, ahead of its trainer."""
         left: list[int] = []
         yield from self._get(rank, chunk.samples, left)
         if left:
@@ -99,13 +99,14 @@ class Keeping:
             yield self._clock.now + chunk.decode_seconds
 
     def complete(self, rank: int, step: int) -> Process:
-        """What was left out of a step, on demand."""
+        """Get, on demand, the samples of a step that `fetch` left out."""
         if left := self._left.pop((rank, step), []):
             yield from self._get(rank, left, None)
 
     def fill(self, rank: int, threads: int, *, copies: bool, patient: bool) -> Iterator[Process]:
-        """The threads that bring what this rank is to bring into its node's tiers; `patient` ones as long as that is
-        worth while, and the rank has not ended.
+        """The threads that fill this rank's part of its node's tiers, until the rank ends.
+
+        patient: they pause while the file system is the faster source.
         """
         node = self._nodes[rank // self._per_node]
         for tier, runs in enumerate(fill_runs(node.layout, rank, copies=copies)):
@@ -130,11 +131,11 @@ class Keeping:
             node.progress[tier] = max(node.progress[tier], run[-1] + 1 - first)
 
     def end(self, rank: int) -> None:
-        """A rank needs nothing more: its threads stop filling."""
+        """A rank has ended: its threads stop filling."""
         self._ended.add(rank)
 
     def _get(self, rank: int, samples: Sequence[int], left: list[int] | None) -> Process:
-        """Samples from where they are best had; `left` takes those that are not to be read ahead."""
+        """Get samples from their best source. `left` collects those that should not be read ahead; None: on demand."""
         node = self._nodes[rank // self._per_node]
         layout, now = node.layout, self._outlook(rank, ahead=left is not None)
         origins: dict[Origin, list[int]] = defaultdict(list)
@@ -157,7 +158,7 @@ class Keeping:
             yield from self._costs.tiers[tier].read(rank // self._per_node, self._costs.sizes[sample])
 
     def _origin(self, rank: int, now: Outlook, sample: int) -> Origin:
-        """Choose a sample's origin; claim it where it is to be kept, and is not there."""
+        """Choose a sample's origin. Claim the sample if its tier should keep it and does not have it."""
         node, claims = self._nodes[rank // self._per_node], self._claims[rank]
         number, state = int(node.layout.number[sample]), None
         if number >= 0:
@@ -176,12 +177,12 @@ class Keeping:
         return state
 
     def _bring(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
-        """Claim what nobody has brought of these samples, and put it into its tier."""
+        """Claim those of these samples that are missing, and put them into their tiers."""
         mine = [number for number in numbers if self._take(rank, number) is State.CLAIMED]
         yield from self._fetched(rank, mine, copies=copies)
 
     def _fetched(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
-        """Get claimed samples, from the file system or (`copies`) from their holders, and store them."""
+        """Get claimed samples from the file system or (`copies`) from their holders, and store them."""
         node = self._nodes[rank // self._per_node]
         layout = node.layout
         for sample in layout.ids[numbers].tolist() if numbers else ():
@@ -197,7 +198,7 @@ class Keeping:
             self._clock.wake(node.coming.pop(number))
 
     def _ask(self, rank: int, other: int, sample: int) -> Process:
-        """Get a sample from another rank, which brings it first if need be."""
+        """Get a sample from another rank, which reads it first if it must."""
         node = self._nodes[other // self._per_node]
         number = int(node.layout.number[sample])
         mine = node.layout.keeper[sample] == other

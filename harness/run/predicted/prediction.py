@@ -1,4 +1,4 @@
-"""Before a run: how long its epochs will take, from a description of the machine and the run's own plan."""
+"""Predicts how long the epochs of a run take, from a description of the machine and the run's plan."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,12 +21,12 @@ from dlio_bench.harness.run.predicted.execution import Plans, Setting, execute
 from dlio_bench.harness.storage.pfs.spec import describe
 
 SCHEMA = "dlio-bench/prediction/1"
-MOST_READS = 600_000  # that are simulated for a reader; beyond it, the first steps of the first epochs stand for all
-LEAST_EPOCHS = 3  # the first, and two that are alike
+MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
+LEAST_EPOCHS = 3  # the first, and two later ones
 
 
-def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> list[dict[str, Any]]:
-    """A prediction for each reader of the job, for its first measured trial; one that cannot be made says why.
+def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
+    """A prediction of the first measured trial for each reader of the job, or the reason why there is none.
 
     {"reader", "nodes", "ranks_per_node", "epoch_seconds": [a number an epoch] or None, "first_epoch_seconds",
     "later_epochs_seconds" (None for one epoch), "elapsed_seconds", "stall_share", "bytes": {"pfs", "local"},
@@ -36,7 +36,7 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
     shape = shape_of(job, dataset)
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
     steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in job.readers.values())
-    found = []
+    rows = []
     for name, row in job.readers.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}
         figures: dict[str, Any] = dict.fromkeys(_FIGURES)
@@ -44,14 +44,14 @@ def predict(job: Job, dataset: Dataset, system: System, node_memory: int) -> lis
         try:
             if reason is None:
                 plans = _plans(job, dataset, row, steps)
-                setting = Setting(job, dataset, system, row, plans, node_memory)
+                setting = Setting(job, dataset, system, row, plans)
                 reason = _cannot_keep(setting) if row.rule.keeps_samples else None
                 if reason is None:
                     figures = _figures(setting)
         except DoesNotApplyError as error:
             reason = str(error)
-        found.append(known | figures | {"reason": reason})
-    return found
+        rows.append(known | figures | {"reason": reason})
+    return rows
 
 
 _FIGURES = (
@@ -61,14 +61,14 @@ _FIGURES = (
 
 
 def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ...]:
-    """What a user should know of the description before believing it. UsageError where it cannot be used.
+    """What a user should know of the description before believing it. UsageError if it cannot be used.
 
-    A description that was made from the very data that the run reads predicts nothing.
+    A description measured on the run's dataset is refused: a prediction from it would prove nothing.
     """
     if folder_digest in system.by.get("data", ""):
         raise UsageError(
-            f"--system {system.name} was calibrated on the dataset that this run reads, so that it would predict what "
-            "it has seen. Calibrate on other data: dlio-bench calibrate makes its own."
+            f"--system {system.name} was calibrated on the dataset that this run reads, so a prediction would prove "
+            "nothing. Calibrate on other data: dlio-bench calibrate makes its own."
         )
     if job.decode and system.preprocess == float("inf"):
         raise UsageError(
@@ -79,9 +79,9 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
     if job.validation:
         notes.append("validation passes are not predicted: predicted times are those of training alone")
     if job.nodes > 1 and not system.network:
-        notes.append("the description has no rate of the network: what nodes hand each other is taken to need no time")
+        notes.append("the description has no rate of the network: exchanges between nodes are taken to need no time")
     if system.pfs_stream is None:
-        notes.append("the description does not say how fast one thread reads: its reads are taken to have no latency")
+        notes.append("the description does not say how fast one thread reads: reads are taken to have no latency")
     if job.nodes > (most := max(nodes for nodes, _ in system.pfs.points)):
         notes.append(f"the rate of the file system is known up to {most} nodes, and taken to be the same beyond")
     here = None if job.pfs is None else describe(job.pfs)
@@ -114,7 +114,7 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     if job.parted:
         return "epochs that are parts of a pass (--steps-per-epoch) are not modelled"
     if job.cache == "cold-epochs":
-        return "an epoch that starts anew (--cache cold-epochs) is not modelled"
+        return "cold caches in each epoch (--cache cold-epochs) are not modelled"
     return None
 
 
@@ -123,14 +123,15 @@ def _cannot_keep(setting: Setting) -> str | None:
     if setting.row.delivery != AHEAD:
         return f"a reader that keeps samples and delivers {setting.row.delivery} is not modelled"
     if not setting.plans.whole:
-        return f"what it keeps depends on the whole run, whose {setting.plans.steps} steps an epoch are too many here"
+        steps = setting.plans.steps
+        return f"what it keeps depends on the whole run, and {steps} steps an epoch are too many to simulate"
     if setting.job.nodes > 1 and not setting.system.network:
         return f"it reads from other nodes, and system {setting.system.name} has no rate of the network"
     return None
 
 
 def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
-    """The plan of the first measured trial, cut to what is worth simulating. DoesNotApplyError for tiers too small."""
+    """The plan of the first measured trial, cut to MOST_READS. DoesNotApplyError if tiers are too small."""
     shape, order, seed = shape_of(job, dataset), order_of(row), job.seed + job.warmup_trials
     a_step = job.ranks * job.batch * max(1, len(job.view))
     epochs = job.epochs if steps * a_step * job.epochs <= MOST_READS else min(job.epochs, LEAST_EPOCHS)
@@ -146,17 +147,16 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
 
 def _figures(setting: Setting) -> dict[str, Any]:
     """Simulate a reader."""
-    job, plans, found = setting.job, setting.plans, execute(setting)
-    ranks, staged = found.ranks, found.staged
+    job, plans, outcome = setting.job, setting.plans, execute(setting)
+    ranks, staged = outcome.ranks, outcome.staged
     factor = plans.steps / plans.simulated_steps
     seconds = []
     for epoch in range(len(plans.ids[0])):
         part = slice(epoch * plans.simulated_steps, (epoch + 1) * plans.simulated_steps)
         before = staged if epoch == 0 else 0.0
-        own = [before + (rank.ends[part].max() - max(rank.begins[part].min(), before)) * factor for rank in ranks]
-        seconds.append(float(max(own)))
-    later = float(np.mean(seconds[1:])) if len(seconds) > 1 else None
-    seconds += [later if later is not None else seconds[0]] * (plans.epochs - len(seconds))
+        spans = [rank.ends[part].max() - max(rank.begins[part].min(), before) for rank in ranks]
+        seconds.append(float(before + factor * max(spans)))
+    seconds += [float(np.mean(seconds[1:] or seconds))] * (plans.epochs - len(seconds))
     compute = job.step_seconds * plans.steps * plans.epochs
     elapsed = float(sum(seconds))
     share = len(plans.ids[0]) * plans.simulated_steps / (plans.steps * plans.epochs)
@@ -168,6 +168,6 @@ def _figures(setting: Setting) -> dict[str, Any]:
         "later_epochs_seconds": float(np.mean(seconds[1:])) if len(seconds) > 1 else None,
         "elapsed_seconds": max(elapsed, compute),
         "stall_share": stall / whole if whole else 0.0,
-        "bytes": {name: round(size / share) for name, size in found.bytes.items()},
+        "bytes": {name: round(size / share) for name, size in outcome.bytes.items()},
         "simulated_share": share,
     }

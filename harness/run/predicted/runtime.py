@@ -1,8 +1,8 @@
 """The readers of harness/readers as processes on the virtual clock: what they read in which pieces, who waits for whom.
 
-Where the scenarios of `simulate` follow the rules of the published simulations, this follows our own readers: chunks
-taken in plan order by the threads of a rank and by its trainer, slots of the staging buffer, files opened when they
-are needed and kept open while they are, whole files staged before the first step, ranks that meet after each step.
+The scenarios of `simulate` follow the published simulations; this follows our readers. The threads of a rank and its
+trainer take chunks in plan order. The staging buffer has slots. Files are opened when they are needed, and stay open
+for a while. Whole files are staged before the first step. Ranks meet after each step.
 """
 
 from collections import OrderedDict
@@ -20,9 +20,9 @@ from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a thread takes at a time: the step it belongs to, and reads as (key of the open file, bytes).
+    """What a thread takes at a time: its step, and its reads as (key of the open file, bytes).
 
-    cached: whether a cache on the way has its bytes. samples: the ids it consists of, where it matters who has them.
+    cached: whether a cache on the way has its bytes. samples: its ids, if it matters which node has them.
     """
 
     step: int
@@ -34,13 +34,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Devices:
-    """Where a rank reads: `cached` is what a cache on the way has kept."""
+    """Where a rank reads. cached: the cache on the way."""
 
     stored: Device
     cached: Device
 
 
-Fetch = Callable[[Chunk], Process]  # brings one chunk in, by one thread
+Fetch = Callable[[Chunk], Process]  # reads one chunk, in one thread
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Rank:
 
 
 class Handles:
-    """The files that a rank has open: the last `keep`; each is opened by the first thread that needs it."""
+    """The files that a rank has open: the last `keep`. The first thread that needs a file opens it."""
 
     def __init__(self, keep: int, open_seconds: float) -> None:
         self._keep, self._open_seconds = keep, open_seconds
@@ -121,11 +121,11 @@ class Ahead:
         self._room, self._ready = Signal(), Signal()
 
     def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
-        """The trainer's side; starts the threads after its first chunk. `complete(step)` gets what threads left out."""
+        """The trainer. It starts the threads after its first chunk. `complete(step)` gets what threads left out."""
         clock, rank = self._clock, self._rank
         for step in range(rank.steps):
             yield from _begin(clock, rank, step, meeting, pace)
-            if step:  # the last batch is given back when the next one is asked for
+            if step:  # asking for a batch frees the slot of the last one
                 self._free += step - 1 in self._taken
                 if self._free >= self._wake_at:
                     clock.wake(self._room)
@@ -155,7 +155,7 @@ class Ahead:
                 yield self._room
 
     def _may_take_next(self) -> bool:
-        """Whether there is a next chunk, and it may be begun with."""
+        """Whether there is a next chunk and a slot for it."""
         chunks = self._rank.chunks
         if self._next == len(chunks):
             return False
@@ -181,7 +181,7 @@ class Ahead:
 def staging(
     clock: Clock, node: int, pieces: Sequence[Sequence[int]], source: Device, target: Device, threads: int
 ) -> Process:
-    """readers/staged.py: the rank's files, each as its pieces in bytes, copied by some threads; ends with the last."""
+    """readers/staged.py: threads copy the rank's files, each given as its pieces in bytes, until all are copied."""
     waiting = iter(pieces)
 
     def worker() -> Process:
@@ -198,14 +198,14 @@ def together(clock: Clock, work: Sequence[Process]) -> Process:
     """Start these processes at once, and wait for all of them."""
     left, done = [len(work)], Signal()
 
-    def one(process: Process) -> Process:
+    def counted(process: Process) -> Process:
         yield from process
         left[0] -= 1
         if not left[0]:
             clock.wake(done)
 
     for process in work:
-        clock.start(one(process))
+        clock.start(counted(process))
     if work:
         yield done
 

@@ -1,1 +1,1 @@
-"""What a run tells: plans before it, results after it."""
+"""What a run tells: the plan before it, the draft of a result after it."""

@@ -1,7 +1,7 @@
-"""From what the ranks measured to the draft of a result: facts and checks, no judgement."""
+"""Makes the draft of a result from what the ranks measured: facts and checks, no judgement."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -11,10 +11,9 @@ from msgspec.structs import asdict
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
-from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN
 from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -28,24 +27,23 @@ from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.storage import Document, ceiling_for
-from dlio_bench.reports.trials import Cache, Cached, Epoch, Training, Trial
+from dlio_bench.reports.trials import Cache, Cached, Epoch, Trial
 from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the command knows of a run and its ranks need not."""
+    """What the command knows of a run beyond the job."""
 
     request: Request
     dataset: Dataset
     notes: tuple[str, ...]
-    node_memory_bytes: int
     storage: Document | None = None  # of `dlio-bench storage`
 
 
 @dataclass(frozen=True)
 class Launched:
-    """How the job was started, and the seconds until its ranks were ready."""
+    """How the command started the job, and the seconds until its ranks were ready."""
 
     launcher: Launcher
     startup_seconds: float
@@ -57,29 +55,18 @@ def build(
     setting: Setting,
     measured: JobMeasured,
     launched: Launched,
-    own: ReaderMeasured,
+    reader_measured: ReaderMeasured,
     steps: Steps,
 ) -> Draft:
     """One reader's draft result. `own`, `steps`: what the ranks measured of this reader, and its arrays."""
     files = files_of(job, setting.dataset)
-    count = Count(own.steps_per_epoch, own.different_samples, job, samples_of(job, setting.dataset))
-    cores = sum(host.cores or 0 for host in measured.hosts.values())
-    trials = [
-        _trial(
-            job,
-            count,
-            [trials[number] for trials in own.ranks],
-            measured.rank_hosts,
-            cores,
-            own,
-            _epoch_seconds(steps, number),
-            passes.pass_seconds(steps, number),
-            trained.training(job, [trials[number] for trials in own.ranks], steps, number),
-        )
-        for number in range(job.warmup_trials + job.trials)
-    ]
-    manifest, request = setting.dataset.manifest, setting.request
+    count = Count(
+        reader_measured.steps_per_epoch, reader_measured.different_samples, job, samples_of(job, setting.dataset)
+    )
+    trials = [_trial(job, count, measured, reader_measured, steps, number) for number in range(job.all_trials)]
+    manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, policy(reader, request.workload)
+    pipeline = workload.upstream if row.delivery == OWN else None
     sample_bytes = passes.sample_bytes(job, trials[0])
     return Draft(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -103,15 +90,15 @@ def build(
         policy=types.Policy(
             alias=reader,
             name=row.name,
-            order=own.order,
+            order=reader_measured.order,
             placement=row.placement,
             delivery=row.delivery,
-            source=_source(row, workload),
+            source=row.source if pipeline is None else pipeline.source,
             exactly_once=row.exactly_once,
             order_known=row.order_known,
-            decode=own.decode,
+            decode=reader_measured.decode,
             check_crc=job.check_crc,
-            options=own.options,
+            options=reader_measured.options,
         ),
         plan=Plan(
             nodes=job.nodes,
@@ -132,17 +119,20 @@ def build(
             trials=job.trials,
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
-            validation=passes.planned(job, own.validation, workload),
+            validation=passes.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
-            node_memory_bytes=setting.node_memory_bytes,
+            node_memory_bytes=job.node_memory,
             comparable=not _is_short(job, setting, count, trials),
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
-            notes=[*setting.notes, *_defects(row, workload)],
+            # what the published pipeline does worse than it could is done here too
+            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
         ),
-        compute=_emulated(job, request) if own.trained is None else trained.compute(job, own.trained),
-        marks=_marks(job, setting, count, trials, is_verified=own.verified is not None),
-        checks=checks(job, count, row, trials, own.validation, own.verified),
+        compute=_emulated(job, request)
+        if reader_measured.trained is None
+        else trained.compute(job, reader_measured.trained),
+        marks=_marks(job, setting, count, trials, is_verified=reader_measured.verified is not None),
+        checks=checks(job, count, row, trials, reader_measured.validation, reader_measured.verified),
         trials=trials,
         environment=Environment(
             hosts=measured.hosts,
@@ -152,7 +142,7 @@ def build(
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
-            ceiling=_ceiling(setting.storage, sample_bytes),
+            ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
             startup_seconds=launched.startup_seconds,
             code_digest=job.code_digest,
         ),
@@ -170,21 +160,14 @@ def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
 
 
 def _trial(
-    job: Job,
-    count: Count,
-    ranks: Sequence[RankTrial],
-    rank_hosts: Sequence[str],
-    cores: int,
-    own: ReaderMeasured,
-    seconds: Sequence[float],
-    validated: Mapping[int, float],
-    training: Training | None,
+    job: Job, count: Count, measured: JobMeasured, reader_measured: ReaderMeasured, steps: Steps, number: int
 ) -> Trial:
     """One trial over all ranks. The job's time is the least interval around both barriers, summed over segments.
 
-    Counters of an epoch are with those of the validation pass behind it. seconds: of each epoch; validated: epoch ->
-    seconds of its pass.
+    The counters of an epoch include its validation pass.
     """
+    ranks = [trials[number] for trials in reader_measured.ranks]
+    seconds, validated = _epoch_seconds(steps, number), passes.pass_seconds(steps, number)
     elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
     epochs = [
         Epoch(
@@ -195,10 +178,10 @@ def _trial(
         )
         for epoch in range(job.epochs)
     ]
-    held_out = own.validation.samples * len(validated) if own.validation else 0
-    # over all ranks, each of which waits as long as the others
+    held_out = reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
+    # over all ranks: each waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
-    asked = job.step_seconds * count.steps * job.epochs * job.ranks + validating
+    asked_seconds = job.step_seconds * count.steps * job.epochs * job.ranks + validating
     busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
     return Trial(
         **asdict(total(EpochCost, epochs)),
@@ -209,45 +192,29 @@ def _trial(
         steps=count.steps * job.epochs,
         samples=count.samples * job.epochs,
         validation_samples=held_out,
-        cache=Cache(job.cache, _residency(ranks, rank_hosts)),
+        cache=Cache(job.cache, _residency(ranks, measured.rank_hosts)),
         epochs=epochs,
-        compute_asked_seconds=asked,
+        compute_asked_seconds=asked_seconds,
         compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
-        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked / job.ranks,
+        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked_seconds / job.ranks,
         cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
         host_cpu_busy_share=max((host.busy for host in busy), default=None),
         host_iowait_share=max((host.iowait for host in busy), default=None),
-        cores=cores,
+        cores=sum(host.cores or 0 for host in measured.hosts.values()),
         clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
-        # a reader without threads of its own reads in the trainer's
-        reader_threads=job.ranks * max(own.options["threads"], 1),
+        # a reader without threads reads in the trainer's thread
+        reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
-        training=training,
+        training=trained.training(job, ranks, steps, number),
         inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),
     )
 
 
-def _source(row: Policy, workload: Workload) -> str:
-    return workload.upstream.source if row.delivery == OWN and workload.upstream else row.source
-
-
-def _defects(row: Policy, workload: Workload) -> tuple[str, ...]:
-    """What the published pipeline does worse than it could, and what is therefore done here too."""
-    return workload.upstream.defects if row.delivery == OWN and workload.upstream else ()
-
-
-def _ceiling(document: Document | None, sample_bytes: float) -> Ceiling | None:
-    """The rate that `dlio-bench storage` found for samples of this size; its value is None where it found none."""
-    if document is None:
-        return None
-    return Ceiling(ceiling_for(document, sample_bytes), document.folder)
-
-
 def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
-    """Per host: the share of the dataset found in its page cache before the clock started, the worst segment."""
+    """Host -> the share of the dataset in its page cache before the clock started, in the worst segment."""
     cached = {}
     for host in sorted(set(hosts)):
-        shares = [rank.residency for rank, its_host in zip(ranks, hosts, strict=True) if its_host == host]
+        shares = [rank.residency for rank, rank_host in zip(ranks, hosts, strict=True) if rank_host == host]
         segments = list(zip(*shares, strict=True))
         whole = sum(share.bytes for share in segments[0])
         notes = [share.note for segment in segments for share in segment if share.note]
@@ -262,8 +229,8 @@ def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Ca
 
 
 def _kind(request: Request, batch: int) -> str:
-    """What the step time is that was waited for: one that was published for another batch is derived from it, and one
-    for samples of another size an estimate of ours.
+    """The kind of the emulated step time: derived if it was published for another batch, and our estimate if it was
+    published for samples of another size.
     """
     profile = request.step_time
     assert profile is not None
@@ -313,5 +280,5 @@ def _marks(job: Job, setting: Setting, count: Count, trials: Sequence[Trial], *,
 
 
 def _is_hidden(host: Cached) -> bool:
-    """Whether nothing is known of a host's cache; of data on a memory file system everything is."""
+    """Whether nothing is known of a host's cache. Data on a memory file system are always known to be in memory."""
     return not host.attestable and not host.memory_backed

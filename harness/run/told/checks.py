@@ -1,4 +1,4 @@
-"""What was looked at before a result is believed: each check with what was expected and what was found."""
+"""The checks that a result must pass: each with what was expected and what was found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Check, Passes
 from dlio_bench.units import format_percent, format_seconds
 
-MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was so busy that the emulated device is not credible
-JUDGED_STEP = 0.005  # seconds: waits shorter than a scheduler's slice overrun on any busy machine, and prove nothing
-MOST_CLOCK_DRIFT = 0.01  # of a trial by which wall and monotonic clock may disagree: beyond it the clock was stepped
+MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was too busy for the emulated device to be credible
+JUDGED_STEP = 0.005  # seconds: shorter waits than a scheduler's slice overrun on any busy machine, and prove nothing
+MOST_CLOCK_DRIFT = 0.01  # of a trial, between wall and monotonic clock: beyond it somebody set the clock
 
 
 @dataclass(frozen=True)
 class Count:
-    """Steps of an epoch as planned for this reader, and what they come to."""
+    """Steps of an epoch as planned for this reader, and the samples they deliver."""
 
     steps: int
     different: int  # samples of an epoch, each counted once
@@ -30,12 +30,12 @@ class Count:
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, those that come again to fill the last step counted again."""
+        """Samples of an epoch; those that come twice, to fill the last step, count twice."""
         return self.different if self.job.last == KEEP else self.steps * self.job.batch * self.job.trainers
 
     @property
     def dropped(self) -> int:
-        """Samples an epoch leaves out because they do not fill a step of every rank."""
+        """Samples that an epoch leaves out because they do not fill a step of every rank."""
         return self.dataset_samples - self.different
 
 
@@ -47,19 +47,12 @@ def checks(
     passes: Passes | None,
     verified: Verified | None,
 ) -> list[Check]:
-    """Every check of one reader's trials. passes: of validation, where the job has some."""
+    """Every check of one reader's trials. passes: of validation, if the job has some."""
     timed = [trial for trial in trials if not trial.warmup]
-    results = [
-        # a rank that differs has ended the run before this point (run.rank)
-        Check(
-            "same everywhere",
-            True,
-            f"{plural(job.ranks, 'rank')}, one code, one dataset",
-            f"{plural(job.ranks, 'rank')}, one code, one dataset",
-        ),
-        _bytes_check(trials),
-        _clock_check(timed),
-    ]
+    same = (
+        f"{plural(job.ranks, 'rank')}, one code, one dataset"  # a rank that differs has ended the run (measured.rank)
+    )
+    results = [Check("same everywhere", True, same, same), _bytes_check(trials), _clock_check(timed)]
     if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
@@ -87,33 +80,29 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    once, epochs = verified.epochs_once, verified.epochs
-    each = f"each of {count.different} planned samples once{_everywhere(count.job)} in {plural(epochs, 'epoch')}"
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else ""
+    each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
-    return Check(
-        "exactly once", once == epochs, each, each if once == epochs else f"so in {plural(once, 'epoch')} only"
-    )
-
-
-def _everywhere(job: Job) -> str:
-    return f" on each of {job.ranks} ranks" if job.shard == JOB else ""
+    return _epochs_check("exactly once", each, verified.epochs_once, verified.epochs)
 
 
 def _alike_check(verified: Verified) -> Check:
-    alike, epochs = verified.epochs_alike, verified.epochs
-    each = f"the same samples in the same order on every rank in {plural(epochs, 'epoch')}"
-    return Check(
-        "one order", alike == epochs, each, each if alike == epochs else f"so in {plural(alike, 'epoch')} only"
-    )
+    each = f"the same samples in the same order on every rank in {plural(verified.epochs, 'epoch')}"
+    return _epochs_check("one order", each, verified.epochs_alike, verified.epochs)
+
+
+def _epochs_check(name: str, expected: str, passed: int, epochs: int) -> Check:
+    found = expected if passed == epochs else f"so in {plural(passed, 'epoch')} only"
+    return Check(name, passed == epochs, expected, found)
 
 
 def _inferred_check(count: Count, trials: Sequence[Trial]) -> Check:
-    """What the ranks' networks have predicted, added up, is the dataset; whether verified or not."""
-    found = sorted({trial.inference.samples for trial in trials if trial.inference})
-    wanted = count.dataset_samples * count.job.epochs
-    each = " or ".join(f"{samples} samples predicted in a trial" for samples in found)
-    return Check("whole dataset", found == [wanted], f"{wanted} samples predicted in a trial", each)
+    """The networks of all ranks together have predicted the dataset."""
+    predicted = sorted({trial.inference.samples for trial in trials if trial.inference})
+    expected = count.dataset_samples * count.job.epochs
+    each = " or ".join(f"{samples} samples predicted in a trial" for samples in predicted)
+    return Check("whole dataset", predicted == [expected], f"{expected} samples predicted in a trial", each)
 
 
 def _passes_check(plan: Passes, verified: Verified) -> Check:
@@ -123,7 +112,7 @@ def _passes_check(plan: Passes, verified: Verified) -> Check:
 
 
 def _bytes_check(trials: Sequence[Trial]) -> Check:
-    """Each planned byte was read from a file for its trainer, or came from a tier or another rank."""
+    """A reader requested each planned byte from a file, or got it from a tier or another rank."""
     planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
     spared, kept = _sum_of(trials, "bytes_spared"), _sum_of(trials, "bytes_kept")
     found = f"{requested} bytes"
@@ -133,8 +122,8 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
         found += f"; {kept} of those read went to a tier first"
     if twice := sum(max(0, _sum_of([trial], "bytes_kept") - _sum_of([trial], "bytes_spared")) for trial in trials):
         found += (
-            f"; at least {twice} bytes were read twice: brought to a tier before the trainer needed them, and then "
-            "read from the file system all the same, as that had turned out to be the faster source"
+            f"; at least {twice} bytes were read twice: first into a tier, and then again from the file system, which "
+            "had turned out to be the faster source"
         )
     return Check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
 
@@ -168,7 +157,7 @@ def _cold_check(timed: Sequence[Trial]) -> Check:
 
 def _warm_check(timed: Sequence[Trial]) -> Check:
     expected = f"at least {format_percent(LEAST_WARM)} of the dataset in memory before a trial"
-    # data on a memory file system are in memory whatever the kernel says of its pages
+    # data on a memory file system are in memory, whatever mincore says of their pages
     hosts = [host for trial in timed for host in trial.cache.hosts.values() if not host.memory_backed]
     hidden = [host for host in hosts if not host.attestable]
     if hidden:
@@ -178,7 +167,7 @@ def _warm_check(timed: Sequence[Trial]) -> Check:
 
 
 def _overrun_check(job: Job, timed: Sequence[Trial]) -> Check:
-    """Judged by what late wake-ups add to the job's time in the median trial, as that is what a result tells."""
+    """Judged by the time that late wake-ups add to the median trial, as a result reports the median."""
     late = median(trial.compute_late_seconds / trial.elapsed_seconds for trial in timed)
     longer = median(trial.compute_actual_seconds / trial.compute_asked_seconds - 1 for trial in timed)
     expected = f"late ends of emulated compute at most {format_percent(MOST_OVERRUN)} of the job's time"

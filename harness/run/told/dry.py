@@ -1,4 +1,4 @@
-"""`--dry-run`: the plan in words."""
+"""`--dry-run`: describes the plan."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,11 +20,9 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
 
-def describe(
-    request: Request, source: Source, size: TrialSize, job: Job, memory_per_node: int, argv: Sequence[str]
-) -> str:
-    """What a run would do, read, keep in memory and check, and what would make it INVALID; at most 80 columns."""
-    # orders of files may drop more, which the files tell once they are there
+def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: Sequence[str]) -> str:
+    """Describe what a run does, reads, keeps and checks, and what makes it INVALID, in at most 80 columns."""
+    # orders of files may drop more; how many, only existing files show
     shape = Shape(
         source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
     )
@@ -36,8 +34,7 @@ def describe(
     dropped = shape.dropped + (shape.steps - per_epoch) * shape.step
     left = f"parts of a pass of {shape.steps}" if job.parted else f"{plural(dropped, 'sample')} dropped an epoch"
     node_bytes = rank_bytes * job.ranks_per_node
-    trials = job.trials + job.warmup_trials
-    seconds = format_time(steps * job.step_seconds * trials * len(job.readers))
+    seconds = format_time(steps * job.step_seconds * job.all_trials * len(job.readers))
     compute = f"{format_seconds(job.step_seconds)} of emulated compute" if job.step_seconds else "no compute"
     if job.train:
         compute, seconds = f"training of {job.train.model}", "as long as it takes"
@@ -45,6 +42,9 @@ def describe(
         compute, seconds = f"forward through {job.infer.model}", "as long as it takes"
     content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
+    system = f"from {request.options.system}"
+    if request.options.system is None:
+        system = "after the machine is measured with test files beside the dataset"
     rows = [
         (
             "dataset",
@@ -63,20 +63,23 @@ def describe(
         (
             "rank",
             f"{format_bytes(rank_bytes)} an epoch; staging {format_bytes(job.staging_bytes)}, "
-            f"up to {plural(job.most_threads or job.threads, 'thread')}",
+            f"up to {plural(job.most_threads, 'thread')}",
         ),
-        ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(memory_per_node)} of memory"),
+        ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
         ("cache", job.cache),
-        *([("validation", _validation(source, job, job.validation))] if job.validation else []),
-        *([("local tier", _tier(request, policies))] if any(row.rule.files for row in policies) else []),
-        *([("tiers", _kept(job.tiers))] if job.tiers.names else []),
-        *([("shard", f"job: all {job.ranks} ranks read the whole dataset in one order")] if job.copies > 1 else []),
-        *([("decode", "what the application makes of its samples")] if job.decode else []),
-        *([("CRC32C", "of every delivered field, in the reader's threads")] if job.check_crc else []),
-        *([("PFS", f"emulated: {describe_pfs(job.pfs)}")] if job.pfs else []),
-        *([("prediction", _prediction(request))] if request.options.predict else []),
+        ("validation", _validation(source, job, job.validation) if job.validation else ""),
+        ("local tier", _local_tier(request, policies) if any(row.rule.files for row in policies) else ""),
+        ("tiers", _tiers(job.tiers) if job.tiers.names else ""),
+        ("shard", f"job: all {job.ranks} ranks read the whole dataset in one order" if job.copies > 1 else ""),
+        ("decode", "as the application decodes its samples" if job.decode else ""),
+        ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
+        ("PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
+        ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
-        *((name, _row(row)) for name, row in job.readers.items()),
+        *(
+            (name, f"{row.name}: {row.order} x {row.placement} x {row.delivery} ({row.source})")
+            for name, row in job.readers.items()
+        ),
         *(("note", note) for note in size.notes),
         (
             "checked",
@@ -85,22 +88,22 @@ def describe(
         ),
         (
             "INVALID",
-            f"when a check fails: more than {format_percent(MOST_RESIDENT)} of the dataset in the page cache where "
-            f"cold was asked, emulated compute late by more than {format_percent(MOST_OVERRUN)} of the median trial, "
+            f"when a check fails: more than {format_percent(MOST_RESIDENT)} of the dataset in the page cache before "
+            f"a cold trial, emulated compute late by more than {format_percent(MOST_OVERRUN)} of the median trial, "
             f"clocks apart by more than {format_percent(MOST_CLOCK_DRIFT)}, ...",
         ),
     ]
     lines = [f"{job.workload}  {request.workload.title}"]
-    for name, words in rows:
-        lines += wrapped(words, f"  {name:<10} ", whole_words=True)
+    for name, text in rows:
+        lines += wrapped(text, f"  {name:<10} ", whole_words=True) if text else []
     return "\n".join(lines)
 
 
 def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
-    told = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
+    text = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
     if request.looks_first:
-        told += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
-    return told
+        text += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
+    return text
 
 
 def _validation(source: Source, job: Job, validation: Validation) -> str:
@@ -108,17 +111,17 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
     seconds = format_seconds(validation.sample_seconds * job.batch)
     compute = f"{seconds} of emulated compute a batch" if validation.sample_seconds else "no compute"
     compute = f"forward through {job.train.model}" if job.train else compute
-    return f"a pass over {source.validation_samples} samples behind {epochs}, {compute}; all readers alike"
+    return f"a pass over {source.validation_samples} samples after {epochs}, {compute}; the same for all readers"
 
 
-def _tier(request: Request, rows: Sequence[Policy]) -> str:
+def _local_tier(request: Request, rows: Sequence[Policy]) -> str:
     where = request.options.local_tier or "the temporary folder of each node"
     copies = [f"{row.name} copies {row.rule.files.told}" for row in rows if row.rule.files]
     return f"{where}: {'; '.join(copies)}"
 
 
-def _kept(tiers: Tiers) -> str:
-    """The tiers that keep samples, and what is known of their rates."""
+def _tiers(tiers: Tiers) -> str:
+    """The tiers that keep samples, and where the rates of sources come from."""
     sizes = [
         f"{format_bytes(size)} {where}"
         for size, where in ((tiers.ram, "in memory"), (tiers.disk, "on node-local storage"))
@@ -126,14 +129,3 @@ def _kept(tiers: Tiers) -> str:
     ]
     rates = "rates of sources as measured" if tiers.rates is None else "rates of sources from --system"
     return f"{' and '.join(sizes)} a node for samples; {rates}"
-
-
-def _row(policy: Policy) -> str:
-    return f"{policy.name}: {policy.order} x {policy.placement} x {policy.delivery} ({policy.source})"
-
-
-def _prediction(request: Request) -> str:
-    """What the prediction will be made from."""
-    system = request.options.system
-    made = "after the machine is measured with test files beside the dataset" if system is None else f"from {system}"
-    return f"written before the ranks start, {made}"

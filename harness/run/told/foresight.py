@@ -1,4 +1,4 @@
-"""How long a run will take, as far as that can be told beforehand: for `--dry-run`."""
+"""Estimates how long a run will take, for `--dry-run`."""
 
 import tempfile
 import time
@@ -14,14 +14,14 @@ from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import MARGIN
 from dlio_bench.units import format_seconds
 
-SAMPLES = 16  # that are made, in memory or nearly so, to see how long a dataset takes
-START_SECONDS = 2.0  # until ranks are up, and a report is written: some 2 s for 2 to 8 ranks on 2 cores
+SAMPLES = 16  # generated to see how long a dataset takes; few enough to stay in memory
+START_SECONDS = 2.0  # to start ranks and to write a report: some 2 s for 2 to 8 ranks on 2 cores
 READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
 
 
 def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
-    """About how long one job takes: data, trials, verification. Readers may be slower than what is told of trials."""
-    trials = (job.trials + job.warmup_trials) * len(job.readers)
+    """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
+    trials = job.all_trials * len(job.readers)
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
@@ -39,21 +39,21 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
-    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     if request.training or request.inference:
-        return f"{told}, and as long as the network needs for {trials} trials of {steps} steps"
+        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
     look = ", after a first look of two epochs" if request.looks_first else ""
-    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {told}{look}"
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
 
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
-    """Seconds that the files of each split take this machine's cores, by a few samples that are made in `folder`."""
+    """Seconds to generate the files of each split here, estimated from a few samples generated in `folder`."""
     workers = min(usual_workers(), sum(files.values()))
     with tempfile.TemporaryDirectory(dir=folder, prefix="dlio-bench-foresight-") as place:
         spec = layout.splits[0].spec_files(1)[0]
         few = replace(spec, samples=min(spec.samples, SAMPLES))
         seconds = []
-        for _ in range(2):  # the first one makes what all files share
+        for _ in range(2):  # the first one also makes what all files share
             started = time.monotonic()
             layout.write(Path(place) / "file", few, SEED)
             seconds.append(time.monotonic() - started)

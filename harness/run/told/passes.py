@@ -1,4 +1,4 @@
-"""What a result says of validation passes; pure functions."""
+"""The validation passes of a result; pure functions."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from dlio_bench.reports.types import Passes, PlannedPasses, Split
 
 
 def pass_seconds(steps: Steps, trial: int) -> dict[int, float]:
-    """Epoch -> seconds of the validation pass behind it: its first batch to everybody's last, on the slowest rank."""
+    """Epoch -> seconds of its validation pass: from the first batch to the last of all ranks, on the slowest rank."""
     if "validation" not in steps:
         return {}
     seconds = steps["validation"][trial].max(axis=0)  # [ranks, passes]
@@ -25,7 +25,7 @@ def pass_seconds(steps: Steps, trial: int) -> dict[int, float]:
 
 
 def one_pass(ranks: Sequence[RankTrial], epoch: int, seconds: float) -> Pass:
-    """The part of an epoch's counters that its validation pass has."""
+    """An epoch's validation pass: its share of the epoch's counters."""
     return Pass(**asdict(total(PassCost, [rank.passes[epoch] for rank in ranks])), seconds=seconds)
 
 
@@ -36,7 +36,7 @@ def sample_bytes(job: Job, trial: Trial) -> float:
 
 
 def split(job: Job, dataset: Dataset) -> Split | None:
-    """The validation split that the job reads; None where it reads none."""
+    """The validation split, if the job reads it."""
     part = dataset.part(VALIDATION) if job.validation else None
     if part is None:
         return None

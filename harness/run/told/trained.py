@@ -1,4 +1,4 @@
-"""What a result says of training and of inference; pure functions."""
+"""The training and the inference of a result; pure functions."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ from dlio_bench.reports.types import Compute, Mode, Network
 
 
 def compute(job: Job, network: Network) -> Compute:
-    """The trainer, where a network was trained or predicted."""
+    """The network that a run trained, or that predicted."""
     mode: Mode = "train" if job.infer is None else "infer"
     return Compute(**asdict(network), mode=mode, asked_step_seconds=None, kind=None)
 
 
 def training(job: Job, ranks: Sequence[RankTrial], steps: Steps, trial: int) -> Training | None:
-    """What a trial's training came to; None without one.
+    """The training of a trial; None without one.
 
-    Loss by step is the mean over the ranks' batches. Seconds of all-reduces are the mean over the ranks; bytes are what
-    one rank had added up.
+    The loss of a step is the mean over the ranks' batches. Seconds of all-reduces are the mean over the ranks. Bytes
+    are those of one rank.
     """
     reduced = [rank.training for rank in ranks if rank.training is not None]
     if not reduced:
@@ -40,5 +40,5 @@ def training(job: Job, ranks: Sequence[RankTrial], steps: Steps, trial: int) -> 
 
 
 def inference(ranks: Sequence[Inference]) -> Inference | None:
-    """Samples that all ranks predicted, and the scores of the predictions, which every rank knows; None for no rank."""
+    """Samples that all ranks predicted, and the scores, which are the same on every rank; None without ranks."""
     return replace(ranks[0], samples=sum(rank.samples for rank in ranks)) if ranks else None
