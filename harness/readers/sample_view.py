@@ -41,7 +41,7 @@ class SampleView:
 
 def stored_by_epoch(sample_view: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
     """Epoch -> stored bytes of the plan's samples: what reading each of them once asks of the file system."""
-    found: dict[int, int] = {}
+    epoch_bytes: dict[int, int] = {}
     for epoch, ids in plan:
-        found[epoch] = found.get(epoch, 0) + sample_view.stored(ids)
-    return found
+        epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + sample_view.stored(ids)
+    return epoch_bytes

@@ -107,8 +107,8 @@ class Plan(list[Planned]):
     ids in order. `epochs`: those that the plan has, alike on all ranks.
     """
 
-    def __init__(self, own: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
-        super().__init__(own)
+    def __init__(self, batches: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
+        super().__init__(batches)
         self.epochs, self.of = epochs, of
 
 
@@ -119,12 +119,12 @@ def planned(
 
     With `of` (see Plan) readers need no messages to find out what the other ranks read.
     """
-    own = [
+    batches = [
         Planned(epoch, ids, np.concatenate(([0], np.cumsum(sample_view.sizes(ids)))))
         for epoch, steps in epochs
         for ids in steps
     ]
-    return own if of is None else Plan(own, [epoch for epoch, _ in epochs], of)
+    return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of)
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:

@@ -71,15 +71,15 @@ class Staged:
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks. All ranks call it together, since what one reads depends on what the others want."""
         share, files = self._share(plan), self.sample_view.dataset.manifest.files
-        found = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
+        epoch_bytes = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
         epochs: dict[int, list[Ids]] = defaultdict(list)
         for batch in plan:
             epochs[batch.epoch].append(batch.ids)
         for epoch, batches in epochs.items():
             ids = np.concatenate(batches)
             unstaged = ids[~np.isin(self._files(ids), share.kept)]
-            found[epoch] = found.get(epoch, 0) + self.sample_view.stored(unstaged)
-        return found
+            epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + self.sample_view.stored(unstaged)
+        return epoch_bytes
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
@@ -152,10 +152,10 @@ class Staged:
             return hold.folder
 
         digest = self.sample_view.dataset.digest
-        made = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
-        own = made[context.node * context.ranks_per_node]
-        assert own is not None
-        together(context.comm, lambda: None if first else take(tier.hold(own)))
+        folders = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
+        node_folder = folders[context.node * context.ranks_per_node]
+        assert node_folder is not None
+        together(context.comm, lambda: None if first else take(tier.hold(node_folder)))
         return held[0]
 
     def _require_room(self, held: tier.Hold, share: Share) -> None:

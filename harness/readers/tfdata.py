@@ -85,8 +85,8 @@ class TfData:
         batches = [(batch.epoch, batch.ids) for batch in plan if len(batch.ids)]
         with _own_threads(self._threads if self.sample_view.decode is not None else 0) as call:
             inner = (self._records if self._has_records else self._extents)(batches, tally, call)
-            with inner as found:
-                yield _with_empty(plan, found)
+            with inner as delivered:
+                yield _with_empty(plan, delivered)
 
     def _room(self) -> int:
         """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
@@ -113,39 +113,39 @@ class TfData:
         failures: list[BenchError] = []
 
         def build(stretch: tensors.Stretch) -> Any:
-            found: Any = None
+            samples: Any = None
             for epoch, ids in stretch.epochs:  # they must not mix
-                one = self._epoch(epoch, ids)
-                found = one if found is None else found.concatenate(one)
+                epoch_samples = self._epoch(epoch, ids)
+                samples = epoch_samples if samples is None else samples.concatenate(epoch_samples)
             # in order from here on: a batch that overtakes another could leave its epoch
             size = stretch.size
             parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
             if sample_view.decode is not None:
-                found = found.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
+                samples = samples.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
             elif size == 1:  # a batch of one is the record itself: two copies less
-                found = found.map(tensors.plain(_alone(tf)), **parallel)
+                samples = samples.map(tensors.plain(_alone(tf)), **parallel)
             else:
                 even = sample_view.dataset.manifest.fields[0].shape[0] > 0
-                found = found.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
-            return found.prefetch(auto).with_options(self._limits())
+                samples = samples.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
+            return samples.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
-            found, content, lengths = (tensors.array(one) for one in element)
-            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, found, lengths)
+            ids, content, lengths = (tensors.array(part) for part in element)
+            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, ids, lengths)
             if sample_view.decode is not None:
-                return Batch(found, (Block.even(content),))
-            batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
+                return Batch(ids, (Block.even(content),))
+            batch = Batch(ids, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
             bare = self._check and self._bare  # TFRecord and GZIP have checked theirs
-            if bare and (failure := self._altered(found, map(batch.sample, range(len(found))))):
+            if bare and (failure := self._altered(ids, map(batch.sample, range(len(ids))))):
                 raise failure
             return batch
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return failures[0] if failures else self._explain(stretch, said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return failures[0] if failures else self._explain(stretch, message)
 
-        with tensors.delivered(plan, build, take, explain) as found:
-            yield found
+        with tensors.delivered(plan, build, take, explain) as delivered:
+            yield delivered
 
     def _epoch(self, epoch: int, ids: Ids) -> Any:
         """(id, record) of one epoch."""
@@ -154,7 +154,7 @@ class TfData:
         files = dataset.locate(ids, ())[0]
         if dataset.samples > len(dataset.manifest.files):
             buffer = 0 if is_validation(epoch) else self._buffer  # validation is not shuffled
-            found = records.interleaved(
+            interleaved = records.interleaved(
                 dataset,
                 [(epoch, ids)],
                 files=FILE_BUFFER if buffer else 0,
@@ -163,7 +163,7 @@ class TfData:
                 items=buffer,
                 buffer=READ_BYTES,
             )
-            return found
+            return interleaved
         names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
         if self._bare:
             return names.map(
@@ -171,8 +171,8 @@ class TfData:
             )
 
         def numbered(number: Any, path: Any) -> Any:
-            one = np.int64(1)
-            record = records.part(dataset, path, np.int64(0), one, READ_BYTES)
+            count = np.int64(1)
+            record = records.part(dataset, path, np.int64(0), count, READ_BYTES)
             return record.map(tensors.plain(lambda content: (number, content)))
 
         return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
@@ -227,10 +227,10 @@ class TfData:
                         made.append(self._open_extents())
                         idle.append(made[-1])
                     extents = idle.pop()
-                own = Tally()
+                call_tally = Tally()
                 out = np.empty(int(sample_view.sizes(ids).sum()), dtype=np.uint8)
                 try:
-                    call(extents.read, ids, memoryview(out), own.of(epoch))
+                    call(extents.read, ids, memoryview(out), call_tally.of(epoch))
                 except BenchError as error:
                     with lock:
                         failures.append((int(number), error))
@@ -238,7 +238,7 @@ class TfData:
                 finally:
                     with lock:
                         idle.append(extents)
-                        tally.add(own)
+                        tally.add(call_tally)
                         lock.notify_all()
                 return out
 
@@ -258,12 +258,12 @@ class TfData:
             starts = np.concatenate([[0], np.cumsum(sample_view.sizes(ids))])
             return Batch(ids, (Block(tensors.array(element), starts),))
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, message)
 
         try:
-            with tensors.delivered(plan, build, take, explain) as found:
-                yield found
+            with tensors.delivered(plan, build, take, explain) as delivered:
+                yield delivered
         finally:
             left.set()
             with lock:  # TensorFlow does not wait for calls that are under way
@@ -273,9 +273,9 @@ class TfData:
 
     # ---- what can go wrong
 
-    def _explain(self, stretch: tensors.Stretch, said: str) -> BenchError:
+    def _explain(self, stretch: tensors.Stretch, message: str) -> BenchError:
         dataset = self.sample_view.dataset
-        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
     def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
         """The failure of the first file of one sample whose content has not its CRC32C of generation."""
@@ -289,11 +289,11 @@ class TfData:
         return self.sample_view.dataset.path(int(self.sample_view.dataset.locate(np.array([sample]), ())[0][0]))
 
 
-def _with_empty(plan: Sequence[Planned], found: Iterator[Batch]) -> Iterator[Batch]:
+def _with_empty(plan: Sequence[Planned], delivered: Iterator[Batch]) -> Iterator[Batch]:
     """The batches of a plan, of which tf.data makes those that are not empty."""
     nothing = Block(np.zeros(0, np.uint8), np.zeros(1, np.int64))
     for batch in plan:
-        yield next(found) if len(batch.ids) else Batch(batch.ids, (nothing,))
+        yield next(delivered) if len(batch.ids) else Batch(batch.ids, (nothing,))
 
 
 @contextmanager

@@ -37,5 +37,5 @@ class Published:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        with self._pipeline.batches(self.sample_view.dataset, batches, tally.of) as found:
-            yield found
+        with self._pipeline.batches(self.sample_view.dataset, batches, tally.of) as delivered:
+            yield delivered

@@ -74,10 +74,10 @@ class Case:
     @cached_property
     def sequences(self) -> list[npt.NDArray[np.int32]]:
         """The accesses of every node over all epochs, int32 [accesses] each."""
-        own = np.empty((self.nodes, self.epochs, self.steps, self.batch), np.int32)
+        sequences = np.empty((self.nodes, self.epochs, self.steps, self.batch), np.int32)
         for number in range(self.epochs):
-            own[:, number] = self.epoch(number).swapaxes(0, 1)
-        return list(own.reshape(self.nodes, -1))
+            sequences[:, number] = self.epoch(number).swapaxes(0, 1)
+        return list(sequences.reshape(self.nodes, -1))
 
     @cached_property
     def megabytes(self) -> Floats:

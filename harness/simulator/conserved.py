@@ -161,10 +161,10 @@ class Job:
                     continue
                 clock = now if crowd is None else self._crowd_end(crowd, step, clock, ends, batch)
                 step, arrived = step + 1, 0
-                for one in self.nodes:
-                    one.clock, one.taken = clock, 0.0
-                    one.batch_end += batch
-                    self._push(clock, TRAIN, one)
+                for node in self.nodes:
+                    node.clock, node.taken = clock, 0.0
+                    node.batch_end += batch
+                    self._push(clock, TRAIN, node)
         stalls, read = np.array([node.stall for node in self.nodes]), np.array([node.read for node in self.nodes])
         return Outcome(clock, stalls, read)
 

@@ -77,11 +77,11 @@ class Copies:
     remote_done: tuple[Floats, ...]
 
 
-def local_copies(own: Fill, samples: int) -> tuple[Floats, Tiers]:
+def local_copies(node_fill: Fill, samples: int) -> tuple[Floats, Tiers]:
     """When this node has each sample, and in which tier: `local_done` and `local_tier` of Copies."""
     done, place = np.full(samples, NEVER), np.zeros(samples, np.int8)
-    for tier, ids in enumerate(own.keeps.tiers):
-        done[ids] = own.done[tier]
+    for tier, ids in enumerate(node_fill.keeps.tiers):
+        done[ids] = node_fill.done[tier]
         place[ids] = tier
     return done, place
 
@@ -93,14 +93,14 @@ def all_copies(fills: Sequence[Fill], samples: int) -> list[Copies]:
     first = np.full((tiers, samples), NEVER)
     second = np.full((tiers, samples), NEVER)
     holder = np.full((tiers, samples), -1, np.int32)
-    for node, one in enumerate(fills):
-        for tier, (ids, done) in enumerate(zip(one.keeps.tiers, one.done, strict=True)):
+    for node, node_fill in enumerate(fills):
+        for tier, (ids, done) in enumerate(zip(node_fill.keeps.tiers, node_fill.done, strict=True)):
             _offer(first[tier], second[tier], holder[tier], node, ids, done)
-    found = []
-    for node, one in enumerate(fills):
+    copies = []
+    for node, node_fill in enumerate(fills):
         remote = tuple(np.where(holder[tier] == node, second[tier], first[tier]) for tier in range(tiers))
-        found.append(Copies(*local_copies(one, samples), remote))
-    return found
+        copies.append(Copies(*local_copies(node_fill, samples), remote))
+    return copies
 
 
 def _offer(

@@ -44,8 +44,8 @@ def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: 
         spent = time.monotonic() - started
         left = f"  eta {format_seconds(spent / number * (len(places) - number))}" if number else ""
         show(f"cell {number + 1} of {len(places)}  {simulation.said_cell(at)}{left}")
-        found = _cell(at_cell(base, at), names, pfs_clients, known)
-        rows += [{"at": at, **asdict(row)} for row in found]
+        cell_rows = _cell(at_cell(base, at), names, pfs_clients, known)
+        rows += [{"at": at, **asdict(row)} for row in cell_rows]
     varied = {axis.name for axis in axes}
     described = heading(base, pfs_clients)
     described["system"]["tiers"] = {k: v for k, v in described["system"]["tiers"].items() if k not in varied}
@@ -94,10 +94,10 @@ def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> 
 def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, Prediction]) -> list[Prediction]:
     """The rows of a cell. What no caching tier can change is simulated once, and remembered in `known`."""
     keys = {name: key for name in names if (key := _without_tiers(case, name)) is not None}
-    wanted = [name for name in names if name not in keys or keys[name] not in known]
-    found = {row.policy: row for row in predictions(case, wanted, pfs_clients)} if wanted else {}
-    known.update({key: found[name] for name, key in keys.items() if name in found})
-    return [found[name] if name in found else known[keys[name]] for name in names]
+    missing = [name for name in names if name not in keys or keys[name] not in known]
+    simulated = {row.policy: row for row in predictions(case, missing, pfs_clients)} if missing else {}
+    known.update({key: simulated[name] for name, key in keys.items() if name in simulated})
+    return [simulated[name] if name in simulated else known[keys[name]] for name in names]
 
 
 def _without_tiers(case: Case, name: str) -> Key | None:

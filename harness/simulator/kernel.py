@@ -38,11 +38,11 @@ class Clock:
         """Until nobody has anything to do before `until`; who still waits for a signal then waits for ever."""
         while self._due and self._due[0][0] <= until:
             self.now, _, process = heapq.heappop(self._due)
-            asked = next(process, None)
-            if isinstance(asked, Signal):
-                asked.waiting.append(process)
-            elif asked is not None:
-                self._push(max(asked, self.now), process)
+            wait = next(process, None)
+            if isinstance(wait, Signal):
+                wait.waiting.append(process)
+            elif wait is not None:
+                self._push(max(wait, self.now), process)
 
     def _push(self, moment: float, process: Process) -> None:
         self._turn += 1

@@ -138,7 +138,7 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
 
 def filled_by(fills: Sequence[Fill]) -> Filled:
     """MB that fills took from other nodes and from the PFS."""
-    return sum(one.read_remote for one in fills), sum(one.read_pfs for one in fills)
+    return sum(node_fill.read_remote for node_fill in fills), sum(node_fill.read_pfs for node_fill in fills)
 
 
 def _run_conserved(case: Case, policy: Policy) -> tuple[Outcome, Filled, float]:

@@ -66,7 +66,7 @@ class LoggedClients:
 
 
 def clairvoyant(
-    own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], staging: int
+    sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], staging: int
 ) -> tuple[list[NodeContents], list[Block]]:
     """The clairvoyant placement in the published order of fetching, and each node's first block: how many of each tier.
 
@@ -74,8 +74,8 @@ def clairvoyant(
     others of their tier.
     """
     keeps, blocks = [], []
-    for node in own:
-        ids, counts, first = counted(node)
+    for sequence in sequences:
+        ids, counts, first = counted(sequence)
         kept = ids < len(sizes) - 1
         ids, counts, first = ids[kept], counts[kept], first[kept]
         ranked = np.argsort(-counts, kind="stable")
@@ -88,30 +88,30 @@ def clairvoyant(
     return keeps, blocks
 
 
-def behind_first_block(one: Fill, block: Block) -> Fill:
+def behind_first_block(fill: Fill, block: Block) -> Fill:
     """The fill with what is behind the first block waiting until all of that block is there."""
-    ends = [float(done[:count].max(initial=0.0)) for done, count in zip(one.done, block, strict=True)]
+    ends = [float(done[:count].max(initial=0.0)) for done, count in zip(fill.done, block, strict=True)]
     waits = [
         np.where(np.arange(len(done)) < count, 0.0, max(ends) - end)
-        for done, count, end in zip(one.done, block, ends, strict=True)
+        for done, count, end in zip(fill.done, block, ends, strict=True)
     ]
     starts, done = (
-        tuple(times + wait for times, wait in zip(tiers, waits, strict=True)) for tiers in (one.starts, one.done)
+        tuple(times + wait for times, wait in zip(tiers, waits, strict=True)) for tiers in (fill.starts, fill.done)
     )
-    return replace(one, starts=starts, done=done)
+    return replace(fill, starts=starts, done=done)
 
 
-def without_room_for_old(one: Trace, ids: Integers) -> Trace:
+def without_room_for_old(trace: Trace, ids: Integers) -> Trace:
     """The trace of a node that reads `ids`: only what comes for the first time takes room in the staging buffer."""
-    room = np.zeros_like(one.size)
+    room = np.zeros_like(trace.size)
     first = np.unique(ids, return_index=True)[1]
-    room[first] = one.size[first]
-    return replace(one, room=room)
+    room[first] = trace.size[first]
+    return replace(trace, room=room)
 
 
 def first_fetches(fills: Sequence[Fill], blocks: Sequence[Block]) -> list[list[float]]:
     """When each node starts to fetch the samples of its first block: `planned` of LoggedClients."""
     return [
-        sorted(float(start) for starts, count in zip(one.starts, block, strict=True) for start in starts[:count])
-        for one, block in zip(fills, blocks, strict=True)
+        sorted(float(start) for starts, count in zip(fill.starts, block, strict=True) for start in starts[:count])
+        for fill, block in zip(fills, blocks, strict=True)
     ]

@@ -65,17 +65,17 @@ def stream(case: Case, sampled: int) -> Streamed:
     """Walk all accesses of all nodes once, keeping those of `sampled` nodes, evenly spaced."""
     nodes = np.arange(sampled) * case.nodes // sampled
     sizes = case.megabytes.astype(np.float32)
-    own = np.empty((sampled, case.epochs, case.steps, case.batch), np.int32)
+    sequences = np.empty((sampled, case.epochs, case.steps, case.batch), np.int32)
     largest = np.empty((case.epochs, case.steps))
 
-    def one(number: int) -> None:
+    def keep_epoch(number: int) -> None:
         order = case.epoch(number)
         largest[number] = sizes[order].sum(axis=2, dtype=np.float64).max(axis=1)
-        own[:, number] = order[:, nodes].swapaxes(0, 1)
+        sequences[:, number] = order[:, nodes].swapaxes(0, 1)
 
     with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(one, range(case.epochs)))
-    return Streamed(largest.reshape(-1), nodes, list(own.reshape(sampled, -1)))
+        list(pool.map(keep_epoch, range(case.epochs)))
+    return Streamed(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
 
 
 def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int) -> Iterator[Prediction]:
@@ -89,8 +89,10 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
         elif (policy := policy_of(name)).placement in ESTIMATED[pfs_clients]:
             run = _conserved if pfs_clients == CONSERVED else _sampled
             outcome, filled = run(case, policy, streamed, crowd)
-            found = row(case, name, outcome, filled, 0.0, bound)
-            yield replace(found, bytes={tier: round(n * case.nodes / sampled) for tier, n in found.bytes.items()})
+            prediction = row(case, name, outcome, filled, 0.0, bound)
+            yield replace(
+                prediction, bytes={tier: round(n * case.nodes / sampled) for tier, n in prediction.bytes.items()}
+            )
         else:
             hint = " --pfs-clients conserved estimates it." if policy.placement in ESTIMATED[CONSERVED] else ""
             reason = f"Of {case.nodes} nodes only {sampled} are simulated, and this policy needs all of them.{hint}"
@@ -132,19 +134,19 @@ def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> E
     held = held_by_all(firsts, len(case.sizes))
     keeps, stands = [], []
     for position, (node, sequence) in enumerate(zip(streamed.nodes.tolist(), streamed.sequences, strict=True)):
-        own = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
-        holds = ~np.concatenate(own.copies)
+        contents = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
+        holds = ~np.concatenate(contents.copies)
         alike = _alike(case, streamed, position)
         table = np.full((int(holds.sum()), len(alike)), conserved.NOBODY, np.int32)
         start = 0
-        for tier, copies in enumerate(own.copies):
+        for tier, copies in enumerate(contents.copies):
             held_here = int((~copies).sum())
             for column, other in enumerate(alike):
                 theirs = firsts[other][tier][:held_here]
                 table[start : start + len(theirs), column] = theirs
             start += held_here
         rows = np.where(holds, np.cumsum(holds) - 1, conserved.NOBODY)
-        keeps.append(own)
+        keeps.append(contents)
         stands.append(conserved.Stands(table, rows.astype(np.int32)))
     return keeps, stands
 
@@ -156,12 +158,12 @@ def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) 
         reads[:, number] = case.epoch(number).swapaxes(0, 1)
     reads = reads.reshape(case.nodes, -1)
     stands = []
-    for position, (own, sequence) in enumerate(zip(keeps, streamed.sequences, strict=True)):
+    for position, (contents, sequence) in enumerate(zip(keeps, streamed.sequences, strict=True)):
         first = np.full(len(case.sizes), conserved.NOBODY, np.int32)
         opening = sequence[: reads.shape[1]]
         first[opening[::-1]] = np.arange(len(opening))[::-1]
         alike = reads[_alike(case, streamed, position)]
-        stands.append(conserved.Stands(np.ascontiguousarray(alike.T), first[own.ids]))
+        stands.append(conserved.Stands(np.ascontiguousarray(alike.T), first[contents.ids]))
     return stands
 
 
@@ -191,20 +193,20 @@ def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[F
     tiers = len(case.capacities)
     epochs = min(HOLDING_EPOCHS, case.epochs)
     likely = np.full((tiers, len(fills), epochs, case.per_epoch), NEVER)
-    for position, (one, sequence) in enumerate(zip(fills, streamed.sequences, strict=True)):
-        done, place = local_copies(one, len(case.sizes))
+    for position, (node_fill, sequence) in enumerate(zip(fills, streamed.sequences, strict=True)):
+        done, place = local_copies(node_fill, len(case.sizes))
         early = sequence[: epochs * case.per_epoch].reshape(epochs, case.per_epoch)
         for tier in range(tiers):
             likely[tier, position] = np.where(place[early] == tier, done[early], NEVER)
-    found = tuple(np.full(len(case.sizes), NEVER) for _ in range(tiers))
+    earliest = tuple(np.full(len(case.sizes), NEVER) for _ in range(tiers))
     for number in range(epochs):
         order = case.epoch(number)
         for node in range(case.nodes):
             ids = order[:, node].reshape(-1)
             for tier in range(tiers):
                 offered = likely[tier, node % len(fills), number]
-                found[tier][ids] = np.minimum(found[tier][ids], offered)
-    return found
+                earliest[tier][ids] = np.minimum(earliest[tier][ids], offered)
+    return earliest
 
 
 # Placements of which some nodes tell what all keep: what the simulated nodes do, and what they stand for.

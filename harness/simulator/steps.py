@@ -53,11 +53,11 @@ class Batches:
 
     def __init__(self, traces: Sequence[Trace], behaviour: Behaviour, costs: Costs) -> None:
         self.behaviour, self.costs = behaviour, costs
-        self.size = np.stack([one.size for one in traces])
-        self.local_done = np.stack([one.local_done for one in traces])
-        self.local_tier = np.stack([one.local_tier for one in traces])
+        self.size = np.stack([trace.size for trace in traces])
+        self.local_done = np.stack([trace.local_done for trace in traces])
+        self.local_tier = np.stack([trace.local_tier for trace in traces])
         tiers = range(len(costs.local))
-        self.remote_done = [np.stack([one.remote_done[tier] for one in traces]) for tier in tiers]
+        self.remote_done = [np.stack([trace.remote_done[tier] for trace in traces]) for tier in tiers]
         # a tier that nobody fills costs no time
         self.some_local = bool(np.isfinite(self.local_done).any())
         self.some_remote = [tier for tier in tiers if np.isfinite(self.remote_done[tier]).any()]
@@ -131,10 +131,10 @@ class Batches:
             may_pfs = ~np.isfinite(planned)
             clock = np.where(may_pfs, clock, np.maximum(clock, planned))
         cost, source = self._source(rows, at, clock, remote=self.behaviour.ahead_remote, pfs=may_pfs)
-        found = np.isfinite(cost)
-        if not found.all():
-            rows, at, size, thread = rows[found], at[found], size[found], thread[found]
-            clock, cost, source = clock[found], cost[found], source[found]
+        available = np.isfinite(cost)
+        if not available.all():
+            rows, at, size, thread = rows[available], at[available], size[available], thread[available]
+            clock, cost, source = clock[available], cost[available], source[available]
         end = clock + size * (cost + self.costs.write)
         self.clocks[rows, thread] = end
         self.ready[rows, at] = end

@@ -86,18 +86,18 @@ class Backends:
         assert self.peers is not None
         outs = [out[starts[row] : starts[row + 1]] for row in rows]
         started = time.perf_counter()
-        found = self.peers.fetch(rank, [ids[row] for row in rows], outs)
+        answered = self.peers.fetch(rank, [ids[row] for row in rows], outs)
         cost.read_seconds += time.perf_counter() - started
-        got = 0
+        received = 0
         missed = []
-        for row, there, content in zip(rows, found, outs, strict=True):
-            if there:
-                got += len(content)
+        for row, delivered, content in zip(rows, answered, outs, strict=True):
+            if delivered:
+                received += len(content)
                 self._raw.verify(ids[row], content)
                 cost.bytes_spared += int(self._stored[ids[row]])
             else:
                 missed.append(row)
-        cost.bytes_remote += got
+        cost.bytes_remote += received
         cost.remote_misses += len(missed)
         return missed
 

@@ -51,31 +51,33 @@ class Sequences:
 
     def whole(self) -> list[Integers]:
         """All that each node reads: 4 bytes an access of the job in all epochs, and an epoch's beside it."""
-        found = [np.zeros(0, np.int32) for _ in range(self.nodes)]
+        sequences = [np.zeros(0, np.int32) for _ in range(self.nodes)]
         places = [0] * self.nodes
-        for number, everybody in enumerate(self.by_epoch()):
-            for node, ids in enumerate(everybody):
+        for number, epoch_sequences in enumerate(self.by_epoch()):
+            for node, ids in enumerate(epoch_sequences):
                 start, end = places[node], places[node] + len(ids)
-                if end > len(found[node]):  # epochs are alike, as a rule: then this is the only time
+                if end > len(sequences[node]):  # epochs are alike, as a rule: then this is the only time
                     longer = np.empty(end + (len(self.epochs) - number - 1) * len(ids), np.int32)
-                    longer[:start] = found[node][:start]
-                    found[node] = longer
-                found[node][start:end] = ids
+                    longer[:start] = sequences[node][:start]
+                    sequences[node] = longer
+                sequences[node][start:end] = ids
                 places[node] = end
-        return [ids[:place] for ids, place in zip(found, places, strict=True)]
+        return [ids[:place] for ids, place in zip(sequences, places, strict=True)]
 
     def _side_by_side(self, node: int, epoch: int) -> tuple[Integers, Integers]:
         first = node * self.ranks_per_node
-        own = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
-        if len(own) == 1:
-            return own[0], np.zeros(len(own[0]), np.int32)
-        if all(np.array_equal(own[0], one) for one in own[1:]):
+        streams = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
+        if len(streams) == 1:
+            return streams[0], np.zeros(len(streams[0]), np.int32)
+        if all(np.array_equal(streams[0], stream) for stream in streams[1:]):
             # nodes that read the same take turns sample by sample (see placement.cooperative), and in each its ranks
-            turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(len(own), dtype=np.int32)
-            return np.repeat(own[0], len(own)), (turns % len(own)).ravel()
-        who = np.repeat(np.arange(len(own), dtype=np.int32), [len(one) for one in own])
-        order = np.argsort(np.concatenate([np.arange(len(one)) for one in own]), kind="stable")
-        return np.concatenate(own)[order], who[order]
+            turns = np.arange(len(streams[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(
+                len(streams), dtype=np.int32
+            )
+            return np.repeat(streams[0], len(streams)), (turns % len(streams)).ravel()
+        places = np.repeat(np.arange(len(streams), dtype=np.int32), [len(stream) for stream in streams])
+        order = np.argsort(np.concatenate([np.arange(len(stream)) for stream in streams]), kind="stable")
+        return np.concatenate(streams)[order], places[order]
 
 
 @dataclass(frozen=True)
@@ -143,13 +145,13 @@ def lay_out(
             holder[chosen] = brings[other][first : first + len(ids)][better]
             holder_place[chosen] = places[better]
             first += len(ids)
-    own = contents[node]
-    ids = own.ids
+    node_contents = contents[node]
+    ids = node_contents.ids
     number, keeper = np.full(samples, NOWHERE, np.int64), np.full(samples, NOWHERE, np.int32)
     number[ids], keeper[ids] = np.arange(len(ids)), brings[node]
-    lengths = [len(one) for one in own.tiers]
+    lengths = [len(tier_ids) for tier_ids in node_contents.tiers]
     size = sizes[ids]
-    offsets = [np.cumsum(sizes[one]) - sizes[one] for one in own.tiers]
+    offsets = [np.cumsum(sizes[tier_ids]) - sizes[tier_ids] for tier_ids in node_contents.tiers]
     return Layout(
         ids=ids,
         number=number,
@@ -160,7 +162,7 @@ def lay_out(
         tier=np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
         offset=np.concatenate([np.zeros(0, np.int64), *offsets]),
         size=size,
-        copy=np.concatenate([np.zeros(0, bool), *own.copies]),
+        copy=np.concatenate([np.zeros(0, bool), *node_contents.copies]),
         bounds=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
     )
 
@@ -172,10 +174,10 @@ def _contents(
     if rule.first:
         return rule.keep([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
     if rule.seen is not None:
-        own = (read.ids(node, epoch) for epoch in read.epochs)
-        return rule.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
-    everybody = read.whole()
-    return rule.keep(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
+        node_epochs = (read.ids(node, epoch) for epoch in read.epochs)
+        return rule.seen(read.by_epoch(), read.nodes, node, node_epochs, sizes, capacities)
+    sequences = read.whole()
+    return rule.keep(sequences, sizes, capacities, max(1, len(sequences[0]) // max(1, len(read.epochs))))
 
 
 def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]) -> list[Ranks]:
@@ -183,11 +185,11 @@ def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]
     before the run. Reads as many epochs as it takes to find them.
     """
     per_node = read.ranks_per_node
-    found: list[Ranks] = [
+    bringers: list[Ranks] = [
         (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(contents)
     ]
     if per_node == 1 or rule.first:
-        return found
+        return bringers
     orders = [np.argsort(kept.ids) for kept in contents]
     ordered = [kept.ids[order] for kept, order in zip(contents, orders, strict=True)]
     missing = [np.ones(len(kept.ids), bool) for kept in contents]
@@ -195,15 +197,15 @@ def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]
         for node, ids in enumerate(ordered):
             if not missing[node].any():
                 continue
-            asked, ranks = read.asking(node, epoch)
-            places = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-            hit = ids[places] == asked
+            accesses, ranks = read.asking(node, epoch)
+            places = np.minimum(np.searchsorted(ids, accesses), len(ids) - 1)
+            hit = ids[places] == accesses
             first = np.full(len(ids), NOWHERE, np.int32)
             first[places[hit][::-1]] = ranks[hit][::-1]  # the earliest is written last
             kept = orders[node]
             new = (first != NOWHERE) & missing[node][kept]
-            found[node][kept[new]] = first[new]
+            bringers[node][kept[new]] = first[new]
             missing[node][kept[new]] = False
-        if not any(one.any() for one in missing):
+        if not any(absent.any() for absent in missing):
             break
-    return found
+    return bringers

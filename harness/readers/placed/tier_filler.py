@@ -44,8 +44,8 @@ class TierFiller:
         for worker in self._workers:
             worker.join()
         self._workers = []
-        for own in self._tallies:
-            tally.add(own)
+        for tally_of_thread in self._tallies:
+            tally.add(tally_of_thread)
         self._tallies = []
         if self._failures and sys.exc_info()[0] is None:  # nothing else has ended the session
             raise self._failures[0]

@@ -84,11 +84,11 @@ class TierServer:
         if copies and backends.peers is not None:
             ranks = backends.holders(samples, rows)
             rows = list(ranks.pop(NOWHERE, []))
-            own = Cost()
-            for rank, asked in ranks.items():
-                rows += backends.ask(rank, samples, starts, memory, asked, own)
-            own.bytes_spared = 0  # nobody has got them yet
-            cost.add(own)
+            answered = Cost()
+            for rank, rank_rows in ranks.items():
+                rows += backends.ask(rank, samples, starts, memory, rank_rows, answered)
+            answered.bytes_spared = 0  # nobody has got them yet
+            cost.add(answered)
         before = cost.bytes_requested
         backends.from_files(samples, starts, memory, sorted(rows), cost)
         cost.bytes_kept += cost.bytes_requested - before
