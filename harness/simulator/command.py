@@ -1,9 +1,9 @@
-"""`dlio-bench simulate`: the case that is asked for, or a grid of them; its predictions, a table, JSON or a page."""
+"""`dlio-bench simulate`: predicts a case or a grid of cases; prints a table or JSON, and writes a page."""
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     workload: str | None
     scenario: str | None
@@ -53,14 +53,14 @@ class Options:
 
 
 def simulate(options: Options) -> int:
-    """Predict, print, and write where that is asked for. UsageError."""
+    """Predict and print; with --out, also write the results. UsageError."""
     varied = next((axis.values[0] for axis in options.vary if axis.name == NODES), None)
     case = make_case(options if varied is None or options.nodes is not None else replace(options, nodes=varied))
     tiers = [tier.name for tier in case.system.tiers]
     axes.require(options.vary, tiers, case.system.name, options.nodes, options.tiers)
     names = policies(options.policy, options.pfs_clients)
     _tell_if_long(case, options.vary, names)
-    with _out(options.out) as folder:
+    with nullcontext() if options.out is None else output_folder(options.out, "simulate") as folder:
         document = (
             _grid(case, options.vary, names, options.pfs_clients)
             if options.vary
@@ -74,16 +74,6 @@ def simulate(options: Options) -> int:
     return 0
 
 
-@contextmanager
-def _out(out: Path | None) -> Iterator[Path | None]:
-    """The folder of --out, empty, or None where none was asked for. UsageError."""
-    if out is None:
-        yield None
-        return
-    with output_folder(out, "simulate") as folder:
-        yield folder
-
-
 def _write(document: Simulation, folder: Path) -> None:
     from dlio_bench.reports import simulation_html  # plotly takes a second
 
@@ -95,10 +85,10 @@ def _tell_if_long(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...]) ->
     seconds = grid.expected_seconds(case, vary, names)
     if seconds <= grid.LONG:
         return
-    what, fewer = "This", "epochs"
+    task, fewer = "This", "epochs"
     if vary:
-        what, fewer = f"{len(list(grid.cells(vary)))} cells of {len(names)} policies", "values, epochs"
-    expected = f"{what} will take about {format_seconds(seconds)}."
+        task, fewer = f"{len(list(grid.cells(vary)))} cells of {len(names)} policies", "values, epochs"
+    expected = f"{task} will take about {format_seconds(seconds)}."
     print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
 
 
@@ -111,7 +101,7 @@ def _grid(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...], pfs_client
 
 
 def policies(text: str, pfs_clients: str) -> tuple[str, ...]:
-    """What `--policy` names, by the names of the answer. UsageError for a policy that cannot be predicted."""
+    """The names, as in the answer, of the policies of `--policy`. UsageError for one that cannot be predicted."""
     if text == "all":
         return predict.names(pfs_clients)
     chosen = tuple(_named(name.strip(), pfs_clients) for name in text.split(",") if name.strip())
@@ -156,7 +146,7 @@ def make_case(options: Options) -> Case:
 def _scenario_case(options: Options) -> Case:
     assert options.scenario is not None
     if options.compute is not None:
-        raise UsageError("--compute is of a workload, and a scenario has a compute rate of its own. Leave it out.")
+        raise UsageError("--compute is for workloads: a scenario has its own compute rate. Leave it out.")
     names = {name.lower(): row for name, row in SCENARIOS.items()}
     scenario = names.get(options.scenario.lower())
     if scenario is None:
@@ -184,7 +174,7 @@ def _workload_case(options: Options) -> Case:
     batch = workload.batch * system.ranks_per_node
     if step is not None:
         seconds = step.seconds(workload.batch)
-    else:  # the system's rate, at which a batch of mean size is consumed
+    else:  # the system's rate, for a batch of mean size
         assert system.compute is not None
         seconds = batch * _mean_bytes(options.workload) / MB / system.compute
     return Case(
@@ -196,12 +186,12 @@ def _workload_case(options: Options) -> Case:
         seed=options.seed,
         system=system,
         step_seconds=seconds,
-        step_time="" if step is None else _said(step, workload.batch),
+        step_time="" if step is None else _step_time_source(step, workload.batch),
     )
 
 
 def _step_time(options: Options, workload: Workload, system: System) -> Profile | None:
-    """That of --compute, else that of the system's device; None where the system says a rate. UsageError."""
+    """The step time of --compute, else of the system's device; None if the system has a rate. UsageError."""
     from dlio_bench.harness.training.compute import step_time
 
     if options.compute is not None:
@@ -218,7 +208,7 @@ def _step_time(options: Options, workload: Workload, system: System) -> Profile 
     step = workload.profiles.get(system.device or "") or _stand_in(workload, system)
     if step is None:
         raise UsageError(
-            f"System {system.name} says no compute rate, and {workload.name} has no step time on device "
+            f"System {system.name} has no compute rate, and {workload.name} has no step time on device "
             f"{system.device}. Add compute = MB/s a node, or a device of {', '.join(workload.profiles)}; or give a "
             "step time with --compute."
         )
@@ -234,16 +224,14 @@ def _stand_in(workload: Workload, system: System) -> Profile | None:
     return replace(step, device=f"{step.device}, in place of {system.device}", kind=ESTIMATE, source=source)
 
 
-def _said(step: Profile, batch: int) -> str:
-    """Where the step time comes from, for the output."""
+def _step_time_source(step: Profile, batch: int) -> str:
+    """The step time and its source, in words."""
     on = f" on {step.device}" if step.device else ""
     return f"{step.told(batch)}{on} ({step.kind}; {step.source})"
 
 
 def _system(options: Options, default: str) -> System:
-    name = str(options.system) if options.system else default
-    system = named(name)
-    return system.with_capacities(options.tiers)
+    return named(str(options.system) if options.system else default).with_capacities(options.tiers)
 
 
 def _mean_bytes(name: str) -> float:

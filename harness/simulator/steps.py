@@ -1,7 +1,7 @@
 """The vectorised engine: the rules of events.py for many nodes at once, all of them reading the PFS (gamma = N).
 
-Time is walked access by access; every operation is on all nodes. So its cost is that of the accesses of one node, and
-it pays from some tens of nodes on. It can stand for more nodes than it simulates: see `Crowd`.
+It goes access by access, with every operation on all nodes. So it costs about as much as the accesses of one node, and
+is the faster engine from some tens of nodes on. It can also simulate a sample of the nodes: see `Crowd`.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Crowd:
-    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch of all.
+    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch on any node.
 
-    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the largest batch of
-    all has among those of the simulated nodes: exact where time is in proportion to bytes, as in pure compute, and
-    scaled with the spread of the waits otherwise. Where all samples have a size, k is that of the largest of so many
-    normal numbers.
+    A step then ends at mean + k * deviation of the ends on the simulated nodes. k is the place, in deviations, of the
+    largest batch of all nodes among the batches of the simulated ones. That is exact if time is proportional to bytes,
+    as in pure compute; otherwise it scales with the spread of the waits. If all samples have one size, k is that of the
+    largest of `nodes` normal numbers.
     """
 
     largest: Floats
     nodes: int
 
     def end(self, step: int, start: float, ends: Floats, read: Floats, compute: float) -> float:
-        """When a step that began at `start` ends for all. ends, read [simulated nodes]: when each is through with its
-        batch, and the batch's MB; `compute`: seconds of the largest batch.
+        """When a step that began at `start` ends for all nodes. ends, read [simulated nodes]: when each ends its batch,
+        and the batch's MB; `compute`: seconds of the largest batch.
         """
         largest, spread = float(self.largest[step]), float(read.std())
         factor = (largest - float(read.mean())) / spread if spread > 1e-9 * largest else _largest(self.nodes)
@@ -74,7 +74,7 @@ class Batches:
         self.position = 0
 
     def batch(self, start: Floats, samples: int) -> Floats:
-        """Consume the next `samples` accesses on every node from `start` on; when each ends."""
+        """Consume the next `samples` accesses on every node from `start` on. Returns when each node ends."""
         clock = start.copy()
         first, self.position = self.position, self.position + samples
         for access in range(first, self.position):
@@ -99,11 +99,11 @@ class Batches:
         demanded = now + size * (cost + self.costs.write)
         on_demand = late & (demanded < staged)
         np.add.at(self.read, (self.rows[on_demand], source[on_demand]), size[on_demand])
-        # what was never staged holds no space: its place in `ready` stays INF
+        # a sample that was never staged takes no space: its place in `ready` stays INF
         return np.where(on_demand, demanded, np.where(late, staged, now))
 
     def top_up(self, now: Floats, access: int) -> None:
-        """Deal fetches to the threads until each node's buffer is full; `access` has been served already."""
+        """Deal fetches to the threads until each node's buffer is full; `access` has been served."""
         rows = self.rows[self.filled < self.accesses]
         position = self.filled[rows]
         rows = rows[(position <= access) | (self.size[rows, position] <= self.free[rows])]
@@ -168,7 +168,7 @@ def simulate(
     start: float = 0.0,
     crowd: Crowd | None = None,
 ) -> Outcome:
-    """Run all nodes, each in local batches of `batch`, from `start` on. What `crowd` adds see there."""
+    """Run all nodes, each in local batches of `batch`, from `start` on. `crowd`: of nodes that are not simulated."""
     nodes = Batches(traces, behaviour, costs)
     clock = start
     each = np.full(len(traces), clock)

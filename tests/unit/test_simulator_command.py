@@ -264,7 +264,7 @@ def test_a_system_file_that_cannot_be_used(
         ),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "train"), "simulate needs a step that takes time"),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
-        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has a compute rate of its own"),
+        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has its own compute rate"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
         (("--scenario", "S1", "--policy", "shuffled,shuffled"), "name each policy once"),
         (("--scenario", "S1", "--policy", "naive"), "Use --policy shuffled, or --pfs-clients published"),
@@ -316,5 +316,5 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     (left_out,) = scale.predict(case, ["cooperative"], WORST, 12)
     assert left_out.seconds is None
     assert left_out.reason is not None
-    assert "only 12 are simulated" in left_out.reason
+    assert "Only 12 of 48 nodes are simulated" in left_out.reason
     assert "--pfs-clients conserved" in left_out.reason
