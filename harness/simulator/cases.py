@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import System
+from dlio_bench.harness.cluster.system import MB, System
 from dlio_bench.harness.plan.draws import Purpose, shuffled, words
 from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.simulator.fills import Floats
-from dlio_bench.harness.simulator.model import MB, Costs, costs
+from dlio_bench.harness.simulator.model import Costs, costs
 
 
 @dataclass(frozen=True)

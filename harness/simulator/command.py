@@ -12,7 +12,7 @@ import numpy as np
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import SHIPPED, System, named
+from dlio_bench.harness.cluster.system import MB, SHIPPED, System, named
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.contents import Sizes
@@ -21,7 +21,6 @@ from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.refusals import unknown
@@ -172,14 +171,15 @@ def _workload_case(options: Options) -> Case:
     system = _system(options, "")
     step = _step_time(options, workload, system)
     batch = workload.batch * system.ranks_per_node
+    sizes, mean_bytes = _workload_sizes(workload, options.seed)
     if step is not None:
         seconds = step.seconds(workload.batch)
     else:  # the system's rate, for a batch of mean size
         assert system.compute is not None
-        seconds = batch * _mean_bytes(options.workload) / MB / system.compute
+        seconds = batch * mean_bytes / MB / system.compute
     return Case(
         title=f"{workload.title}, {workload.default_variant}",
-        sizes=_workload_sizes(options.workload, options.seed),
+        sizes=sizes,
         nodes=options.nodes,
         batch=batch,
         epochs=options.epochs or WORKLOAD_EPOCHS,
@@ -234,22 +234,13 @@ def _system(options: Options, default: str) -> System:
     return named(str(options.system) if options.system else default).with_capacities(options.tiers)
 
 
-def _mean_bytes(name: str) -> float:
-    from dlio_bench.benchmarks.registry import find
+def _workload_sizes(workload: Workload, seed: int) -> tuple[Sizes, float]:
+    """Bytes of every training sample, drawn from the published distribution if there is one; mean bytes as stored."""
     from dlio_bench.datagen.layout import RANDOM
 
-    workload = find(name)
-    return workload.variants[workload.default_variant](False, RANDOM).sample_bytes
-
-
-def _workload_sizes(name: str, seed: int) -> Sizes:
-    """Bytes of every training sample: drawn from the published distribution, else the mean stored size."""
-    from dlio_bench.benchmarks.registry import find
-    from dlio_bench.datagen.layout import RANDOM
-
-    workload = find(name)
-    samples = workload.variants[workload.default_variant](False, RANDOM).splits[0].full_samples
-    if workload.sample_bytes is not None:
-        words = np.random.Philox(key=np.array([seed, samples], dtype=np.uint64)).random_raw(samples)
-        return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples)
-    return np.full(samples, round(_mean_bytes(name)), np.int64)
+    layout = workload.variants[workload.default_variant](False, RANDOM)
+    samples = layout.splits[0].full_samples
+    if workload.sample_bytes is None:
+        return np.full(samples, round(layout.sample_bytes), np.int64), layout.sample_bytes
+    words = np.random.Philox(key=np.array([seed, samples], dtype=np.uint64)).random_raw(samples)
+    return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples), layout.sample_bytes

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
 
-__all__ = ["MB", "Costs", "costs"]
-
 
 @dataclass(frozen=True)
 class Costs:

@@ -7,16 +7,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
-from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
-CONSERVED, WORST, PUBLISHED = PFS_CLIENTS = ("conserved", "worst", "published")
+CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
 LOWER_BOUND = "lower-bound"
 Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
 MANY_NODES = 32  # from here on the vectorised engine is the faster one

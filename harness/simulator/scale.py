@@ -108,11 +108,6 @@ def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crow
     return outcome, filled
 
 
-def _nothing(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
-    del case, streamed, capacities
-    return [], []
-
-
 def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
     """A represented node is taken to keep the same early positions of its sequence as the node that represents it."""
     keeps = _most_read(case, streamed, capacities)
@@ -211,6 +206,6 @@ def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[F
 
 # Placements that a sample of the nodes can estimate: what the simulated and the represented nodes keep.
 ESTIMATED: dict[str, dict[str, Callable[[Case, Streamed, Sequence[int]], Estimate]]] = {
-    CONSERVED: {"none": _nothing, "clairvoyant": _clairvoyant, "cooperative": _cooperative},
-    WORST: {"none": _nothing, "clairvoyant": _clairvoyant},
+    CONSERVED: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant, "cooperative": _cooperative},
+    WORST: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant},
 }

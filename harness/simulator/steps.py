@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.contents import Mask
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs
 from dlio_bench.harness.simulator.traces import Outcome, Trace
 
 INF = np.inf
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
