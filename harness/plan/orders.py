@@ -51,7 +51,7 @@ def permutation(samples: int, epoch: int, seed: int) -> Ids:
 def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """Each share is contiguous and read from front to back, the same in every epoch."""
     del epoch, seed
-    sharers, share, place = _seat(shape, rank)
+    sharers, share, place = _place_of(shape, rank)
     if shape.last == KEEP:
         shares = shape.ranks // sharers
         first, last = share * shape.samples // shares, (share + 1) * shape.samples // shares
@@ -75,7 +75,7 @@ def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     of an epoch, and the samples of a file when it loads the file; NERSC/DL-Parallel-IO
     benchmarks/hep_cnn/networks/binary_classifier_tf.py.)
     """
-    sharers, share, place = _seat(shape, rank)
+    sharers, share, place = _place_of(shape, rank)
     files = deals.sliced(shape, shape.ranks // sharers, share)
     if epoch > 0:
         files = files[shuffled(words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
@@ -144,7 +144,7 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 # ---- parts of orders
 
 
-def _seat(shape: Shape, rank: int) -> tuple[int, int, int]:
+def _place_of(shape: Shape, rank: int) -> tuple[int, int, int]:
     """(ranks that share a stream, number of this rank's stream, its place among them)."""
     sharers = deals.sharers(shape)
     return sharers, *divmod(rank, sharers)

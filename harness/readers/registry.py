@@ -11,7 +11,7 @@ from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, TF_DATA, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
@@ -97,6 +97,7 @@ def _deliver(
             buffer=shuffle_buffer(policy.order),
             check=resources.check_crc,
         )
+    assert policy.delivery == OWN
     if pipeline is None:
         raise UsageError(
             f"Reader '{policy.name}' is a workload's published pipeline, and workload "
