@@ -1,4 +1,4 @@
-"""How whole files are dealt to shares (of ranks, or of nodes), and how many steps that leaves them all."""
+"""How whole files are dealt to shares (of ranks or nodes), and how many steps the deal gives to all of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +11,14 @@ from dlio_bench.harness.plan.shape import KEEP, Shape
 
 
 def sharers(shape: Shape) -> int:
-    """Ranks that cut one share among them."""
+    """How many ranks divide one share among themselves."""
     return shape.ranks_per_node if shape.shard == "node" else 1
 
 
 def sliced(shape: Shape, shares: int, share: int) -> Ids:
-    """A contiguous slice of the files; when padding, the last shares go on at the first file.
+    """A contiguous slice of the files. With `last` "pad" the last shares continue at the first file.
 
-    When nothing is left out, some shares have a file more than others.
+    With `last` "keep" some shares have one file more than others.
     """
     if shape.last == KEEP:
         _require_files(shape, shares)
@@ -28,7 +28,7 @@ def sliced(shape: Shape, shares: int, share: int) -> Ids:
 
 
 def strided(shape: Shape, shares: int, share: int) -> Ids:
-    """Every shares-th file; when padding, the last shares go on at the first file; all, when nothing is left out."""
+    """Every shares-th file, as far as `last` allows: "pad" continues at the first file, "keep" deals all files."""
     if shape.last == KEEP:
         _require_files(shape, shares)
         return np.arange(share, shape.files, shares, dtype=np.int64)
@@ -36,7 +36,7 @@ def strided(shape: Shape, shares: int, share: int) -> Ids:
 
 
 def stage_partition(files: int, nodes: int, node: int) -> Ids:
-    """Every nodes-th file, floor(files / nodes) on every node; the remainder is on none, as `per_rank = len // size`.
+    """Every nodes-th file, floor(files / nodes) on every node. No node has the remainder (`per_rank = len // size`).
 
     Source: the trimmed `.shard()` of the climate benchmark's readers. UsageError when there are fewer files than nodes.
     """
@@ -49,9 +49,9 @@ def stage_partition(files: int, nodes: int, node: int) -> Ids:
 
 
 def subset_count(files: int, ranks: int, count: int | None) -> int:
-    """Files that each rank draws: `count`, or floor(files / ranks) as its fair share.
+    """Files that each rank draws: `count`, or its fair share floor(files / ranks).
 
-    UsageError when that is less than one, or more than there are.
+    UsageError when that is less than one file, or more files than the dataset has.
     """
     chosen = files // ranks if count is None else count
     if not 0 < chosen <= files:
@@ -63,9 +63,9 @@ def subset_count(files: int, ranks: int, count: int | None) -> int:
 
 
 def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int) -> Ids:
-    """The `count` files that this rank draws without replacement and independently of all others, ascending.
+    """The `count` files that this rank draws, ascending: without replacement, and independently of other ranks.
 
-    So a file may be wanted by several ranks, or by none (Kurth et al., SC'18: 250 training files a process on Summit).
+    So several ranks may want a file, or none (Kurth et al., SC'18: 250 training files a process on Summit).
     `count` and UsageError as `subset_count`.
     """
     count = subset_count(files, ranks, count)
@@ -74,11 +74,11 @@ def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int
     return np.flatnonzero(drawn <= np.partition(drawn, count - 1)[count - 1])[:count].astype(np.int64, copy=False)
 
 
-# What an order makes of a shape: Shape -> Shape with the steps that the deal leaves. UsageError when it leaves none.
+# How an order cuts a shape: Shape -> Shape with the steps of an epoch. UsageError when there is no step.
 
 
 def by_samples(shape: Shape) -> Shape:
-    """Samples are dealt, whatever file they are in."""
+    """Samples are dealt, not files."""
     return replace(shape, cut=None)
 
 
@@ -100,9 +100,9 @@ def by_turns(shape: Shape) -> Shape:
 
 
 def by_nodes(shape: Shape) -> Shape:
-    """Shares as stage-partition has them, of a node: what it leaves over is dropped, even when padding.
+    """Shares as under stage-partition, one for each node. Its remainder is dropped, with `last` "pad" too.
 
-    Where nothing may be left out the first nodes have a file more.
+    With `last` "keep" the first nodes have one file more.
     """
     _require_files(shape, shape.nodes)
     if shape.last == KEEP:
@@ -112,7 +112,7 @@ def by_nodes(shape: Shape) -> Shape:
 
 
 def by_permutation(shape: Shape) -> Shape:
-    """Shares are slices of permuted files, each of a rank: as small and as large as a permutation can make them."""
+    """Shares are slices of the permuted files, one for each rank. Bounds: the smallest and largest possible share."""
     if shape.last == KEEP:
         _require_files(shape, shape.ranks)
         fewest, most = shape.files // shape.ranks, -(-shape.files // shape.ranks)
@@ -121,15 +121,15 @@ def by_permutation(shape: Shape) -> Shape:
 
 
 def by_draws(shape: Shape, count: int | None = None) -> Shape:
-    """Shares are files that each rank draws for itself (`stage_subset`): as small and as large as a draw can be."""
+    """Each rank draws its files (`stage_subset`). Bounds: the smallest and largest possible draw."""
     count = subset_count(shape.files, shape.ranks, count)
     cut = _cut(shape, _extremes(shape, count), 1, shape.samples)
-    # what the draws have in common depends on the seed: what is left out is counted by deliveries
+    # how far the draws overlap depends on the seed, so different samples are counted by deliveries
     return replace(cut, cut=(cut.steps, min(shape.samples, cut.delivered)))
 
 
 def _each(shape: Shape, shares: int) -> int:
-    """Files in a share: the whole ones of an even deal; when padding, enough that none is left over."""
+    """Files in a share: floor(files / shares) with `last` "drop", else enough that no file is left over."""
     _require_files(shape, shares)
     return shape.files // shares if shape.last == "drop" else -(-shape.files // shares)
 
@@ -156,7 +156,7 @@ def _extremes(shape: Shape, files: int) -> Ids:
 
 
 def _cut(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
-    """All take the steps of the smallest share, or of the largest when padding or keeping. `totals`: of the shares."""
+    """Every share gets the steps of the smallest one; with "pad" or "keep", of the largest. `totals`: of the shares."""
     step = sharing * shape.batch
     least, most = int(totals.min()), int(totals.max())
     padding = shape.last != "drop"

@@ -1,4 +1,4 @@
-"""Where plans get their chance from: raw Philox words, one stream for every purpose, so that no two share a word."""
+"""The randomness of plans: raw Philox words, one stream for each purpose, so that no two purposes share a word."""
 
 from enum import IntEnum
 
@@ -10,9 +10,9 @@ Words = npt.NDArray[np.uint64]
 
 
 class Purpose(IntEnum):
-    """What a stream of words decides. Numbers are part of every plan: add new ones behind, never renumber."""
+    """What a stream of words decides. The numbers are part of every plan: append new ones, never renumber."""
 
-    SAMPLES_OF_ALL = 0  # global-shuffle: the first, and the only one whose published seeds have no other part
+    SAMPLES_OF_ALL = 0  # global-shuffle
     FILES_OF_A_SHARE = 1  # file-shuffle
     SAMPLES_OF_A_SHARE = 2
     FILES_OF_ALL = 3  # global-file-shuffle
@@ -26,10 +26,10 @@ class Purpose(IntEnum):
 
 
 def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Words:
-    """uint64 [count] for one unit (a rank or a node; 0 where all draw alike).
+    """uint64 [count] for one unit: a rank or a node, or 0 if all ranks draw the same words.
 
-    Seed and epoch are the key of Philox; purpose and unit are the upper half of its counter, of which `count` words
-    never fill the lower half (2**128 blocks of four words). So streams are disjoint by construction.
+    Seed and epoch are the key of Philox; purpose and unit are the upper half of its counter. `count` words never fill
+    the lower half (2**128 blocks of four words), so no two streams overlap.
     """
     key = np.array([seed, epoch], dtype=np.uint64)
     counter = np.array([0, 0, unit, purpose], dtype=np.uint64)
@@ -37,10 +37,10 @@ def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Wor
 
 
 def shuffled(drawn: Words) -> Ids:
-    """The permutation of range(len(drawn)) that these words stand for: their stable sort, in a third of argsort's time.
+    """The permutation of range(len(drawn)) that sorts these words (stable), in a third of argsort's time.
 
-    Each word's position replaces its last bits, and numbers are sorted. What is equal but for those bits, some ten of
-    10 million random words, is put in order by the whole words.
+    The position of each word replaces its last bits, and the results are sorted. Words that differ only in those bits,
+    about ten of 10 million, are then sorted by the whole words.
     """
     bits = np.uint64(max(len(drawn) - 1, 0).bit_length())
     last = (np.uint64(1) << bits) - np.uint64(1)
@@ -58,13 +58,13 @@ def shuffled(drawn: Words) -> Ids:
 def through_buffer(slots: Words, drain: Words) -> Ids:
     """The permutation that a shuffle buffer of len(drain) slots makes of len(slots) + len(drain) items.
 
-    tf.data's algorithm (`Dataset.shuffle`): the buffer is filled with the first items; then a random slot is emitted
-    and refilled with the next item; at the end what is left comes in random order. Word t of `slots` chooses the slot
-    of emission t, modulo the slots; the left-over comes by the sort of `drain`. So no item comes more than
-    len(drain) - 1 positions early; it may come arbitrarily late.
+    tf.data's algorithm (`Dataset.shuffle`): fill the buffer with the first items; then emit a random slot and refill it
+    with the next item; at the end emit the rest in random order. Word t of `slots`, modulo the number of slots, chooses
+    the slot of emission t; the sort of `drain` orders the rest. So an item comes at most len(drain) - 1 positions early
+    and arbitrarily late.
 
-    Slot s emits at time t what was put there when it was last emitted, at time t' < t: item len(drain) + t'; or item
-    s, when it never was. Finding t' is a sort by slot, no loop over items.
+    At time t slot s emits the item that refilled it at its last emission t' < t, which is item len(drain) + t', or
+    item s if the slot was not emitted before. A sort by slot finds t' without a loop over items.
     """
     size, emitted = len(drain), len(slots)
     slot = (slots % np.uint64(max(size, 1))).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Ranks that hold parts of one model: all of them read the whole dataset in the same order (`--shard job`).
+"""`--shard job`: ranks that hold parts of one model all read the whole dataset in the same order.
 
-What a row must have for that: an order that is known, and that nobody's own share decides.
+So a row needs an order that is known and does not depend on the share of a rank or node.
 """
 
 from dlio_bench.errors import UsageError

@@ -1,19 +1,19 @@
 """Orders: which sample ids a rank asks for, in which sequence, in one epoch.
 
-An order is a pure function (shape, rank, epoch, seed) -> int64 [steps, batch]. Random orders come from raw
-Philox words and integer operations only, so that every machine and NumPy version makes the same plan. Where nothing is
-dropped and nothing comes twice (`last` "keep") the last batches of a rank are smaller: they end with -1.
+An order is a pure function (shape, rank, epoch, seed) -> int64 [steps, batch]. Random orders use only raw Philox words
+and integer operations, so that every machine and NumPy version makes the same plan. With `last` "keep" the last batches
+of a rank may be smaller: they end with -1.
 
-An order deals the dataset to *shares*: to every rank, or, under shard "node", to every node, whose ranks then cut
-the node's stream among them, step by step: in a step local rank l has part l of the node's samples. That is the
-published `--fs local` and `local_rank/local_size` (each rank's place is that in its node) for one dataset over all
-nodes; where every node holds the whole set and goes through all of it (CosmoFlow's `n_file_sets`), an epoch here is
-one nodes-th of theirs. buffered-shuffle cuts a node's files among its ranks before it shuffles, as tf.data must.
-Global orders, node-shuffle and subset-shuffle have only one way to deal, and ignore `shard` "node".
+An order deals the dataset to *shares*: one for every rank, or, under shard "node", one for every node. The ranks of a
+node then divide its stream step by step: local rank l gets part l of the node's samples in a step. That is the
+published `--fs local` and `local_rank/local_size` for one dataset over all nodes. If every node holds the whole set and
+reads all of it (CosmoFlow's `n_file_sets`), an epoch here is one nodes-th of theirs. buffered-shuffle divides a node's
+files among its ranks before it shuffles, as tf.data must. Global orders, node-shuffle and subset-shuffle have only one
+way to deal, and ignore `shard` "node".
 
-Under shard "job" every rank has what the only rank of a job would have: all samples, in the same order. That is the
-reading of ranks that hold parts of one model ("model parallel: each process goes over the same dataset", A. Gainaru,
-WANT workshop at NeurIPS 2023).
+Under shard "job" every rank reads what the only rank of a job would read: all samples, in the same order. Ranks that
+hold parts of one model read like this ("model parallel: each process goes over the same dataset", A. Gainaru, WANT
+workshop at NeurIPS 2023).
 """
 
 import re
@@ -34,24 +34,24 @@ __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order",
 BUFFER = 10_000  # samples; TensorFlow's official ImageNet pipeline, imagenet_preprocessing.py
 
 
-@lru_cache(maxsize=1)  # who works out the plans of all ranks asks for each epoch's as often as there are ranks
+@lru_cache(maxsize=1)  # planning for all ranks needs the permutation of an epoch once for each rank
 def permutation(samples: int, epoch: int, seed: int) -> Ids:
     """The permutation of range(samples) that every rank draws alike for this epoch: a stable sort of Philox words.
 
-    The array is everybody's, and cannot be written.
+    All callers share the array, so it is read-only.
     """
-    found = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
-    found.flags.writeable = False
-    return found
+    order = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
+    order.flags.writeable = False
+    return order
 
 
 # ---- orders of samples
 
 
 def sequential(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """Each share is contiguous and read from front to back, alike every epoch."""
+    """Each share is contiguous and read from front to back, the same in every epoch."""
     del epoch, seed
-    sharers, share, place = _seat(shape, rank)
+    sharers, share, place = _place_of(shape, rank)
     if shape.last == KEEP:
         shares = shape.ranks // sharers
         first, last = share * shape.samples // shares, (share + 1) * shape.samples // shares
@@ -69,13 +69,13 @@ def global_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 
 def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """Each share is a contiguous slice of files; each epoch they come in another order.
+    """Each share is a contiguous slice of files, in another order in each epoch, with the samples of a file permuted.
 
-    The samples of a file are permuted when it comes. Epoch 0 has the files as they lie. (HEPCNNB's local shuffle: the
-    own list is shuffled at the end of an epoch, a file's samples when it is loaded; NERSC/DL-Parallel-IO
+    Epoch 0 reads the files in their own order. (HEPCNNB's local shuffle: a rank shuffles its list of files at the end
+    of an epoch, and the samples of a file when it loads the file; NERSC/DL-Parallel-IO
     benchmarks/hep_cnn/networks/binary_classifier_tf.py.)
     """
-    sharers, share, place = _seat(shape, rank)
+    sharers, share, place = _place_of(shape, rank)
     files = deals.sliced(shape, shape.ranks // sharers, share)
     if epoch > 0:
         files = files[shuffled(words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
@@ -83,10 +83,10 @@ def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 
 def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """All files are permuted after each epoch, on top of the order before, alike on every rank, and dealt anew.
+    """After each epoch all ranks permute the files alike, from their last order on, and deal them again.
 
-    So epoch 0 deals the files as they lie, and costs grow with files times epochs. The samples of a file are permuted
-    when it comes. (HEPCNNB's global shuffle, source as in `file_shuffle`.)
+    So epoch 0 deals the files in their own order, and the cost grows with files times epochs. The samples of a file are
+    permuted too. (HEPCNNB's global shuffle, source as in `file_shuffle`.)
     """
     order = np.arange(shape.files, dtype=np.int64)
     for earlier in range(1, epoch + 1):
@@ -98,9 +98,9 @@ def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: int = BUFFER) -> Ids:
     """tf.data's shard(ranks, rank).shuffle(buffer): every ranks-th file, samples in file order, through a buffer.
 
-    What does not fill the last step is dropped (or padded) before the shuffle, so that an epoch's set of ids is known
-    whatever the buffer emits. Under shard "node" a node's share is every nodes-th file, and local rank l has
-    every local_size-th file of it, from l on: the sharding of `--fs local` comes before the shuffle too.
+    The epoch is cut (or padded) to whole steps before the shuffle, so that its set of ids does not depend on what the
+    buffer emits. Under shard "node" a node's share is every nodes-th file, and local rank l has every local_size-th
+    file of it, from l on: `--fs local` shards before it shuffles, too.
     """
     if shape.shard == "node":
         node, local = divmod(rank, shape.ranks_per_node)
@@ -115,7 +115,7 @@ def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: 
 
 
 def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """Each node permutes the samples of the files that stage-partition gives it anew; its ranks cut that stream."""
+    """In each epoch a node permutes the samples of its stage-partition files; its ranks divide that stream."""
     node, place = divmod(rank, shape.ranks_per_node)
     whole = shape.last == KEEP
     files = deals.strided(shape, shape.nodes, node) if whole else deals.stage_partition(shape.files, shape.nodes, node)
@@ -125,15 +125,15 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 
 def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int | None = None) -> Ids:
-    """Each rank permutes the samples of its own random files anew; `count` and the draw as in `stage_subset`."""
+    """In each epoch a rank permutes the samples of its random files; `count` and the draw as in `stage_subset`."""
     ids = shape.samples_of(deals.stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
     return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
 
 
 def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
-    """Each rank permutes all files by a draw of its own, anew each epoch, and takes every ranks-th: shares overlap.
+    """In each epoch a rank permutes all files by a draw of its own and takes every ranks-th, so shares overlap.
 
-    Samples in file order. (CosmoFlow's `shuffle` before `shard` without a common seed; sparticlesteve/
+    Samples come in file order. (CosmoFlow's `shuffle` before `shard` without a common seed; sparticlesteve/
     cosmoflow-benchmark @559eafb, data/cosmo.py.)
     """
     order = shuffled(words(Purpose.FILES_OF_A_DRAW, rank, epoch, seed, shape.files))
@@ -141,17 +141,17 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     return _part(shape, shape.samples_of(files)[0], 1, 0)
 
 
-# ---- what they are made of
+# ---- parts of orders
 
 
-def _seat(shape: Shape, rank: int) -> tuple[int, int, int]:
+def _place_of(shape: Shape, rank: int) -> tuple[int, int, int]:
     """(ranks that share a stream, number of this rank's stream, its place among them)."""
     sharers = deals.sharers(shape)
     return sharers, *divmod(rank, sharers)
 
 
 def _part(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
-    """The ids int64 [steps, batch] of one of the ranks that share a stream, cut or filled up from its own start."""
+    """Part `place` of a stream that `sharers` ranks divide, int64 [steps, batch]; padded from the stream's start."""
     if shape.last == KEEP:
         return _all_of(shape, stream, sharers, place)
     length = shape.steps * sharers * shape.batch
@@ -164,21 +164,21 @@ def _part(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
 
 
 def _all_of(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
-    """As `_part`, with all of the stream: what does not fill a step of its ranks is dealt evenly, in a last one."""
+    """`_part` with `last` "keep": samples that do not fill a step are dealt evenly in a last, smaller one."""
     step = sharers * shape.batch
     full = len(stream) // step
     rest = stream[full * step :]
-    own = rest[place * len(rest) // sharers : (place + 1) * len(rest) // sharers]
+    mine = rest[place * len(rest) // sharers : (place + 1) * len(rest) // sharers]
     part = np.full((shape.steps, shape.batch), -1, dtype=np.int64)
     part[:full] = stream[: full * step].reshape(full, sharers, shape.batch)[:, place]
-    if len(own):
-        part[full, : len(own)] = own
+    if len(mine):
+        part[full, : len(mine)] = mine
     part[part >= 0] += shape.first
     return part
 
 
 def _mixed(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, seed: int) -> Ids:
-    """File after file, the samples of each permuted."""
+    """The samples file after file, permuted in each file."""
     samples, place = shape.samples_of(files)
     if shape.bounds is None:
         return samples
@@ -193,11 +193,11 @@ def _mixed(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, se
 class Order:
     """An order by name; called with (shape, rank, epoch, seed) it gives the rank's ids, int64 [steps, batch].
 
-    name: with its number where it has one, as results tell it. number: items of its buffer, or files of its subset.
-    exactly_once: in an epoch no sample comes twice, to one rank or to two (padding excepted).
-    tf_data: a tf.data pipeline can deliver it. It shards and shuffles files, or samples in a buffer; it has no shuffle
-    of all samples, and none that depends on what a node keeps.
-    of_shares: a node or a rank has another order than it would have alone with the dataset.
+    name: with its number if it has one, as in results. number: items of its buffer, or files of its subset.
+    exactly_once: in an epoch no sample comes twice, neither to one rank nor to two (except by padding).
+    tf_data: a tf.data pipeline can deliver it. tf.data shards and shuffles files, and samples in a buffer; it cannot
+    shuffle all samples, or by what a node keeps.
+    of_shares: the order of a node or rank depends on its share, so that it differs from that of a job of one rank.
     """
 
     name: str
@@ -218,16 +218,16 @@ class Order:
     def fit(self, shape: Shape) -> Shape:
         """The shape with the steps, and so the dropped and padded samples, that every epoch has under this order.
 
-        They are alike on every rank and in every epoch. Where shares of files differ, all ranks take the steps of the
-        smallest share (the largest, when padding); where files are drawn, those of the smallest that could be drawn.
-        For an order that is not exactly_once, dropped and padded count deliveries, not what the draws have in common.
-        UsageError when there are fewer files than shares, when a share does not fill a step, or when an order that
-        leaves samples out is to keep all.
+        They are the same on every rank and in every epoch. If shares of files differ, all ranks take the steps of the
+        smallest share (of the largest, when padding). If ranks draw files, the smallest possible draw counts. For an
+        order that is not exactly_once, dropped and padded count deliveries, whatever the draws have in common.
+        UsageError when there are fewer files than shares, when a share does not fill a step, and for `last` "keep" with
+        an order that leaves samples out.
         """
         if shape.last == KEEP and not self.exactly_once:
             raise UsageError(
-                f"Under the order {self.name} samples come to several ranks, or to none, so that it cannot bring each "
-                "of them once. Use --last drop, or an order such as global-shuffle."
+                f"The order {self.name} cannot bring each sample once: some come to several ranks, some to none. Use "
+                "--last drop, or an order such as global-shuffle."
             )
         if shape.shard == JOB:
             return replace(shape, cut=self.cut(_of_one(shape)).cut)
@@ -276,8 +276,8 @@ NUMBERED: dict[str, Callable[[int], Order]] = {"buffered-shuffle": _buffered, "s
 
 def find_order(text: str) -> Order:
     """The order of this name, with its number where one is given: `buffered-shuffle(100)`. UsageError for others."""
-    found = re.fullmatch(r"([^()]*)(?:\(([^()]*)\))?", text.strip())
-    name, number = found.groups() if found else (text, None)
+    match = re.fullmatch(r"([^()]*)(?:\(([^()]*)\))?", text.strip())
+    name, number = match.groups() if match else (text, None)
     if name not in ORDERS:
         names = [f"{known}(NUMBER)" if known in NUMBERED else known for known in ORDERS]
         raise UsageError(f"There is no order '{text}'.{did_you_mean(name, ORDERS)} Use {one_of(names)}.")
@@ -291,8 +291,9 @@ def find_order(text: str) -> Order:
 
 
 def part_of_pass(order: Order, shape: Shape, rank: int, epoch: int, seed: int, *, steps: int, parts: int) -> Ids:
-    """The ids of an epoch of `steps` steps where a pass over the samples is cut into `parts` epochs, int64 [steps,
-    batch]; what is left of a pass is left out. One part: the first steps of each pass.
+    """The ids of an epoch if a pass over the samples is cut into `parts` epochs of `steps` steps, int64 [steps, batch].
+
+    Later steps of a pass are left out.
     """
     number, part = divmod(epoch, parts)
     return order(shape, rank, number, seed)[part * steps : (part + 1) * steps]
@@ -300,10 +301,10 @@ def part_of_pass(order: Order, shape: Shape, rank: int, epoch: int, seed: int, *
 
 def steps_of(ids: Ids) -> list[Ids]:
     """The batches of a plan int64 [steps, batch], without the -1 of those that are smaller."""
-    return list(ids) if ids.size == 0 or ids.min() >= 0 else [own[own >= 0] for own in ids]
+    return list(ids) if ids.size == 0 or ids.min() >= 0 else [row[row >= 0] for row in ids]
 
 
 def every_sample_once(samples: int, ranks: int, rank: int, batch: int) -> list[Ids]:
-    """This rank's share of an untimed pass over the whole dataset, nothing dropped: batches of at most `batch` ids."""
+    """This rank's share of an untimed pass over the whole dataset: batches of at most `batch` ids."""
     first, last = rank * samples // ranks, (rank + 1) * samples // ranks
     return [np.arange(at, min(at + batch, last), dtype=np.int64) for at in range(first, last, batch)]

@@ -1,6 +1,6 @@
 """The table of policies: order x placement x delivery; the table of placements; and rows mixed by hand.
 
-One table for both executors: `readers/` carries rows out on files, `simulator/` on the performance model.
+Both executors use this table: `readers/` on files, `simulator/` on the performance model.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,7 +30,7 @@ MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
 
 
 def _plain(keep: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[NodeContents]]) -> KeepSamples:
-    """A placement that does not ask how long an epoch is."""
+    """A placement that does not depend on the length of an epoch."""
     return lambda own, sizes, capacities, _: keep(own, sizes, capacities)
 
 
@@ -49,8 +49,8 @@ _PLACEMENTS = (
     ),
     Placement("stage-replicate", files=_REPLICATE),
     Placement("stage-subset", files=_SUBSET, order="subset-shuffle", of_one_node=True),
-    # as published: in the simulator its staging threads read this node's copies or the PFS, and other nodes' only on
-    # demand (Boehringer, ETH 2020); its runtime asks other nodes ahead too, where it guesses that they have a sample
+    # as published: in the simulator its staging threads read this node's copies or the PFS, and other nodes only on
+    # demand (Boehringer, ETH 2020); its runtime also asks other nodes ahead, if it guesses that they have a sample
     Placement("clairvoyant", _plain(frequency.clairvoyant), Behaviour(guesses=True)),
     Placement("lbann-dynamic", _plain(frequency.lbann_dynamic), _WAITS, of_one_node=True),
     Placement("lbann-preload", _plain(shares.lbann_preload), _ANYWHERE, first=True),
@@ -73,8 +73,8 @@ PLACEMENTS: dict[str, Placement] = {row.name: row for row in _PLACEMENTS}
 class Policy:
     """One row. `exactly_once`: every planned sample once an epoch; `order_known`: a sequence, not a multiset.
 
-    Of `upstream` neither is promised before a workload says what its own pipeline does.
-    published: its name in the published simulator (`simulate --pfs-clients published`); None: it is not in there.
+    `upstream` promises neither until a workload says what its own pipeline does.
+    published: its name in the published simulator (`simulate --pfs-clients published`); None: not in there.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Policy:
 
     @property
     def rule(self) -> Placement:
-        """What its placement does; that of a published pipeline does nothing that is known here."""
+        """The row of its placement; for a published pipeline that of `none`."""
         return PLACEMENTS["none" if self.placement == OWN else self.placement]
 
     @property
@@ -98,7 +98,7 @@ class Policy:
 
     @property
     def simulated(self) -> bool:
-        """Whether the simulator has it: there an epoch is a global shuffle, or drawn from what is kept."""
+        """Whether the simulator can predict it: only a global shuffle, or an order drawn from what nodes keep."""
         shuffles = self.order == "global-shuffle" and self.rule.files is None
         return self.delivery in MODELLED and (shuffles or self.rule.redraw is not None)
 
@@ -133,17 +133,14 @@ _POLICIES = (
 
 POLICIES: dict[str, Policy] = {row.name: row for row in _POLICIES}
 
-# `prefetch` is the best `ahead` row by measurement (README has it): where the tiers of 4 nodes hold the dataset
-# together, `cooperative` takes 0.75 of the time of `double-buffer`, and reads half as much from the file system as
-# `clairvoyant`; on storage as fast as memory it leaves its tiers empty, and is within 5 % of reading on demand.
+# `prefetch` is the best `ahead` row by measurement (see README). If the tiers of 4 nodes together hold the dataset,
+# `cooperative` takes 0.75 of the time of `double-buffer` and reads half as much from the file system as `clairvoyant`.
+# On storage as fast as memory it leaves its tiers empty, and is within 5 % of reading on demand.
 ALIASES: dict[str, str] = {"prefetch": "cooperative"}
 
 
 def find(name: str) -> Policy:
-    """The row of this name or alias, or of a name that `resolve` made: "naive+order=global-shuffle".
-
-    UsageError when there is none.
-    """
+    """The row of a name, an alias, or a name that `resolve` made ("naive+order=global-shuffle"). UsageError."""
     base, *replaced = name.split("+")
     if replaced:
         return resolve(base, **axes_of(name, replaced))
@@ -154,7 +151,7 @@ def find(name: str) -> Policy:
 
 
 def order_of(row: Policy) -> Order:
-    """The order that decides how many steps a row has; a placement that draws its own draws as many as all samples."""
+    """The order that decides the steps of a row. A placement that draws its order has those of the global shuffle."""
     return find_order("global-shuffle" if row.order == REDRAWN else row.order)
 
 
@@ -165,36 +162,35 @@ def resolve(
     delivery: str | None = None,
     own_order: str | None = None,
 ) -> Policy:
-    """The row of this name with axes replaced by hand; its name tells which ("naive+order=global-shuffle").
+    """The row of this name with axes replaced; its new name says which ("naive+order=global-shuffle").
 
-    own_order: the order of the workload's own pipeline; `upstream` has it where no other is asked for, and its name
-    stays as it is. Whether the workload knows the order that is asked for, the workload must say.
-    What a policy promises follows from its axes: exactly_once from the order, order_known from the delivery (tf.data
-    and published pipelines may deliver an epoch as a multiset). UsageError for names that do not exist and for axes
-    that make no sense together.
+    own_order: the order of the workload's own pipeline, which `upstream` has without `order`; its name then stays. The
+    caller checks whether the workload has the order. What a policy promises follows from its axes: exactly_once from
+    the order, order_known from the delivery (tf.data and published pipelines may deliver an epoch as a multiset).
+    UsageError for unknown names and for axes that do not go together.
     """
     row = find(name)
     if row.delivery == OWN and own_order is not None:
-        found = find_order(own_order)
-        row = replace(row, order=found.name, exactly_once=found.exactly_once)
-    asked: dict[str, str] = {}
+        workload_order = find_order(own_order)
+        row = replace(row, order=workload_order.name, exactly_once=workload_order.exactly_once)
+    replaced: dict[str, str] = {}
     if order is not None and not _same_order(order, row.order):
-        asked["order"] = find_order(order).name
+        replaced["order"] = find_order(order).name
     if placement is not None and placement != row.placement:
-        asked["placement"] = _known("placement", placement, PLACEMENTS)
+        replaced["placement"] = _known("placement", placement, PLACEMENTS)
     if delivery is not None and delivery.replace("-", " ") != row.delivery:
-        asked["delivery"] = _known("delivery", delivery.replace("-", " "), DELIVERIES)
-    if not asked:
+        replaced["delivery"] = _known("delivery", delivery.replace("-", " "), DELIVERIES)
+    if not replaced:
         return row
-    marks = [f"{axis}={value.replace(' ', '-')}" for axis, value in asked.items()]
+    marks = [f"{axis}={value.replace(' ', '-')}" for axis, value in replaced.items()]
     policy = replace(
         row,
         name="+".join([row.name, *marks]),
-        order=asked.get("order", row.order),
-        placement=asked.get("placement", row.placement),
-        delivery=asked.get("delivery", row.delivery),
+        order=replaced.get("order", row.order),
+        placement=replaced.get("placement", row.placement),
+        delivery=replaced.get("delivery", row.delivery),
     )
-    _require_sense(row, policy, asked)
+    _require_sense(row, policy, replaced)
     if policy.order == OWN:
         return policy
     return replace(
@@ -204,13 +200,13 @@ def resolve(
     )
 
 
-def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
+def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> None:
     """UsageError naming the fix, for axes that do not go together."""
     order, placement, delivery = _kind(policy.order), policy.placement, policy.delivery
-    if row.delivery == OWN and set(asked) - {"order"}:
+    if row.delivery == OWN and set(replaced) - {"order"}:
         raise UsageError(
             f"Reader '{row.name}' is the application's published pipeline, which has its own placement and delivery. "
-            f"Leave out --placement and --delivery, or use another reader (such as prefetch) with --order."
+            "Leave out --placement and --delivery, or use another reader (such as prefetch) with --order."
         )
     if delivery == OWN:
         if row.delivery != OWN:
@@ -228,8 +224,8 @@ def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
         )
     if policy.rule.order not in (None, order):
         raise UsageError(
-            f"With placement {placement} a node keeps a part of the files, but the order {policy.order} asks it for "
-            f"others. Use --order {policy.rule.order}, or --placement stage-replicate."
+            f"With placement {placement} a node keeps a part of the files, but the order {policy.order} needs others, "
+            f"too. Use --order {policy.rule.order}, or --placement stage-replicate."
         )
     if policy.rule.draws_order != (order == REDRAWN):
         if policy.rule.draws_order:
@@ -238,8 +234,8 @@ def _require_sense(row: Policy, policy: Policy, asked: dict[str, str]) -> None:
                 "out --order."
             )
         raise UsageError(
-            f"Reader '{row.name}' has no order but that which its placement draws. Use --order global-shuffle with "
-            f"placement {placement}."
+            f"The placement of reader '{row.name}' draws its order, and placement {placement} draws none. Use --order "
+            "global-shuffle with it."
         )
 
 
@@ -264,8 +260,8 @@ def _kind(order: str) -> str:
     return order.partition("(")[0]
 
 
-def _same_order(asked: str, of_row: str) -> bool:
-    return asked == of_row or (_kind(of_row) in ORDERS and find_order(asked).name == find_order(of_row).name)
+def _same_order(name: str, row_order: str) -> bool:
+    return name == row_order or (_kind(row_order) in ORDERS and find_order(name).name == find_order(row_order).name)
 
 
 def _known(axis: str, value: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""How an epoch is cut: samples in files, over ranks on nodes, in steps of a batch."""
+"""How an epoch is cut: samples in files, ranks on nodes, steps of one batch a rank."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ class Shape:
     """An epoch of `samples` over `ranks` in local batches of `batch`. Every rank has the same number of steps.
 
     bounds: int64 [files + 1]; file f holds samples [bounds[f], bounds[f + 1]). None: one file a sample.
-    ranks_per_node: ranks fill node after node. shard: who has a share of its own, each rank or each node; "job": nobody
-    has, and all ranks read the whole dataset in one order, as ranks do that hold parts of one model.
-    last: what does not fill the last step is dropped ("drop"), or the epoch is filled up with samples from its own
-    start, which then come a second time ("pad"), or it is kept, and last batches are as small as need be ("keep").
-    first: the first sample's id, where a validation split lies behind the training split; bounds count from it.
-    cut: (steps, different samples) of an epoch, where the order does not cut by samples alone; set by `Order.fit`.
+    ranks_per_node: ranks fill node after node. shard: each "rank" or each "node" has a share of its own. With "job"
+    all ranks read the whole dataset in one order, like ranks that hold parts of one model.
+    last: what happens to samples that do not fill the last step. "drop" leaves them out; "pad" fills the step up with
+    the first samples of the epoch, which then come twice; "keep" makes the last batches smaller.
+    first: id of the first sample: not 0 for a validation split behind a training split. bounds count from it.
+    cut: (steps, different samples) of an epoch if the order does not cut by samples alone; `Order.fit` sets it.
 
-    UsageError for a shard or last that is not known, and for ranks that do not fill their nodes.
+    UsageError for an unknown shard or last, and for ranks that do not fill their nodes.
     """
 
     samples: int
@@ -83,12 +83,12 @@ class Shape:
 
     @property
     def delivered(self) -> int:
-        """Samples of an epoch, those that come twice counted twice; each goes to `copies` ranks."""
+        """Samples that an epoch delivers; one that comes twice counts twice. Each goes to `copies` ranks."""
         return self.different if self.last == KEEP else self.steps * self.step
 
     @property
     def different(self) -> int:
-        """Samples that come in an epoch, each counted once."""
+        """Different samples that an epoch delivers."""
         return min(self.samples, self.steps * self.step) if self.cut is None else self.cut[1]
 
     @property
@@ -98,7 +98,7 @@ class Shape:
 
     @property
     def padded(self) -> int:
-        """Samples an epoch delivers beyond the first time."""
+        """Samples that an epoch delivers again."""
         return self.delivered - self.different
 
     def samples_of(self, files: Ids) -> tuple[Ids, Ids]:
@@ -112,7 +112,7 @@ class Shape:
         return starts[place] + within, place
 
     def sizes(self, files: int) -> Ids:
-        """Samples in each of the first `files` files, int64; beyond the last one it goes on at the first."""
+        """Samples in each of the first `files` files, int64; after the last file it continues at the first."""
         if self.bounds is None:
             return np.broadcast_to(np.int64(1), files)
         return np.resize(np.diff(self.bounds), files).astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""Validation passes: behind which epochs they come, and what a rank reads in each."""
+"""Validation passes: which epochs they follow, and what a rank reads in each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from dlio_bench.harness.plan.orders import Ids, Order, Shape
 
 @dataclass(frozen=True)
 class Passes:
-    """The passes of a trial over the validation split: `samples` of each rank, dealt by `order`, behind `epochs`.
+    """The passes of a trial over the validation split: `order` deals `samples` to each rank, after each of `epochs`.
 
-    shape: of the split (`first`: its first id). Unlike an epoch of training, a pass leaves out no more than the ranks
-    cannot share: its last batch is as small as need be, since no gradients are exchanged.
+    shape: of the split (`first`: its first id). Unlike a training epoch, a pass leaves out only samples that do not
+    divide by the ranks. Its last batch may be small, since ranks exchange no gradients.
     """
 
     order: Order
@@ -21,7 +21,7 @@ class Passes:
     epochs: tuple[int, ...]
 
     def batches(self, rank: int, number: int, seed: int) -> Sequence[Ids]:
-        """What a rank reads in pass `number`, from 0 up: int64 [at most batch] each, as many on every rank."""
+        """The batches of a rank in pass `number` (from 0 on), int64 [at most batch] each, as many on every rank."""
         ids = self.order(_single(self.shape), rank, number, seed)[: self.samples, 0]
         return [ids[at : at + self.shape.batch] for at in range(0, len(ids), self.shape.batch)]
 
@@ -32,16 +32,16 @@ def epochs_of(epochs: int, every: int) -> tuple[int, ...]:
 
 
 def share(order: Order, shape: Shape) -> int:
-    """Samples that each rank gets in a pass, alike on all ranks. UsageError when that is none."""
-    found = order.fit(_single(shape)).steps
-    if not found:
+    """Samples that every rank gets in a pass. UsageError when that is none."""
+    samples = order.fit(_single(shape)).steps
+    if not samples:
         raise UsageError(
             f"{shape.ranks} ranks cannot share {shape.samples} validation samples. Use fewer ranks, a larger dataset, "
             "or --validation none."
         )
-    return found
+    return samples
 
 
 def _single(shape: Shape) -> Shape:
-    """Dealt sample by sample, and never padded: nobody counts a sample of a validation set twice."""
+    """The shape dealt sample by sample and never padded, so that no validation sample counts twice."""
     return replace(shape, batch=1, last="drop")

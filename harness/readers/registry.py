@@ -1,8 +1,9 @@
-"""Delivery -> the reader that executes it, with a placement's around it. All share one extent path, so that a gain is
-the policy's.
+"""Delivery -> the reader that executes it, inside the reader of a placement if the policy has one.
+
+All readers read files by the same code, so that a gain comes from the policy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader
+from dlio_bench.harness.readers.session import OpenFetcher, Reader
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
@@ -29,9 +30,9 @@ NO_TIERS = Tiers()
 
 @dataclass(frozen=True)
 class Resources:
-    """What a reader may use: threads, bytes of staging buffer; `batch_bytes`: its largest batch to come.
+    """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch.
 
-    most_threads: that read ahead where storage keeps them waiting (None: `threads`).
+    most_threads: how many may read ahead while storage keeps them waiting (None: `threads`).
     """
 
     threads: int
@@ -41,13 +42,13 @@ class Resources:
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
-    fetcher: OpenFetcher | None = None  # where samples come from instead of their files
+    fetcher: OpenFetcher | None = None  # the source of samples, if not their files
     most_threads: int | None = None
 
 
 @dataclass(frozen=True)
 class RankContext:
-    """Where a rank sits: ranks fill node after node. `tier`: the node's folder on node-local storage, if it has one."""
+    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage."""
 
     comm: Comm
     ranks_per_node: int = 1
@@ -66,45 +67,37 @@ class RankContext:
 
 ALONE = RankContext(Solo())
 
-Open = Callable[[SampleView, Policy, Resources, RankContext, Pipeline | None], Reader]
 
-
-def _extents(sample_view: SampleView, resources: Resources) -> OpenExtents:
-    return lambda: ExtentReader(
-        sample_view.dataset, sample_view.fields, sample_view.decode, check=resources.check_crc, staged=resources.staged
-    )
-
-
-def _fetcher(sample_view: SampleView, resources: Resources) -> OpenFetcher:
-    return resources.fetcher or _extents(sample_view, resources)
-
-
-def _on_demand(
+def _deliver(
     sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
 ) -> Reader:
-    del policy, context, pipeline
-    return OnDemand(sample_view, _fetcher(sample_view, resources), batch_bytes=resources.batch_bytes)
+    """The reader of a policy's delivery, without its placement."""
 
+    def extents() -> ExtentReader:
+        return _extents(sample_view, resources, resources.staged)
 
-def _ahead(
-    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
-) -> Reader:
-    del policy, pipeline
-    return Ahead(
-        sample_view,
-        _fetcher(sample_view, resources),
-        threads=resources.most_threads or resources.threads,
-        staging_bytes=resources.staging_bytes,
-        batch_bytes=resources.batch_bytes,
-        step_seconds=resources.step_seconds,
-        spare_cores=spare_cores(context.comm.host_size),
-    )
-
-
-def _upstream(
-    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
-) -> Reader:
-    del resources, context
+    if policy.delivery == ON_DEMAND:
+        return OnDemand(sample_view, resources.fetcher or extents, batch_bytes=resources.batch_bytes)
+    if policy.delivery == AHEAD:
+        return Ahead(
+            sample_view,
+            resources.fetcher or extents,
+            threads=resources.most_threads or resources.threads,
+            staging_bytes=resources.staging_bytes,
+            batch_bytes=resources.batch_bytes,
+            step_seconds=resources.step_seconds,
+            spare_cores=spare_cores(context.comm.host_size),
+        )
+    if policy.delivery == TF_DATA:
+        return TfData(
+            sample_view,
+            extents,
+            threads=resources.threads,
+            staging_bytes=resources.staging_bytes,
+            buffer=shuffle_buffer(policy.order),
+            check=resources.check_crc,
+        )
+    assert policy.delivery == OWN
     if pipeline is None:
         raise UsageError(
             f"Reader '{policy.name}' is a workload's published pipeline, and workload "
@@ -113,36 +106,11 @@ def _upstream(
     return Published(sample_view, pipeline)
 
 
-def _tfdata(
-    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
-) -> Reader:
-    del context, pipeline
-    return TfData(
-        sample_view,
-        _extents(sample_view, resources),
-        threads=resources.threads,
-        staging_bytes=resources.staging_bytes,
-        buffer=shuffle_buffer(policy.order),
-        check=resources.check_crc,
-    )
-
-
-def _placed(
-    sample_view: SampleView, policy: Policy, resources: Resources, context: RankContext, pipeline: Pipeline | None
-) -> Reader:
-    def delivery(fetcher: OpenFetcher) -> Reader:
-        return READERS[policy.delivery](sample_view, policy, replace(resources, fetcher=fetcher), context, pipeline)
-
-    def extents(decoded: bool) -> ExtentReader:
-        return ExtentReader(
-            sample_view.dataset, sample_view.fields, sample_view.decode if decoded else None, check=resources.check_crc
-        )
-
-    threads = filling_threads(resources.threads)
-    return Placed(policy.rule, sample_view, delivery, extents, context, resources.tiers, threads=threads)
-
-
-READERS: dict[str, Open] = {ON_DEMAND: _on_demand, AHEAD: _ahead, TF_DATA: _tfdata, OWN: _upstream}
+def _extents(
+    sample_view: SampleView, resources: Resources, staged: Mapping[int, Path] | None = None, *, decoded: bool = True
+) -> ExtentReader:
+    decode = sample_view.decode if decoded else None
+    return ExtentReader(sample_view.dataset, sample_view.fields, decode, check=resources.check_crc, staged=staged)
 
 
 def open_reader(
@@ -152,14 +120,25 @@ def open_reader(
     context: RankContext = ALONE,
     pipeline: Pipeline | None = None,
 ) -> Reader:
-    """The reader of a policy's row. `pipeline`: the workload's own, started, where the row is `upstream`.
+    """The reader of a policy. `pipeline`: the started pipeline of the workload, for the policy `upstream`.
 
-    UsageError when the resources are too small, or when the placement needs a local tier and the seat has none.
+    UsageError when the resources are too small, or when the placement needs a local tier and the node has none.
     """
+
+    def deliver(changed: Resources) -> Reader:
+        return _deliver(sample_view, policy, changed, context, pipeline)
+
     if policy.rule.keeps_samples:
-        return _placed(sample_view, policy, resources, context, pipeline)
+        return Placed(
+            policy.rule,
+            sample_view,
+            lambda fetcher: deliver(replace(resources, fetcher=fetcher)),
+            lambda decoded: _extents(sample_view, resources, decoded=decoded),
+            context,
+            resources.tiers,
+            threads=filling_threads(resources.threads),
+        )
     if policy.rule.files is None:
-        return READERS[policy.delivery](sample_view, policy, resources, context, pipeline)
+        return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    delivery = READERS[policy.delivery](sample_view, policy, replace(resources, staged=copies), context, pipeline)
-    return Staged(delivery, copies, policy.rule, context, threads=resources.threads)
+    return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, threads=resources.threads)

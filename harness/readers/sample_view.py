@@ -1,4 +1,4 @@
-"""What a reader delivers of a sample: the stored fields of the view, or what the application makes of them."""
+"""What a reader delivers of a sample: its stored fields, or what the application decodes from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from dlio_bench.datagen.dataset import Dataset
 
 @dataclass(frozen=True)
 class SampleView:
-    """The fields `view` of a dataset's samples, one behind the other; with `decode`, what it makes of its fields."""
+    """The fields `view` of a dataset's samples, one after the other; or the result of `decode`."""
 
     dataset: Dataset
     view: tuple[str, ...]
@@ -35,13 +35,13 @@ class SampleView:
         return int(self.dataset.locate(ids, self.fields)[2].sum())
 
     def useful(self, ids: Ids) -> int:
-        """Bytes of the view, whatever is made of them."""
+        """Bytes of the view, before decoding."""
         return int(self.dataset.locate(ids, self.view)[3].sum())
 
 
 def stored_by_epoch(sample_view: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
-    """Epoch -> stored bytes of the plan's samples: what reading each of them once asks of the file system."""
-    found: dict[int, int] = {}
+    """Epoch -> stored bytes of the plan's samples: what a reader that reads each once asks of the file system."""
+    epoch_bytes: dict[int, int] = {}
     for epoch, ids in plan:
-        found[epoch] = found.get(epoch, 0) + sample_view.stored(ids)
-    return found
+        epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + sample_view.stored(ids)
+    return epoch_bytes

@@ -1,4 +1,4 @@
-"""What every reader has in common: it takes a plan, and hands out its batches one after the other."""
+"""What all readers have in common: they take a plan and deliver its batches one after the other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,18 +15,18 @@ from dlio_bench.harness.storage.extents import ExtentReader
 
 
 class Fetcher(Protocol):
-    """Where a delivery gets samples: `ExtentReader`, from files; or the tiers of a placement. See ExtentReader."""
+    """The source of a delivery's samples: files (`ExtentReader`), or the tiers of a placement. See ExtentReader."""
 
     def prepare(self, plan: Sequence[Ids]) -> Any:
         """Chunks of the batches `plan`."""
         ...
 
     def fetch(self, work: Any, chunks: range, out: memoryview, cost: Cost) -> None:
-        """Fill the part that some chunks have of their batch `out`."""
+        """Read some chunks into their parts of their batch `out`."""
         ...
 
     def close(self) -> None:
-        """Nobody fetches any more."""
+        """End, after the last fetch."""
         ...
 
 
@@ -36,10 +36,7 @@ OpenFetcher = Callable[[], Fetcher]
 
 @dataclass(frozen=True)
 class Planned:
-    """One batch to be: the epoch it belongs to, its ids, and where each sample will start in the buffer.
-
-    A validation pass has a number like an epoch's, `batches.validation_after`.
-    """
+    """A planned batch: its epoch (or `batches.validation_after`), its ids, and where each sample starts in it."""
 
     epoch: int
     ids: Ids
@@ -53,7 +50,7 @@ class Planned:
 
 @dataclass
 class Tally:
-    """Cost of the reads by epoch of the plan; one tally a thread, added up when the threads are done."""
+    """Cost of the reads in each epoch of the plan. Every thread has one; they are added up when the threads end."""
 
     epochs: dict[int, Cost] = field(default_factory=dict)
 
@@ -68,9 +65,9 @@ class Tally:
 
 
 class Reader(Protocol):
-    """Executes plans. Entering a session reads no byte of the dataset; the first batch asked for starts the reads.
+    """Executes plans. Entering a session reads no byte of the dataset: the first request for a batch starts reads.
 
-    Leaving a session, early or not, stops every thread and closes every file. Its cost is then in `tally`.
+    Leaving a session, early or not, stops every thread, closes every file, and adds the cost to `tally`.
     """
 
     @property
@@ -80,7 +77,7 @@ class Reader(Protocol):
 
     @property
     def options(self) -> dict[str, int]:
-        """Settings in force (threads, slots, staging bytes), for the result."""
+        """The settings that it uses (threads, slots, staging bytes), for the result."""
         ...
 
     @property
@@ -93,44 +90,44 @@ class Reader(Protocol):
         ...
 
     def session(self, plan: Sequence[Planned], tally: Tally) -> AbstractContextManager[Iterator[Batch]]:
-        """Hand out the batches of the plan in order. No batch may be larger than the reader was made for."""
+        """Deliver the batches of the plan in order. None may be larger than the reader's `batch_bytes`."""
         ...
 
 
 def largest(plan: Sequence[Planned]) -> int:
-    """Bytes of the largest batch, what a reader's buffers must hold; 0 for no plan."""
+    """Bytes of the largest batch, which a reader's buffers must hold; 0 for an empty plan."""
     return max((batch.bytes for batch in plan), default=0)
 
 
 class Plan(list[Planned]):
-    """One rank's plan that knows those of all the others: `of(rank, epoch)` is what a rank reads in an epoch, int64
-    ids in order. `epochs`: those that the plan has, alike on all ranks.
+    """One rank's plan that knows the plans of all ranks: `of(rank, epoch)` is what a rank reads in an epoch, int64 ids
+    in order. `epochs` of the plan, the same on all ranks.
     """
 
-    def __init__(self, own: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
-        super().__init__(own)
+    def __init__(self, batches: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
+        super().__init__(batches)
         self.epochs, self.of = epochs, of
 
 
 def planned(
     sample_view: SampleView, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
 ) -> list[Planned]:
-    """The batches of (epoch, [ids of each batch]) with their place in memory.
+    """The batches of (epoch, [ids of each batch]), with the place of each sample in memory.
 
-    With `of` (see Plan) readers need no messages to find out what the other ranks read.
+    With `of` (see Plan) readers need no messages to know what other ranks read.
     """
-    own = [
+    batches = [
         Planned(epoch, ids, np.concatenate(([0], np.cumsum(sample_view.sizes(ids)))))
         for epoch, steps in epochs
         for ids in steps
     ]
-    return own if of is None else Plan(own, [epoch for epoch, _ in epochs], of)
+    return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of)
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:
-    """A buffer whose pages exist: first touch of memory is slower than most storage, and not what is measured.
+    """A buffer whose pages exist: the first touch of a page is slower than most storage, and is not to be measured.
 
-    It starts where TensorFlow takes memory as its own without a copy.
+    It is aligned so that TensorFlow uses it without a copy.
     """
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

@@ -1,4 +1,4 @@
-"""Placements that copy whole files to node-local storage before the first batch, around a delivery of the batches."""
+"""Placements that copy whole files to node-local storage before the first batch, from where a delivery reads them."""
 
 import threading
 from collections import defaultdict
@@ -15,7 +15,6 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
 from dlio_bench.harness.storage import tier
 from dlio_bench.units import format_bytes
@@ -25,18 +24,17 @@ if TYPE_CHECKING:
 
 
 class Staged:
-    """Copies the files that its plan needs to the node's local tier, and has `delivery` read the batches from there.
+    """Copies the files that its plan needs to the node's local tier, and lets `delivery` read the batches from there.
 
-    The ranks stage together when the first batch is asked for, so that the time is inside the clock, as the stall of
-    the first step. Every session starts with an empty folder of its own, which is removed when its last rank leaves.
-    Bytes read from the dataset's folder are costs of the plan's first epoch. All ranks must ask for batches, and ask
-    what a plan will request (`asks`), alike.
+    The ranks stage together when they request the first batch, so the measured time includes it, as the stall of the
+    first step. Every session starts with a new, empty folder; the last rank to leave removes it. Bytes read from the
+    dataset's folder count in the plan's first epoch. All ranks must request batches, and call `asks`, together.
     """
 
     def __init__(
         self, delivery: Reader, copies: dict[int, Path], placement: Placement, context: "RankContext", *, threads: int
     ) -> None:
-        """`copies` is where `delivery` looks for a file's copy; it is filled here. UsageError when there is no tier."""
+        """`copies`: filled here, and used by `delivery` to find a file's copy. UsageError when there is no tier."""
         assert placement.files is not None
         if context.tier is None:
             raise UsageError(
@@ -45,18 +43,14 @@ class Staged:
             )
         self._tier = context.tier
         self._delivery, self._copies, self._context = delivery, copies, context
+        self.sample_view = delivery.sample_view
         self._name, self._rule = placement.name, placement.files
         largest = max(entry.bytes for entry in self.sample_view.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
         self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
-        # pieces that come from other ranks need a place of their own: one is received while another is sent
+        # pieces from other ranks need their own buffer: one is received while another is sent
         self._inbox = memoryview(touched(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None
-
-    @property
-    def sample_view(self) -> SampleView:
-        """See Reader.sample_view."""
-        return self._delivery.sample_view
 
     @property
     def options(self) -> dict[str, int]:
@@ -69,17 +63,17 @@ class Staged:
         return self._delivery.processes
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks. All ranks call it together, since what one reads depends on what the others want."""
+        """See Reader.asks. All ranks call it together, since the files that one reads depend on what all want."""
         share, files = self._share(plan), self.sample_view.dataset.manifest.files
-        found = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
+        epoch_bytes = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
         epochs: dict[int, list[Ids]] = defaultdict(list)
         for batch in plan:
             epochs[batch.epoch].append(batch.ids)
         for epoch, batches in epochs.items():
             ids = np.concatenate(batches)
             unstaged = ids[~np.isin(self._files(ids), share.kept)]
-            found[epoch] = found.get(epoch, 0) + self.sample_view.stored(unstaged)
-        return found
+            epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + self.sample_view.stored(unstaged)
+        return epoch_bytes
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
@@ -92,7 +86,7 @@ class Staged:
         share = self._share(plan)
         try:
             self._stage(share, tally.of(_first(plan)), stack)
-        except BenchError:  # every rank has the same: the first to go on with it ends the job, so all clean up before
+        except BenchError:  # the same on every rank: all clean up before the first one to raise it ends the job
             stack.close()
             self._context.comm.barrier()
             raise
@@ -117,7 +111,7 @@ class Staged:
         return self.sample_view.dataset.locate(ids, self.sample_view.fields)[0]
 
     def _share(self, plan: Sequence[Planned]) -> Share:
-        """This rank's part in staging the plan; the ranks tell each other once a plan what they want."""
+        """This rank's part in staging the plan. The ranks exchange what they want once for each plan."""
         if self._decided is None or self._decided[0] is not plan:
             context = self._context
             wants = context.comm.allgather(self._wanted(plan)) if self._rule.by_wants else []
@@ -126,10 +120,10 @@ class Staged:
         return self._decided[1]
 
     def _files_to_replicate(self, plan: Sequence[Planned]) -> int:
-        """The training files, which come first, or all up to those of the last split that the plan reads too."""
+        """How many files: the training files, or all files up to the last split that the plan reads."""
         dataset = self.sample_view.dataset
         last = max((int(batch.ids.max()) for batch in plan if len(batch.ids)), default=0)
-        last = max(self._context.comm.allgather(last))  # some ranks may have samples of the training split alone
+        last = max(self._context.comm.allgather(last))  # some ranks may read only training samples
         if last < dataset.training_samples:
             return len(dataset.training_files)
         split = dataset.part(dataset.manifest.files[int(dataset.locate(np.array([last]), ())[0][0])].split)
@@ -141,7 +135,7 @@ class Staged:
         return np.unique(self._files(np.concatenate([nothing, *(batch.ids for batch in plan)])))
 
     def _folder(self, stack: ExitStack) -> tier.Hold:
-        """The node's new folder: its first rank makes it, the others join before anybody goes on."""
+        """The node's new folder. Its first rank makes it; all ranks wait until the others have joined."""
         context = self._context
         first = context.comm.rank % context.ranks_per_node == 0
         held: list[tier.Hold] = []
@@ -152,16 +146,16 @@ class Staged:
             return hold.folder
 
         digest = self.sample_view.dataset.digest
-        made = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
-        own = made[context.node * context.ranks_per_node]
-        assert own is not None
-        together(context.comm, lambda: None if first else take(tier.hold(own)))
+        folders = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
+        node_folder = folders[context.node * context.ranks_per_node]
+        assert node_folder is not None
+        together(context.comm, lambda: None if first else take(tier.hold(node_folder)))
         return held[0]
 
     def _require_room(self, held: tier.Hold, share: Share) -> None:
-        """EnvironmentFailure, the same on every rank, where what is to be kept is more than is free.
+        """EnvironmentFailure, the same on every rank, if a disk has no room for the copies.
 
-        Nodes that are played by ranks of one machine may share a disk: their copies are added up.
+        Several nodes may be ranks of one machine and share a disk: their copies are added up.
         """
         entries = self.sample_view.dataset.manifest.files
         written = [*share.reads.tolist(), *(file for file, _ in share.receives)]
@@ -185,7 +179,7 @@ class Staged:
                 )
 
     def _copy(self, files: Sequence[int], held: tier.Hold, cost: Cost) -> None:
-        """Copy these files from the dataset's folder, with a thread for each buffer. The first error ends all."""
+        """Copy these files from the dataset's folder, one thread for each buffer. The first error stops all threads."""
         dataset, waiting, turn, stop = self.sample_view.dataset, iter(files), threading.Lock(), threading.Event()
         errors: list[BaseException] = []
         counts = [tier.Copied() for _ in self._buffers]
@@ -223,9 +217,9 @@ class Staged:
             raise errors[0]
 
     def _hand_over(self, share: Share, held: tier.Hold, cost: Cost) -> None:
-        """Send copies that other nodes keep, piece by piece, and take theirs. A failure is raised when all is said.
+        """Send, piece by piece, files that other nodes keep, and receive theirs. A failure is raised at the end.
 
-        A rank that cannot go on sends empty pieces, and throws away what it gets, so that nobody waits for it.
+        A rank that has failed sends empty pieces and ignores what it receives, so that no rank waits for it.
         """
         entries = self.sample_view.dataset.manifest.files
         errors: list[BenchError] = []

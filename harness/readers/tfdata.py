@@ -1,12 +1,12 @@
-"""A tuned tf.data pipeline: what a careful user of TensorFlow writes for these files, with every knob that helps.
+"""A tuned tf.data pipeline: what a careful user of TensorFlow writes for these files, with every option that helps.
 
-TFRecord files of many samples: files shuffled, interleaved in parallel in whatever order they come, records through
-the shuffle buffer of the plan's order, with their ids. Files of one record: names in the order of the plan, read in
-parallel in whatever order they are done. HDF5 holds no records that tf.data could read: there, a map calls this
-project's own extent reader, one batch a call, so that the difference to other readers is tf.data's and not HDF5's.
+TFRecord files of many samples: shuffled and interleaved in parallel, in any order; records with their ids go through
+the shuffle buffer of the plan's order. Files of one record: names in the order of the plan, read in parallel, in any
+order. HDF5 has no records that tf.data can read: a map calls this project's extent reader, one batch a call, so that a
+difference to other readers comes from tf.data and not from HDF5.
 
-An epoch comes as a multiset of its plan. tf.data does not tell what it read ahead or how long its reads took: bytes of
-records are counted when a batch is delivered, with their frames, or as whole files where these are compressed.
+An epoch comes as a multiset of its plan. tf.data does not tell what it read ahead or how long its reads took. So the
+bytes of records are counted when a batch is delivered, with their frames, or as whole files if these are compressed.
 """
 
 import threading
@@ -63,9 +63,8 @@ class TfData:
         self._open_extents = open_extents
         self._threads = max(1, threads)
         self._staging_bytes = staging_bytes
-        self._bare = (
-            sample_view.dataset.manifest.container == "raw"
-        )  # each file is a sample, and has no CRC32C of its own
+        # a raw file is a sample without a CRC32C of its own
+        self._bare = sample_view.dataset.manifest.container == "raw"
         self._compression = records.compression(sample_view.dataset)
         single = sample_view.dataset.samples == len(sample_view.dataset.manifest.files)
         self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
@@ -85,11 +84,11 @@ class TfData:
         batches = [(batch.epoch, batch.ids) for batch in plan if len(batch.ids)]
         with _own_threads(self._threads if self.sample_view.decode is not None else 0) as call:
             inner = (self._records if self._has_records else self._extents)(batches, tally, call)
-            with inner as found:
-                yield _with_empty(plan, found)
+            with inner as delivered:
+                yield _with_empty(plan, delivered)
 
     def _room(self) -> int:
-        """Samples that half of the staging buffer holds: nobody who tunes shuffles more than memory holds."""
+        """Samples that fit into half of the staging buffer: a tuned shuffle buffer stays within memory."""
         dataset = self.sample_view.dataset
         mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
         return max(1, int(self._staging_bytes / 2 / mean))
@@ -104,7 +103,7 @@ class TfData:
         options.autotune.ram_budget = self._staging_bytes
         return options
 
-    # ---- containers that tf.data reads
+    # ---- containers that tf.data can read
 
     @contextmanager
     def _records(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
@@ -113,39 +112,39 @@ class TfData:
         failures: list[BenchError] = []
 
         def build(stretch: tensors.Stretch) -> Any:
-            found: Any = None
-            for epoch, ids in stretch.epochs:  # they must not mix
-                one = self._epoch(epoch, ids)
-                found = one if found is None else found.concatenate(one)
+            samples: Any = None
+            for epoch, ids in stretch.epochs:  # epochs must not mix
+                epoch_samples = self._epoch(epoch, ids)
+                samples = epoch_samples if samples is None else samples.concatenate(epoch_samples)
             # in order from here on: a batch that overtakes another could leave its epoch
             size = stretch.size
             parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
             if sample_view.decode is not None:
-                found = found.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
-            elif size == 1:  # a batch of one is the record itself: two copies less
-                found = found.map(tensors.plain(_alone(tf)), **parallel)
+                samples = samples.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
+            elif size == 1:  # a batch of one is the record itself, without two copies
+                samples = samples.map(tensors.plain(_alone(tf)), **parallel)
             else:
                 even = sample_view.dataset.manifest.fields[0].shape[0] > 0
-                found = found.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
-            return found.prefetch(auto).with_options(self._limits())
+                samples = samples.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
+            return samples.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
-            found, content, lengths = (tensors.array(one) for one in element)
-            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, found, lengths)
+            ids, content, lengths = (tensors.array(part) for part in element)
+            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, ids, lengths)
             if sample_view.decode is not None:
-                return Batch(found, (Block.even(content),))
-            batch = Batch(found, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
-            bare = self._check and self._bare  # TFRecord and GZIP have checked theirs
-            if bare and (failure := self._altered(found, map(batch.sample, range(len(found))))):
+                return Batch(ids, (Block.even(content),))
+            batch = Batch(ids, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
+            bare = self._check and self._bare  # TFRecord and GZIP check their own
+            if bare and (failure := self._altered(ids, map(batch.sample, range(len(ids))))):
                 raise failure
             return batch
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return failures[0] if failures else self._explain(stretch, said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return failures[0] if failures else self._explain(stretch, message)
 
-        with tensors.delivered(plan, build, take, explain) as found:
-            yield found
+        with tensors.delivered(plan, build, take, explain) as delivered:
+            yield delivered
 
     def _epoch(self, epoch: int, ids: Ids) -> Any:
         """(id, record) of one epoch."""
@@ -154,7 +153,7 @@ class TfData:
         files = dataset.locate(ids, ())[0]
         if dataset.samples > len(dataset.manifest.files):
             buffer = 0 if is_validation(epoch) else self._buffer  # validation is not shuffled
-            found = records.interleaved(
+            return records.interleaved(
                 dataset,
                 [(epoch, ids)],
                 files=FILE_BUFFER if buffer else 0,
@@ -163,7 +162,6 @@ class TfData:
                 items=buffer,
                 buffer=READ_BYTES,
             )
-            return found
         names = tf.data.Dataset.from_tensor_slices((ids, records.paths(dataset, files)))
         if self._bare:
             return names.map(
@@ -171,16 +169,15 @@ class TfData:
             )
 
         def numbered(number: Any, path: Any) -> Any:
-            one = np.int64(1)
-            record = records.part(dataset, path, np.int64(0), one, READ_BYTES)
+            record = records.part(dataset, path, np.int64(0), np.int64(1), READ_BYTES)
             return record.map(tensors.plain(lambda content: (number, content)))
 
         return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
 
     def _decoded(self, call: Call, failures: list[BenchError]) -> Any:
-        """(id, record) -> (id, what the application makes of it, bytes of the record).
+        """(id, record) -> (id, what the application decodes from it, bytes of the record).
 
-        failures: what failed, added to, as TensorFlow keeps no more than the text of it.
+        failures: gets each failure, of which TensorFlow keeps only the text.
         """
         tf, decode = self._tf, self.sample_view.decode
         assert decode is not None
@@ -206,7 +203,7 @@ class TfData:
 
         return stage
 
-    # ---- containers that it does not
+    # ---- containers that it cannot read
 
     @contextmanager
     def _extents(self, plan: Plan, tally: Tally, call: Call) -> Iterator[Iterator[Batch]]:
@@ -222,15 +219,15 @@ class TfData:
                 epoch, ids = stretch.batches[int(number)]
                 with lock:
                     if left.is_set():
-                        return np.empty(0, dtype=np.uint8)  # nobody takes it
+                        return np.empty(0, dtype=np.uint8)  # the session is over
                     if not idle:
                         made.append(self._open_extents())
                         idle.append(made[-1])
                     extents = idle.pop()
-                own = Tally()
+                call_tally = Tally()
                 out = np.empty(int(sample_view.sizes(ids).sum()), dtype=np.uint8)
                 try:
-                    call(extents.read, ids, memoryview(out), own.of(epoch))
+                    call(extents.read, ids, memoryview(out), call_tally.of(epoch))
                 except BenchError as error:
                     with lock:
                         failures.append((int(number), error))
@@ -238,7 +235,7 @@ class TfData:
                 finally:
                     with lock:
                         idle.append(extents)
-                        tally.add(own)
+                        tally.add(call_tally)
                         lock.notify_all()
                 return out
 
@@ -258,27 +255,27 @@ class TfData:
             starts = np.concatenate([[0], np.cumsum(sample_view.sizes(ids))])
             return Batch(ids, (Block(tensors.array(element), starts),))
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, message)
 
         try:
-            with tensors.delivered(plan, build, take, explain) as found:
-                yield found
+            with tensors.delivered(plan, build, take, explain) as delivered:
+                yield delivered
         finally:
             left.set()
-            with lock:  # TensorFlow does not wait for calls that are under way
+            with lock:  # TensorFlow does not wait for running calls
                 lock.wait_for(lambda: len(idle) == len(made))
             for extents in made:
                 extents.close()
 
-    # ---- what can go wrong
+    # ---- failures
 
-    def _explain(self, stretch: tensors.Stretch, said: str) -> BenchError:
+    def _explain(self, stretch: tensors.Stretch, message: str) -> BenchError:
         dataset = self.sample_view.dataset
-        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
     def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
-        """The failure of the first file of one sample whose content has not its CRC32C of generation."""
+        """The failure of the first sample whose content has another CRC32C than at generation."""
         expected = self.sample_view.dataset.checksums(ids, self.sample_view.fields)[:, 0].tolist()
         for sample, content, wanted in zip(ids.tolist(), contents, expected, strict=True):
             if crc32c(content) != wanted:
@@ -289,19 +286,19 @@ class TfData:
         return self.sample_view.dataset.path(int(self.sample_view.dataset.locate(np.array([sample]), ())[0][0]))
 
 
-def _with_empty(plan: Sequence[Planned], found: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches of a plan, of which tf.data makes those that are not empty."""
+def _with_empty(plan: Sequence[Planned], delivered: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches of a plan: tf.data delivers all but the empty ones."""
     nothing = Block(np.zeros(0, np.uint8), np.zeros(1, np.int64))
     for batch in plan:
-        yield next(found) if len(batch.ids) else Batch(batch.ids, (nothing,))
+        yield next(delivered) if len(batch.ids) else Batch(batch.ids, (nothing,))
 
 
 @contextmanager
 def _own_threads(count: int) -> Iterator[Call]:
-    """Calls in threads of Python's, so many, or in the caller's where there are none.
+    """Calls that run in `count` threads of Python, or, for 0, in the thread of the caller.
 
-    TensorFlow's threads take the smallest numbers (denormal ones) for zero, and so would a decoding in them; threads
-    inherit that from who starts them, so that all are started here.
+    TensorFlow's threads take denormal numbers for zero, so decoding must not run in them. A thread inherits this from
+    the thread that starts it, so all threads are started here.
     """
     if count == 0:
         yield lambda function, *arguments: function(*arguments)
@@ -323,7 +320,7 @@ def _alone(tf: Any) -> Any:
 
 
 def _joined(tf: Any, *, even: bool) -> Any:
-    """(ids, records) -> (ids, all bytes, numbers of them). `even`: records are of one length, which saves a copy."""
+    """(ids, records) -> (ids, all bytes, length of each). `even`: all records have one length, which saves a copy."""
     return lambda numbers, contents: (
         numbers,
         tf.reshape(tf.io.decode_raw(contents, tf.uint8), [-1])

@@ -1,4 +1,4 @@
-"""How many threads read: pure functions of what their reads have cost, and what the kernel knows of a thread."""
+"""How many threads read: pure functions of the cost of their reads, and of what the kernel knows of a thread."""
 
 import os
 import threading
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from dlio_bench.harness.cluster.environment import usable_cores
 
-# Of the time that reads take, the part in which their thread computes: from memory it is all of it, less what it waits
-# for the processor and the interpreter; from a disk or a file system below a tenth.
+# The part of the time of reads in which their thread computes: from memory nearly all of it, except waits for the CPU
+# and the interpreter; from a disk or a file system less than a tenth.
 FROM_MEMORY = 0.25
 # Reading from memory keeps a core busy. More threads than cores then only compete with each other and with the trainer.
 # A thread may also have the trainer's core if the trainer computes for long enough: this part of the time that the
@@ -24,14 +24,14 @@ FROM_MEMORY = 0.25
 #   2      8 ms         2 ms             1                        1.1
 #   2      8 ms         3 ms             1                        0.95
 HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
-# While a step takes less than this from one batch to the next, reading included, the trainer reads for itself and the
-# threads sleep: handing so little from thread to thread costs more than reading it.
+# While a step takes less than this from one batch to the next, with reading, the trainer reads for itself and the
+# threads sleep: handing a batch to another thread would cost more than reading it.
 QUICK_SECONDS = 200e-6
 
 
 class Spent(NamedTuple):
-    """What some reads took: seconds from their begin to their end, and those that their threads computed. Times in
-    which a thread was ready to run and had no core are in neither.
+    """The cost of some reads: seconds from begin to end, and seconds in which their threads computed. Neither includes
+    time in which a thread was ready to run but had no core.
     """
 
     seconds: float = 0.0
@@ -39,7 +39,7 @@ class Spent(NamedTuple):
 
     @property
     def from_memory(self) -> bool:
-        """Whether the processor was busy with what was read, so that it came from memory."""
+        """Whether reading kept the CPU busy, so that the data came from memory."""
         return self.computed > FROM_MEMORY * self.seconds
 
     def and_(self, other: "Spent") -> "Spent":
@@ -47,7 +47,7 @@ class Spent(NamedTuple):
         return Spent(self.seconds + other.seconds, self.computed + other.computed)
 
     def and_half_of(self, before: "Spent") -> "Spent":
-        """Together with what was spent before, which counts half."""
+        """The sum with earlier reads, which count half."""
         return Spent(self.seconds + before.seconds / 2, self.computed + before.computed / 2)
 
 
@@ -61,12 +61,12 @@ class Readers(NamedTuple):
 def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, spare_cores: int) -> Readers:
     """Who is to read, after reads that took `spent`.
 
-    a_step: seconds that the reads of a step take. step_seconds: how long the trainer computes in one. most: threads
-    there may be. spare_cores: of this rank, beside the trainer's.
+    a_step: seconds that the reads of a step take. step_seconds: how long the trainer computes in a step. most: the
+    largest number of threads. spare_cores: of this rank, without the trainer's.
 
-    Where threads wait for storage, so many as keep one core busy between them: cores x (1 + waiting / computing), of
-    B. Goetz et al., Java Concurrency in Practice, 2006, section 8.2. An open of 5 ms before a read of 0.1 ms asks for
-    as many as there may be, bytes from memory for one a core.
+    If threads wait for storage, as many read as keep the cores busy: cores x (1 + waiting / computing), from B. Goetz
+    et al., Java Concurrency in Practice, 2006, section 8.2. An open of 5 ms before a read of 0.1 ms needs `most`
+    threads, data from memory one thread for each core.
     """
     if spent.from_memory:
         hidden = step_seconds >= max(HIDDEN * a_step, HIDDEN_SECONDS)
@@ -76,17 +76,17 @@ def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, spar
 
 
 def awake(reading: Readers, before: int, seconds: float) -> int:
-    """Threads that read from now on, after `before` threads read for a step of so many seconds."""
+    """Threads that read from now on, after `before` threads have read for a step of `seconds`."""
     return 0 if not before and seconds < QUICK_SECONDS else reading.threads
 
 
 def spare_cores(ranks_on_host: int) -> int:
-    """Cores of a rank beside its trainer's; below 0 where ranks share cores."""
+    """Cores of a rank without its trainer's; below 0 if ranks share cores."""
     return usable_cores() // ranks_on_host - 1
 
 
 class _OwnStatistics(threading.local):
-    """What the kernel's scheduler knows of a thread, kept open: opening it costs more than what is timed with it."""
+    """The scheduler statistics of a thread, kept open: opening the file costs more than the reads that are timed."""
 
     def __init__(self) -> None:
         self.open = _Statistics()
@@ -104,7 +104,7 @@ class _Statistics:
             os.close(self._handle)
 
     def queued(self) -> int:
-        """Nanoseconds in the queue of a core."""
+        """Nanoseconds that the thread has waited in the queue of a core."""
         return int(os.pread(self._handle, 96, 0).split()[1])
 
 
@@ -112,11 +112,11 @@ _own = _OwnStatistics()
 
 
 def queued_seconds() -> float:
-    """Seconds that this thread has been ready to run and waited for a core; 0 where the kernel does not tell.
+    """Seconds that this thread was ready to run and waited for a core; 0 if the kernel does not tell.
 
     Source: the second number of /proc/PID/task/TID/schedstat, in nanoseconds (Linux, scheduler/sched-stats.rst).
     """
     try:
         return _own.open.queued() / 1e9
-    except OSError:  # nothing was opened, or it was for a process that this one was forked from
+    except OSError:  # it could not be opened, or this process was forked since
         return 0.0

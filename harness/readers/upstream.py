@@ -1,4 +1,4 @@
-"""A workload's published pipeline behind the seam of readers."""
+"""A workload's published pipeline as a reader."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ from dlio_bench.harness.readers.session import Planned, Tally
 
 
 class Published:
-    """What the pipeline delivers is its own: the dataset with the pipeline's decoding, whatever the view.
+    """Delivers the dataset with the pipeline's own decoding, whatever the view.
 
-    The pipeline is ended by who started it; sessions come and go.
+    The caller that started the pipeline ends it, after any number of sessions.
     """
 
     def __init__(self, sample_view: SampleView, pipeline: Pipeline) -> None:
@@ -37,5 +37,5 @@ class Published:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
-        with self._pipeline.batches(self.sample_view.dataset, batches, tally.of) as found:
-            yield found
+        with self._pipeline.batches(self.sample_view.dataset, batches, tally.of) as delivered:
+            yield delivered

@@ -1,4 +1,4 @@
-"""The JSON document of one case: what was simulated, and a row for each policy."""
+"""The JSON document of one simulated case: the job, the machine, and a row for each policy."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 20
 
 
 def answer(case: Case, names: Sequence[str], pfs_clients: str) -> Simulation:
-    """The predictions of a case as the document. UsageError."""
+    """The document with the predictions of a case. UsageError."""
     rows = predictions(case, names, pfs_clients)
     return simulation.complete(
         heading(case, pfs_clients)
@@ -26,7 +26,7 @@ def answer(case: Case, names: Sequence[str], pfs_clients: str) -> Simulation:
 
 
 def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Prediction]:
-    """A row for each policy, on all nodes or on a sample of them. UsageError where the published mode cannot."""
+    """A row for each policy, from all nodes or a sample of them. UsageError as `require`."""
     require(case, pfs_clients)
     sampled = sampled_nodes(case)
     if sampled == case.nodes:
@@ -44,12 +44,12 @@ def require(case: Case, pfs_clients: str) -> None:
 
 
 def sampled_nodes(case: Case) -> int:
-    """How many nodes are simulated: all, or a sample of a large job's."""
+    """How many nodes are simulated: all, or, in a large job, a sample."""
     return scale.sampled_nodes(case) if case.accesses > ALL_NODES and case.nodes > scale.SAMPLED else case.nodes
 
 
 def heading(case: Case, pfs_clients: str) -> dict[str, Any]:
-    """What every document of this machine says."""
+    """The part of a document that describes the command and the machine."""
     return {
         "schema": simulation.SCHEMA,
         "version": __version__,
@@ -64,7 +64,7 @@ def heading(case: Case, pfs_clients: str) -> dict[str, Any]:
 
 
 def about(case: Case) -> dict[str, Any]:
-    """The job, but for what follows from the number of its nodes."""
+    """The job, without what depends on the number of nodes."""
     return {
         "title": case.title, "samples": len(case.sizes), "bytes": int(case.sizes.sum()), "batch": case.batch,
         "epochs": case.epochs, "seed": case.seed,
@@ -72,5 +72,5 @@ def about(case: Case) -> dict[str, Any]:
 
 
 def extent(case: Case) -> dict[str, int]:
-    """What follows from the number of nodes: steps of all epochs, and how many of the nodes are simulated."""
+    """What depends on the number of nodes: steps of all epochs, and how many nodes are simulated."""
     return {"nodes": case.nodes, "steps": case.steps * case.epochs, "simulated_nodes": sampled_nodes(case)}

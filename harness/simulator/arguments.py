@@ -85,14 +85,14 @@ def add_simulate(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_simulate(asked: argparse.Namespace) -> int:
+def run_simulate(args: argparse.Namespace) -> int:
     """`simulate`."""
     from dlio_bench.harness.simulator.command import Options, simulate
 
-    system = None if asked.system is None else Path(asked.system)
+    system = None if args.system is None else Path(args.system)
     return simulate(
         Options(
-            asked.workload, asked.scenario, asked.nodes, asked.epochs, asked.seed, system, asked.tiers,
-            asked.pfs_clients, asked.policy, asked.json, tuple(asked.vary), asked.out, asked.compute,
+            args.workload, args.scenario, args.nodes, args.epochs, args.seed, system, args.tiers,
+            args.pfs_clients, args.policy, args.json, tuple(args.vary), args.out, args.compute,
         )
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The axes of a what-if grid: what `--vary` names, and the values it takes."""
+"""The axes of a what-if grid: the names and values of `--vary`."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ MOST = 3  # across a heat map, down it, and one map for each value
 
 @dataclass(frozen=True)
 class Axis:
-    """`values` of a node count, or of a tier's size in bytes, in the order that was asked for."""
+    """`values`: node counts, or sizes of a tier in bytes, in the user's order."""
 
     name: str
     values: tuple[int, ...]
@@ -37,7 +37,7 @@ def parse(text: str) -> Axis:
 def require(
     axes: Sequence[Axis], tiers: Collection[str], system: str, nodes: int | None, fixed: Mapping[str, int]
 ) -> None:
-    """UsageError for an axis that the system has not, that is there twice, or that is set by another option, too."""
+    """UsageError for an axis that the system does not have, that comes twice, or that another option sets, too."""
     known = (NODES, *tiers)
     if len(axes) > MOST:
         raise UsageError(f"--vary is given {len(axes)} times. A grid has at most {MOST} axes: leave some out.")
@@ -45,8 +45,7 @@ def require(
     for axis in axes:
         if axis.name not in known:
             raise UsageError(
-                f"--vary {axis.name} is no axis. With system '{system}' there are {', '.join(known)}: nodes, and "
-                "sizes of tiers."
+                f"--vary {axis.name} is no axis. System '{system}' has {', '.join(known)}: nodes, and sizes of tiers."
             )
         if axis.name in seen:
             raise UsageError(f"--vary names {axis.name} twice. Put all of its values into one --vary {axis.name}=...")

@@ -1,4 +1,4 @@
-"""One case to simulate: a dataset, read by so many nodes of a machine for so many epochs."""
+"""One case to simulate: a dataset that some nodes of a machine read for some epochs."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,20 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import System
+from dlio_bench.harness.cluster.system import MB, System
 from dlio_bench.harness.plan.draws import Purpose, shuffled, words
 from dlio_bench.harness.plan.placement.contents import Sizes
 from dlio_bench.harness.simulator.fills import Floats
-from dlio_bench.harness.simulator.model import MB, Costs, costs
+from dlio_bench.harness.simulator.model import Costs, costs
 
 
 @dataclass(frozen=True)
 class Case:
     """`sizes` int64 [samples] bytes; `batch` samples a node and step; every epoch a new global shuffle from `seed`.
 
-    `step_seconds`: what a step computes, whatever its samples weigh, and the `step_time` that it comes from, in words;
-    None: the system's rate decides, by the bytes of each node's batch.
-    UsageError when an epoch has no whole step.
+    `step_seconds`: how long a step computes, whatever the sizes of its samples; `step_time` tells its source in words.
+    None: the system's rate in MB/s and the bytes of each node's batch decide. UsageError when an epoch has no step.
     """
 
     title: str
@@ -42,7 +41,7 @@ class Case:
 
     @property
     def steps(self) -> int:
-        """Steps an epoch; what does not fill one is dropped."""
+        """Steps in an epoch. Samples that do not fill a step are dropped."""
         return len(self.sizes) // (self.nodes * self.batch)
 
     @property
@@ -66,7 +65,7 @@ class Case:
         return tuple(tier.capacity for tier in self.system.tiers[1:])
 
     def epoch(self, number: int) -> npt.NDArray[np.int64]:
-        """int64 [steps, nodes, batch]: what every node reads in epoch `number`, as orders.global_shuffle has it."""
+        """int64 [steps, nodes, batch]: what every node reads in epoch `number`, as in orders.global_shuffle."""
         used = self.steps * self.nodes * self.batch
         order = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, number, self.seed, len(self.sizes)))[:used]
         return order.reshape(self.steps, self.nodes, self.batch)
@@ -74,10 +73,10 @@ class Case:
     @cached_property
     def sequences(self) -> list[npt.NDArray[np.int32]]:
         """The accesses of every node over all epochs, int32 [accesses] each."""
-        own = np.empty((self.nodes, self.epochs, self.steps, self.batch), np.int32)
+        sequences = np.empty((self.nodes, self.epochs, self.steps, self.batch), np.int32)
         for number in range(self.epochs):
-            own[:, number] = self.epoch(number).swapaxes(0, 1)
-        return list(own.reshape(self.nodes, -1))
+            sequences[:, number] = self.epoch(number).swapaxes(0, 1)
+        return list(sequences.reshape(self.nodes, -1))
 
     @cached_property
     def megabytes(self) -> Floats:

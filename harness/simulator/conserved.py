@@ -1,14 +1,15 @@
-"""The engine that conserves the file system's bandwidth: what all threads draw together is never more than it has.
+"""The engine that conserves the file system's bandwidth: all threads together never read faster than it delivers.
 
-All nodes read the PFS at once, so that each has the share min(b_fs, t(N) / N) of it (eq. 3.5), and all threads of a
-node, those that fill its tiers and those that stage, take turns on that one share. The rules beside are those of our
-readers (readers/placed/rules.py), which keeping.py replays read by read for `run --predict`: a kept sample is
-fetched once, by whichever of the node's threads needs it first, and others wait for that one. A node that does not keep
-a sample asks its holder, which brings it if it has not begun; where the reader guesses (Behaviour.guesses), it asks
-only for what is there. Steps, buffer and costs are those of events.py.
+All nodes read the PFS at once, so that each has the share min(b_fs, t(N) / N) of it (eq. 3.5). The threads of a node,
+those that fill its tiers and those that stage, take turns on that one share. All else follows our readers, whose rules
+are in readers/placed/rules.py: the first thread of a node that needs a kept sample fetches it, and others wait for that
+thread. A node that does not keep a sample asks its holder, which fetches it if no thread has begun; if the reader
+guesses (Behaviour.guesses), it asks only for what is there. Those rules choose a source from what a rank knows; here
+the node knows when every sample is where, and the costs of all sources decide. (`run --predict` replays the rules
+themselves.) Steps, buffer and costs are those of events.py.
 
-Events are taken in the order of time: a thread that begins a fetch, a trainer that goes on, a node at the end of its
-batch. So the cost is some microseconds for each access of a simulated node.
+Events come in the order of time: a thread begins a fetch, a trainer continues, a node ends its batch. That costs some
+microseconds for each access of a simulated node.
 """
 
 import heapq
@@ -31,16 +32,16 @@ from dlio_bench.harness.simulator.traces import Outcome
 FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
 NOBODY = -1
 Numbers = npt.NDArray[np.int32]
-Views = memoryview  # of arrays: reading one number of them takes a third of the time
+Views = memoryview  # of arrays: indexing one takes a third of the time
 Event = tuple[float, int, int, "Node", int]  # moment, turn, what, node, tier
 
 
 @dataclass(frozen=True)
-class Stands:
-    """What a simulated node tells of nodes that are not: ids int32 [rows, those nodes], -1: nothing.
+class Represented:
+    """The samples of nodes that a simulated node represents: ids int32 [rows, represented nodes], -1: none.
 
-    When the node has fetched its n-th kept sample, each of those nodes is taken to have ids[rows[n]] by then; nothing
-    where rows[n], int32 [kept samples of the node], is -1.
+    When the node has fetched its n-th kept sample, each represented node has its sample in row rows[n] of ids, too;
+    none if rows[n], int32 [kept samples of the node], is -1.
     """
 
     ids: Numbers
@@ -48,7 +49,7 @@ class Stands:
 
 
 class Node:
-    """One node. `ready`: for each access that threads have come to and the trainer has not, when it is staged."""
+    """One node. `ready`: when each access is staged, from the trainer's next to the last that threads have begun."""
 
     def __init__(self, number: int, ids: Integers, keeps: NodeContents, samples: int, costs: Costs, link: Link) -> None:
         self.number, self.link = number, link
@@ -60,16 +61,14 @@ class Node:
         lengths = [len(tier) for tier in keeps.tiers]
         self.tiers = np.repeat(np.arange(len(lengths), dtype=np.int8), lengths).tobytes()
         self.copies = np.concatenate(keeps.copies).tobytes() if lengths else b""
-        self.done = array("d", bytes(8 * len(self.kept)))
-        for slot in range(len(self.kept)):
-            self.done[slot] = NEVER
+        self.done = array("d", [NEVER]) * len(self.kept)
         starts = np.cumsum([0, *lengths])
         self.cursor = starts[:-1].tolist()  # for each tier, what its threads fetch next
         self.ends = starts[1:].tolist()
         self.ready: deque[float] = deque()
-        self.staged = 0  # accesses that threads have come to
-        self.free, self.used = costs.staging, 0.0  # MB of the buffer; used: what the batch gives back at its end
-        self.parked = 0  # threads for whose next sample there is no room
+        self.staged = 0  # accesses that threads have begun
+        self.free, self.used = costs.staging, 0.0  # MB of the buffer; used: what the end of the batch frees
+        self.parked = 0  # threads that wait for room in the buffer
         self.clock, self.at, self.batch_end = 0.0, 0, 0  # of the trainer: its time, its next access
         self.waits = False
         self.stall = self.taken = 0.0  # taken: MB of the batch
@@ -87,10 +86,10 @@ class Job:
         sizes: Floats,
         behaviour: Behaviour,
         costs: Costs,
-        stands: Sequence[Stands] = (),
+        represented: Sequence[Represented] = (),
     ) -> None:
         self.behaviour, self.costs = behaviour, costs
-        self.stands = [(stand.ids, memoryview(stand.rows)) for stand in stands]
+        self.represented = [(nodes.ids, memoryview(nodes.rows)) for nodes in represented]
         self.sizes = memoryview(np.ascontiguousarray(sizes))
         tiers, samples = len(costs.local), len(sizes)
         nothing = from_file_system([np.empty(0, np.int64)] * tiers)
@@ -100,8 +99,7 @@ class Job:
         ]
         self.pfs, self.remote = tiers + 1, tiers  # their numbers in Node.read
         self.others = min(costs.remote, default=NEVER) if keeps else NEVER  # the least cost of another node's tier
-        # for each tier and sample, from when on some node has it there (the last is of no sample: Stands' -1); and who
-        # brings it when asked
+        # for each tier and sample, from when on some node has it there (the last entry takes the -1 of Represented)
         self.known = [np.full(samples + 1, NEVER) for _ in range(tiers)] if keeps else []
         self.there = [memoryview(known) for known in self.known]
         self.holders = self._holders(samples) if keeps and not behaviour.guesses else None
@@ -109,7 +107,7 @@ class Job:
         self.turn = 0
 
     def _holders(self, samples: int) -> tuple[Views, Views]:
-        """For each sample the node that holds it, and its number among what that node keeps."""
+        """For each sample, the node that holds it and its number among the samples that the node keeps."""
         holder, place = np.full(samples, NOBODY, np.int32), np.full(samples, NOBODY, np.int32)
         for node in self.nodes:
             first = np.flatnonzero(~np.frombuffer(node.copies, bool))
@@ -117,7 +115,7 @@ class Job:
         return memoryview(holder), memoryview(place)
 
     def fill_first(self) -> float:
-        """Fill all tiers before the first step, copies behind all else; the seconds it takes."""
+        """Fill all tiers before the first step, copies last. Returns the seconds that it takes."""
         self._start_filling()
         end = 0.0
         while self.events:
@@ -126,13 +124,13 @@ class Job:
             self._fill(node, tier, now, copies=True)
         for node in self.nodes:
             node.link = Link(node.link.rate)
-            node.done = array("d", bytes(8 * len(node.done)))  # all there before the run
+            node.done = array("d", bytes(8 * len(node.done)))  # all filled before the run
         for known in self.known:
             known[np.isfinite(known)] = 0.0
         return end
 
     def run(self, batch: int, start: float, crowd: Crowd | None, *, filled: bool) -> Outcome:
-        """Run all nodes in local batches of `batch`; `filled`: the tiers are."""
+        """Run all nodes in local batches of `batch`. `filled`: the tiers are full."""
         total = len(self.nodes[0].ids)
         clock, step, arrived = start, 0, 0
         ends = np.zeros(len(self.nodes))
@@ -161,10 +159,10 @@ class Job:
                     continue
                 clock = now if crowd is None else self._crowd_end(crowd, step, clock, ends, batch)
                 step, arrived = step + 1, 0
-                for one in self.nodes:
-                    one.clock, one.taken = clock, 0.0
-                    one.batch_end += batch
-                    self._push(clock, TRAIN, one)
+                for node in self.nodes:
+                    node.clock, node.taken = clock, 0.0
+                    node.batch_end += batch
+                    self._push(clock, TRAIN, node)
         stalls, read = np.array([node.stall for node in self.nodes]), np.array([node.read for node in self.nodes])
         return Outcome(clock, stalls, read)
 
@@ -183,7 +181,7 @@ class Job:
                     self._push(0.0, FILL, node, tier)
 
     def _fill(self, node: Node, tier: int, now: float, *, copies: bool) -> None:
-        """One of a tier's threads fetches the next sample that nobody has begun; without one it ends."""
+        """One of a tier's threads fetches the next sample that no thread has begun, or ends if there is none."""
         slot, end = node.cursor[tier], node.ends[tier]
         while slot < end and (node.done[slot] < NEVER or (node.copies[slot] and not copies)):
             slot += 1
@@ -201,7 +199,7 @@ class Job:
         self._push(until, FILL, node, tier)
 
     def _stage(self, node: Node, now: float) -> None:
-        """One of a node's staging threads fetches the next access there is room for."""
+        """One of a node's staging threads fetches the next access, if the buffer has room for it."""
         total = len(node.ids)
         while node.staged < total:
             access = node.staged
@@ -226,7 +224,7 @@ class Job:
         node.parked = 0
 
     def _train(self, node: Node, now: float) -> None:
-        """The trainer goes on until its batch is consumed, it must wait for a thread, or it reads on demand later."""
+        """The trainer continues to the end of its batch, until it must wait for a thread, or up to a later read."""
         clock, sizes, ids, ready, costs = node.clock, self.sizes, node.ids, node.ready, self.costs
         node.waits = False
         while node.at < node.batch_end:
@@ -260,7 +258,7 @@ class Job:
         self._push(clock, END, node)
 
     def _get(self, node: Node, sample: int, slot: int, now: float, *, pfs: bool) -> float:
-        """When a thread of `node` that begins now has a sample, preprocessed; NEVER: it is nowhere that it may read."""
+        """When a thread of `node` that begins now has a sample, preprocessed; NEVER: no readable source has it."""
         costs, size = self.costs, self.sizes[sample]
         best, source = (costs.worst_pfs, self.pfs) if pfs else (NEVER, self.pfs)
         done = node.done[slot] if slot >= 0 else NEVER
@@ -295,7 +293,7 @@ class Job:
         return end
 
     def _bring(self, node: Node, slot: int, size: float, now: float) -> float:
-        """Fetch a kept sample from the PFS: when it is there."""
+        """Fetch a kept sample from the PFS. Returns when the node has it."""
         end = node.link.reserve(now, size)[1] + size * self.costs.write
         self._keep(node, slot, end)
         return end
@@ -305,12 +303,12 @@ class Job:
         tier, sample = node.tiers[slot], node.kept[slot]
         there = self.there[tier]
         there[sample] = min(there[sample], end)
-        if self.stands:
-            ids, rows = self.stands[node.number]
+        if self.represented:
+            ids, rows = self.represented[node.number]
             row = rows[slot]
             if row != NOBODY:
-                known, alike = self.known[tier], ids[row]
-                known[alike] = np.minimum(known[alike], end)
+                known, samples = self.known[tier], ids[row]
+                known[samples] = np.minimum(known[samples], end)
 
 
 def simulate(
@@ -323,15 +321,15 @@ def simulate(
     *,
     first: bool = False,
     crowd: Crowd | None = None,
-    stands: Sequence[Stands] = (),
+    represented: Sequence[Represented] = (),
 ) -> tuple[Outcome, tuple[float, float], float]:
-    """Run nodes that read `sequences` [accesses each] and keep `keeps` (none: no tiers); `sizes` [samples] MB.
+    """Run nodes that read `sequences` [accesses each] and keep `keeps` (empty: no tiers); `sizes` [samples] MB.
 
-    `first`: the tiers are filled before the first step. `crowd`, `stands`: of nodes that are not simulated.
-    Returns the outcome, the MB that were read for tiers beside the staging of their nodes (from other nodes, from the
-    PFS), and the seconds before the first step.
+    `first`: the tiers are filled before the first step. `crowd`, `represented`: of nodes that are not simulated.
+    Returns the outcome, the MB that threads which fill tiers read (from other nodes, from the PFS), and the seconds
+    before the first step.
     """
-    job = Job(sequences, keeps, sizes, behaviour, costs, stands)
+    job = Job(sequences, keeps, sizes, behaviour, costs, represented)
     before = job.fill_first() if first else 0.0
     outcome = job.run(batch, before, crowd, filled=first)
     remote, pfs = np.sum([node.filled for node in job.nodes], axis=0).tolist()

@@ -1,9 +1,9 @@
 """The reference engine: every access of every node, one event after another.
 
-The rules are those of the simulations published with the model (see model.py): a step is a local batch on every node
-and ends for all when the slowest has ended. A request takes what comes first, the staging buffer or a read on demand.
-After each request the buffer is topped up, by its threads in turn, in the order of the accesses, until the next sample
-does not fit; its space is freed when a whole local batch has been consumed.
+The rules are those of the simulations published with the model (see model.py). A step is a local batch on every node,
+and ends when the slowest node has ended. A request gets its sample from the staging buffer or by a read on demand,
+whichever is sooner. After each request the threads, in turn, fill the buffer in the order of the accesses, until the
+next sample does not fit. The node frees the space of a local batch when it has consumed the whole batch.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ INF = float("inf")
 
 
 class Clients(Protocol):
-    """How many nodes read the PFS. The worst case, gamma = N always, needs no object: it is None."""
+    """How many nodes read the PFS. None stands for the worst case, gamma = N always."""
 
     def readers(self, node: int, now: float) -> int:
         """Gamma for a read that `node` starts now."""
 
     def consumed(self, node: int, at: float) -> None:
-        """A read on demand started, or a sample that was staged from the PFS was consumed."""
+        """The node starts a read on demand, or consumes a sample that was staged from the PFS."""
 
     def fetched(self, node: int, at: float) -> None:
-        """A fetch from the PFS into the staging buffer started."""
+        """The node starts a fetch from the PFS into the staging buffer."""
 
 
 class Node:
-    """One node, between two of its batches. `turn` is the counter that deals fetches to threads, in a list."""
+    """One node, between two of its batches. `turn`: a list of one number, the counter that deals fetches to threads."""
 
     def __init__(
         self, number: int, trace: Trace, behaviour: Behaviour, costs: Costs, clients: Clients | None, turn: list[int]
@@ -43,7 +43,7 @@ class Node:
         self.local_done: list[float] = trace.local_done.tolist()
         self.local_tier = trace.local_tier.tolist()
         self.remote_done: list[list[float]] = [done.tolist() for done in trace.remote_done]
-        self.ready: list[float] = []  # per access the threads have come to: when it is staged; INF, it was skipped
+        self.ready: list[float] = []  # when each access that threads have reached is staged; INF: skipped
         self.from_pfs: list[bool] = []
         self.best_pfs = min(costs.pfs)
         self.free = costs.staging  # MB of the staging buffer
@@ -53,7 +53,7 @@ class Node:
         self.position = 0
 
     def batch(self, start: float, samples: int) -> float:
-        """Consume the next `samples` accesses from `start` on; when the last one's compute ends."""
+        """Consume the next `samples` accesses from `start` on. Returns when the compute of the last one ends."""
         clock, ahead, ready = start, self.behaviour.ahead, self.ready
         first, self.position = self.position, self.position + samples
         for access in range(first, self.position):
@@ -71,7 +71,7 @@ class Node:
         return clock
 
     def _late(self, access: int, now: float, staged: float) -> float:
-        """When a sample that is not staged yet is served: read on demand now, or staged after all."""
+        """When the trainer gets a sample that is not staged yet: by a read on demand now, or from the buffer."""
         cost, source = self._source(access, now, remote=True, pfs=True)
         demanded = now + self.size[access] * (cost + self.costs.write)
         on_demand = demanded < staged
@@ -85,10 +85,10 @@ class Node:
         return demanded if on_demand else staged
 
     def top_up(self, now: float, access: int) -> None:
-        """Deal fetches to the threads, from `now` on, until the buffer is full; `access` has been served already."""
+        """Deal fetches to the threads, from `now` on, until the buffer is full; `access` has been served."""
         self.clocks = [max(clock, now) for clock in self.clocks]
         ready, behaviour, pfs = self.ready, self.behaviour, len(self.read) - 1
-        while len(ready) <= access:  # what did not fit before it was asked for
+        while len(ready) <= access:  # those that did not fit into the buffer in time
             ready.append(INF)
             self.from_pfs.append(False)
         while len(ready) < len(self.size):
@@ -115,13 +115,13 @@ class Node:
             self.read[source] += size
 
     def _released(self, access: int, clock: float) -> float:
-        """When a thread that is free at `clock` finds the planned copy, this node's before others'; INF without one."""
+        """When a thread that is free at `clock` finds the planned copy, here or on another node; INF: there is none."""
         local = self.local_done[access]
         planned = local if local < INF else min(done[access] for done in self.remote_done)
         return max(clock, planned)
 
     def _source(self, access: int, now: float, *, remote: bool, pfs: bool) -> tuple[float, int]:
-        """The cheapest source at `now`: seconds per MB and its number in Outcome.read. INF: there is none."""
+        """The cheapest source at `now`: its seconds per MB (INF: there is none) and its number in Outcome.read."""
         best, source = INF, 0
         if self.local_done[access] <= now:
             source = self.local_tier[access]
@@ -130,7 +130,7 @@ class Node:
             for done, cost in zip(self.remote_done, self.costs.remote, strict=True):
                 if cost < best and done[access] <= now:
                     best, source = cost, len(self.costs.remote)
-        if pfs and best > self.best_pfs:  # else the count, which is slow, cannot matter
+        if pfs and best > self.best_pfs:  # else the count, which is slow, changes nothing
             gamma = self.clients.readers(self.number, now) if self.clients else self.costs.nodes
             if self.costs.pfs[gamma] < best:
                 best, source = self.costs.pfs[gamma], len(self.costs.remote) + 1
@@ -149,7 +149,7 @@ def simulate(
 ) -> Outcome:
     """Run all nodes, each in local batches of `batch`, from `start` on.
 
-    `clients` counts the readers of the PFS (None: all nodes, always). `shared_turn`: one counter deals the fetches of
+    `clients` counts the readers of the PFS (None: always all nodes). `shared_turn`: one counter deals the fetches of
     all nodes to threads.
     """
     turn = [0]

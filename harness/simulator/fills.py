@@ -1,4 +1,4 @@
-"""When a tier holds what it keeps: the class prefetchers, each filling its tier from the start of the run."""
+"""When each tier has its samples: the threads of each tier fill it from the start of the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ NEVER = np.inf
 
 @dataclass(frozen=True)
 class Fill:
-    """One node's tiers being filled. starts[j], done[j]: seconds for each id of keeps.tiers[j]; `end` of the last."""
+    """How one node fills its tiers. starts[j], done[j]: when the fetch of each id of keeps.tiers[j] starts and ends."""
 
     keeps: NodeContents
     starts: tuple[Floats, ...]
@@ -30,14 +30,14 @@ class Fill:
         return max((float(done.max()) for done in self.done if len(done)), default=0.0)
 
     def at_once(self) -> "Fill":
-        """The same tiers as a run sees them that begins when they are full."""
+        """The same tiers, all full at time 0."""
         return replace(self, done=tuple(np.zeros_like(done) for done in self.done))
 
 
 def round_robin(seconds: Floats, threads: int, clocks: Floats | None = None) -> tuple[Floats, Floats]:
     """Start and end of tasks that go to `threads` threads in turn; task n starts when task n - threads ends.
 
-    `clocks` [threads]: when each thread is free first (0).
+    `clocks` [threads]: when each thread is first free; None: at 0.
     """
     count = len(seconds)
     padded = np.zeros((-(-count // threads), threads))
@@ -50,8 +50,8 @@ def round_robin(seconds: Floats, threads: int, clocks: Floats | None = None) -> 
 def fill(keeps: NodeContents, sizes: Floats, costs: Costs) -> Fill:
     """Fill a node's tiers from time 0, each by its own threads, all nodes reading the PFS (gamma = N).
 
-    `sizes` [samples] MB. A copy is read from the tier of the same kind on another node. The fetch order puts copies
-    behind everything from the PFS, on all nodes alike, so that a copy's holder is not waited for.
+    `sizes` [samples] MB. A copy comes from the same tier of another node. All nodes fetch copies after everything that
+    comes from the PFS, so that no node waits for the holder of a copy.
     """
     starts, done, pfs, remote = [], [], 0.0, 0.0
     for tier, (ids, copies) in enumerate(zip(keeps.tiers, keeps.copies, strict=True)):
@@ -67,9 +67,9 @@ def fill(keeps: NodeContents, sizes: Floats, costs: Costs) -> Fill:
 
 @dataclass(frozen=True)
 class Copies:
-    """Where every sample can be had, and from when on, [samples] each; inf: never.
+    """Where a node finds each sample, and from when on, [samples] each; inf: never.
 
-    local_done: on this node, in tier local_tier (0 where it is not kept). remote_done[j]: on any other node, in tier j.
+    local_done: in this node's tier local_tier (0 if the node does not keep it). remote_done[j]: in tier j of any other.
     """
 
     local_done: Floats
@@ -77,30 +77,30 @@ class Copies:
     remote_done: tuple[Floats, ...]
 
 
-def local_copies(own: Fill, samples: int) -> tuple[Floats, Tiers]:
-    """When this node has each sample, and in which tier: `local_done` and `local_tier` of Copies."""
+def local_copies(node_fill: Fill, samples: int) -> tuple[Floats, Tiers]:
+    """`local_done` and `local_tier` of Copies."""
     done, place = np.full(samples, NEVER), np.zeros(samples, np.int8)
-    for tier, ids in enumerate(own.keeps.tiers):
-        done[ids] = own.done[tier]
+    for tier, ids in enumerate(node_fill.keeps.tiers):
+        done[ids] = node_fill.done[tier]
         place[ids] = tier
     return done, place
 
 
 def all_copies(fills: Sequence[Fill], samples: int) -> list[Copies]:
-    """For each node, where it finds each sample and from when on."""
+    """Copies for each node."""
     tiers = len(fills[0].keeps.tiers)
     # The two earliest holders are enough: the earliest that is not this node is one of them.
     first = np.full((tiers, samples), NEVER)
     second = np.full((tiers, samples), NEVER)
     holder = np.full((tiers, samples), -1, np.int32)
-    for node, one in enumerate(fills):
-        for tier, (ids, done) in enumerate(zip(one.keeps.tiers, one.done, strict=True)):
+    for node, node_fill in enumerate(fills):
+        for tier, (ids, done) in enumerate(zip(node_fill.keeps.tiers, node_fill.done, strict=True)):
             _offer(first[tier], second[tier], holder[tier], node, ids, done)
-    found = []
-    for node, one in enumerate(fills):
+    copies = []
+    for node, node_fill in enumerate(fills):
         remote = tuple(np.where(holder[tier] == node, second[tier], first[tier]) for tier in range(tiers))
-        found.append(Copies(*local_copies(one, samples), remote))
-    return found
+        copies.append(Copies(*local_copies(node_fill, samples), remote))
+    return copies
 
 
 def _offer(

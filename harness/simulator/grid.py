@@ -15,10 +15,10 @@ from dlio_bench.reports import simulation
 from dlio_bench.reports.simulation_types import GRID, Simulation
 from dlio_bench.units import format_seconds
 
-# For the warning alone: seconds that a policy took an access of a simulated node on a 2-core virtual machine, and that
-# the walk over all accesses of a sampled job took.
+# For the warning, measured on a 2-core virtual machine: seconds of a policy for each access of a simulated node, and of
+# the walk over a sampled job for each access of all nodes.
 SECONDS_AN_ACCESS, SECONDS_A_SAMPLED_ACCESS = 4e-6, 0.04e-6
-LONG = 600.0  # seconds: a grid that is expected to take longer says so first
+LONG = 600.0  # seconds: the user is told before a simulation that is expected to take longer
 
 At = dict[str, int]  # a cell: the value of every axis
 Show = Callable[[str], None]
@@ -26,10 +26,10 @@ Key = tuple[str, int, int]
 
 
 def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: str, show: Show) -> Simulation:
-    """The predictions of every cell as the JSON document; `base` gives what no axis varies.
+    """The JSON document with the predictions of every cell. `base` gives what no axis varies.
 
-    Cells come in order, the last axis fastest; `show` is told of each as it begins. UsageError, before anything is
-    simulated, when a cell is no case.
+    Cells come in order, the last axis fastest; `show` gets a line as each begins. UsageError for an impossible cell,
+    before anything is simulated.
     """
     places = list(cells(axes))
     facts = []
@@ -44,8 +44,8 @@ def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: 
         spent = time.monotonic() - started
         left = f"  eta {format_seconds(spent / number * (len(places) - number))}" if number else ""
         show(f"cell {number + 1} of {len(places)}  {simulation.said_cell(at)}{left}")
-        found = _cell(at_cell(base, at), names, pfs_clients, known)
-        rows += [{"at": at, **asdict(row)} for row in found]
+        cell_rows = _cell(at_cell(base, at), names, pfs_clients, known)
+        rows += [{"at": at, **asdict(row)} for row in cell_rows]
     varied = {axis.name for axis in axes}
     described = heading(base, pfs_clients)
     described["system"]["tiers"] = {k: v for k, v in described["system"]["tiers"].items() if k not in varied}
@@ -68,7 +68,7 @@ def cells(axes: Sequence[Axis]) -> Iterator[At]:
 
 
 def at_cell(base: Case, at: At) -> Case:
-    """The case of a cell. UsageError when there is none with so many nodes."""
+    """The case of a cell. UsageError when it has too many nodes."""
     sizes = {name: value for name, value in at.items() if name != NODES}
     try:
         return replace(base, nodes=at.get(NODES, base.nodes), system=base.system.with_capacities(sizes))
@@ -92,16 +92,16 @@ def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> 
 
 
 def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, Prediction]) -> list[Prediction]:
-    """The rows of a cell. What no caching tier can change is simulated once, and remembered in `known`."""
+    """The rows of a cell. A policy that no caching tier changes is simulated once; `known` has its row from then on."""
     keys = {name: key for name in names if (key := _without_tiers(case, name)) is not None}
-    wanted = [name for name in names if name not in keys or keys[name] not in known]
-    found = {row.policy: row for row in predictions(case, wanted, pfs_clients)} if wanted else {}
-    known.update({key: found[name] for name, key in keys.items() if name in found})
-    return [found[name] if name in found else known[keys[name]] for name in names]
+    missing = [name for name in names if name not in keys or keys[name] not in known]
+    simulated = {row.policy: row for row in predictions(case, missing, pfs_clients)} if missing else {}
+    known.update({key: simulated[name] for name, key in keys.items() if name in simulated})
+    return [simulated[name] if name in simulated else known[keys[name]] for name in names]
 
 
 def _without_tiers(case: Case, name: str) -> Key | None:
-    """All that a policy depends on, of what a grid varies, if that is no caching tier; else None."""
+    """What a policy depends on, of all that a grid varies; None if it depends on caching tiers."""
     if name != LOWER_BOUND and policy_of(name).rule.keep is not None:
         return None
     return name, case.nodes, case.system.tiers[0].capacity

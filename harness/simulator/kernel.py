@@ -1,4 +1,4 @@
-"""Processes on a virtual clock: generators that say until when they wait, or for what."""
+"""Processes on a virtual clock: generators that yield the moment or the signal for which they wait."""
 
 import heapq
 from collections.abc import Generator
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 
 class Signal:
-    """What processes wait for until somebody wakes them."""
+    """Processes wait for it until another one wakes them."""
 
     def __init__(self) -> None:
         self.waiting: list[Process] = []
@@ -17,7 +17,7 @@ Process: TypeAlias = Generator[Wait, None, None]
 
 
 class Clock:
-    """Virtual seconds. Of processes due at the same moment the one that asked first goes first."""
+    """Virtual seconds. Of processes due at the same moment, the one that was first to wait goes first."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -29,20 +29,20 @@ class Clock:
         self._push(self.now, process)
 
     def wake(self, signal: Signal) -> None:
-        """Let everybody who waits for the signal go on now."""
+        """Let all processes that wait for the signal continue now."""
         waiting, signal.waiting = signal.waiting, []
         for process in waiting:
             self._push(self.now, process)
 
     def run(self, until: float = float("inf")) -> None:
-        """Until nobody has anything to do before `until`; who still waits for a signal then waits for ever."""
+        """Run until no process is due before `until`. Processes that still wait for a signal stay as they are."""
         while self._due and self._due[0][0] <= until:
             self.now, _, process = heapq.heappop(self._due)
-            asked = next(process, None)
-            if isinstance(asked, Signal):
-                asked.waiting.append(process)
-            elif asked is not None:
-                self._push(max(asked, self.now), process)
+            wait = next(process, None)
+            if isinstance(wait, Signal):
+                wait.waiting.append(process)
+            elif wait is not None:
+                self._push(max(wait, self.now), process)
 
     def _push(self, moment: float, process: Process) -> None:
         self._turn += 1
@@ -50,21 +50,21 @@ class Clock:
 
 
 class Link:
-    """Something that passes bytes on one after the other, first come first served, at `rate` bytes a second."""
+    """Transfers bytes at `rate` bytes a second, one request after the other, first come first served."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self._free = 0.0
 
     def reserve(self, now: float, size: float) -> tuple[float, float]:
-        """Take the next place for `size` bytes: when they begin and when they are through."""
+        """Queue `size` bytes: when their transfer begins and ends."""
         start = max(now, self._free)
         self._free = start + size / self.rate
         return start, self._free
 
 
 class Meeting:
-    """A barrier of `members` processes, which leave `seconds` after the last one came."""
+    """A barrier of `members` processes, which leave `seconds` after the last one has come."""
 
     def __init__(self, clock: Clock, members: int, seconds: float) -> None:
         self._clock, self._members, self._seconds = clock, members, seconds

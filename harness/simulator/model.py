@@ -2,7 +2,7 @@
 
 Symbols and equation numbers: T = Boehringer's thesis (ETH, 2020), chapter 3; the same model is in Dryden et al., SC'21,
 section 4. As in the simulations published there, a thread that reads a tier gets the tier's whole rate r_j(p_j), and
-every thread the node's share of the PFS; so the rates of several threads add up (eq. 3.3), and tiers are not contended.
+every thread gets the node's share of the PFS. So the rates of threads add up (eq. 3.3), without contention for tiers.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
 
-__all__ = ["MB", "Costs", "costs"]
-
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds per MB on one node of a system with `nodes` nodes; `staging` in MB.
 
-    `sample`: seconds that every sample computes beside, whatever it weighs: a workload's step time over its batch.
+    `sample`: seconds that every sample computes in addition, whatever its size: a workload's step time over its batch.
     pfs[gamma] is the cost of reading the PFS while gamma nodes do (index 0 repeats 1). `local` and `remote` are indexed
-    by caching tier, RAM first. `write` is preprocessing beside storing in the staging buffer, the same from any source.
+    by caching tier, RAM first. `write` is preprocessing and storing in the staging buffer, the same for any source.
     """
 
     nodes: int
@@ -44,12 +42,12 @@ class Costs:
 
 
 def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
-    """The costs of a system at a node count. UsageError where nothing says how long compute takes.
+    """The costs of a system at a node count. UsageError when neither `sample` nor the system gives a compute time.
 
-    `sample`: seconds that a sample computes, whatever it weighs; None: the system's rate in MB/s decides, by bytes.
+    `sample`: seconds that a sample computes, whatever its size. None: the system's rate in MB/s and the size decide.
     """
     if sample is None and system.compute is None:
-        raise UsageError(f"System {system.name} says no compute rate. Add compute = MB/s a node, or name a workload.")
+        raise UsageError(f"System {system.name} has no compute rate. Add compute = MB/s a node, or name a workload.")
     staging, *tiers = system.tiers
     share = [min(system.pfs_link, system.pfs.at(gamma) / gamma) for gamma in range(1, nodes + 1)]  # eq. 3.5
     reads = [tier.read.at(tier.threads) for tier in tiers]
@@ -59,7 +57,7 @@ def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
         write=max(1 / system.preprocess, staging.threads / staging.write.at(staging.threads)),  # eq. 3.4
         pfs=(1 / share[0], *(1 / rate for rate in share)),
         local=tuple(1 / rate for rate in reads),  # eq. 3.7
-        # eq. 3.6; nothing is read over a network that nobody knows
+        # eq. 3.6; without a known network nothing is read from other nodes
         remote=tuple(1 / min(system.network, rate) if system.network else float("inf") for rate in reads),
         staging=staging.capacity / MB,
         staging_threads=staging.threads,

@@ -7,16 +7,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
-from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
-CONSERVED, WORST, PUBLISHED = PFS_CLIENTS = ("conserved", "worst", "published")
+CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
 LOWER_BOUND = "lower-bound"
 Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
 MANY_NODES = 32  # from here on the vectorised engine is the faster one
@@ -26,10 +26,10 @@ MANY_NODES = 32  # from here on the vectorised engine is the faster one
 class Prediction:
     """One row of the answer. `seconds` None: the policy does not apply, for `reason`.
 
-    bytes: read from each tier, from other nodes and from the PFS, fills and double reads included, all nodes together.
-    stall_seconds: how long a node waits for data, in the mean, fills before the first step included.
-    pfs_in_steps: more than a thousandth of what steps read comes from the PFS, so that the time depends on how its
-    readers are counted.
+    bytes: read by all nodes from each tier, from other nodes and from the PFS, with fills and double reads.
+    stall_seconds: mean time that a node waits for data, with fills before the first step.
+    pfs_in_steps: more than a thousandth of the bytes that steps read come from the PFS, so that the time depends on how
+    its readers are counted.
     """
 
     policy: str
@@ -45,21 +45,21 @@ _PUBLISHED_NAMES = {row.published: row for row in POLICIES.values() if row.publi
 
 
 def names(pfs_clients: str) -> tuple[str, ...]:
-    """What can be predicted, by the names of the answer: those of `run`, or those of the published simulator."""
+    """The policies that can be predicted, with the names of `run` or those of the published simulator."""
     if pfs_clients == PUBLISHED:
         return (LOWER_BOUND, *_PUBLISHED_NAMES)
     return (LOWER_BOUND, *(row.name for row in POLICIES.values() if row.simulated))
 
 
 def policy_of(name: str) -> Policy:
-    """The row that a name of the answer stands for. KeyError."""
+    """The row of a name in `names`. KeyError."""
     return _PUBLISHED_NAMES.get(name) or POLICIES[name]
 
 
 def lower_bound(case: Case) -> float:
     """Seconds of compute alone: the sum over steps of the slowest node's batch."""
     total = case.costs.sample * case.batch * case.steps * case.epochs
-    if case.costs.compute:  # else all batches take the same
+    if case.costs.compute:  # else all batches take the same time
         for number in range(case.epochs):
             total += float(case.megabytes[case.epoch(number)].sum(axis=2).max(axis=1).sum()) * case.costs.compute
     return total
@@ -68,7 +68,7 @@ def lower_bound(case: Case) -> float:
 def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> list[Prediction]:
     """A prediction for each policy: `policies` are of `names`."""
     bound = lower_bound(case)
-    return [_one(case, name, pfs_clients, bound) for name in policies]
+    return [_predict_policy(case, name, pfs_clients, bound) for name in policies]
 
 
 def bound_row(bound: float) -> Prediction:
@@ -76,7 +76,7 @@ def bound_row(bound: float) -> Prediction:
     return Prediction(LOWER_BOUND, bound, 0.0, {}, 0.0)
 
 
-def _one(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
+def _predict_policy(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
     if name == LOWER_BOUND:
         return bound_row(bound)
     try:
@@ -87,7 +87,7 @@ def _one(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
 
 
 def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, bound: float) -> Prediction:
-    """What an engine found, as a prediction. `before`: seconds of the fills before the first step."""
+    """The outcome of an engine as a prediction. `before`: seconds of the fills before the first step."""
     names = [*(tier.name for tier in case.system.tiers[1:]), "remote", "pfs"]
     read = outcome.read.sum(axis=0)
     read[-2:] += filled
@@ -102,9 +102,9 @@ def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, 
 
 
 def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, float]:
-    """Simulate all nodes: the engine's outcome, what filled the tiers, and the seconds of that before the first step.
+    """Simulate all nodes: the engine's outcome, what filled the tiers, and the seconds of fills before the first step.
 
-    DoesNotApplyError when the policy does not.
+    DoesNotApplyError if the policy does not apply.
     """
     if pfs_clients == CONSERVED:
         return _run_conserved(case, policy)
@@ -138,7 +138,7 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
 
 def filled_by(fills: Sequence[Fill]) -> Filled:
     """MB that fills took from other nodes and from the PFS."""
-    return sum(one.read_remote for one in fills), sum(one.read_pfs for one in fills)
+    return sum(node_fill.read_remote for node_fill in fills), sum(node_fill.read_pfs for node_fill in fills)
 
 
 def _run_conserved(case: Case, policy: Policy) -> tuple[Outcome, Filled, float]:
@@ -152,7 +152,7 @@ def _run_conserved(case: Case, policy: Policy) -> tuple[Outcome, Filled, float]:
 
 
 def useful(case: Case, rule: Placement) -> tuple[int, ...]:
-    """Bytes of the tiers that a reader uses: where it may choose, none that is slower than the PFS."""
+    """Bytes of each tier that a reader uses: if it may choose, none of a tier that is slower than the PFS."""
     if rule.first or rule.behaviour.waits:
         return case.capacities
     tiers = zip(case.capacities, case.costs.local, strict=True)

@@ -1,24 +1,23 @@
-"""The published simulator's own habits, which only `--pfs-clients published` has.
+"""Habits of the published simulator, which only `--pfs-clients published` has.
 
-They were observed from the tables printed in Boehringer's thesis (ETH, 2020) and on its slides, which they
-regenerate. None is a property of a policy or of a machine:
+They are inferred from the tables in Boehringer's thesis (ETH, 2020) and its slides, which they reproduce. None is a
+property of a policy or a machine:
 
-* Nodes are simulated one after another within a step, and the readers of the PFS are counted by log: another node reads
-  at a moment when its log has an entry at that moment or later. So the first node mostly reads alone, and the last one
-  finds up to all others reading.
-* A node has two logs: of consumption (reads on demand, and samples consumed that were staged from the PFS), and of
-  fetches into the staging buffer. `clairvoyant` logs its first fetches into its tiers, too.
+* Nodes are simulated one after another within a step, and logs decide who reads the PFS: a node counts as reading at a
+  moment if one of its logs has an entry at that moment or later. So the first node mostly reads alone, and the last
+  node may find all others reading.
+* A node has two logs: of consumption (reads on demand, and consumed samples that were staged from the PFS), and of
+  fetches into the staging buffer. `clairvoyant` also logs its first fetches into its tiers.
 * One counter deals the fetches of all nodes to their threads.
-* `clairvoyant` never keeps the last sample id. Before all else its tiers fetch a first block: the samples read most
-  often, as many as the staging buffer has bytes for, as far as a tier holds them. Behind it no tier fetches before it
-  is there.
-  That the others wait, and that the first block's fetches alone count as reading, is inferred from what was published:
-  the distances to the bound in scenarios S1 to S4 (6.6, 0.27, 0.08 and 10.5 %) come out within 0.1, 0.02, 0.03 and
-  0.1 percentage points. With the fetches of all tiers counted, S3 and S4 come out 1 point too slow; without the wait
-  S2 comes out at 0.01 %. A tier holds what its own capacity takes: without tiers the policy is `staging-pool`, and no
-  tier makes it slower by being larger.
+* `clairvoyant` never keeps the last sample id. Its tiers first fetch a first block: the samples read most often, as
+  many as fit into the staging buffer, as far as the tier holds them. No tier fetches anything else before all of the
+  block is there. Two parts of this are inferred from published figures: that the other fetches wait, and that only
+  fetches of the first block count as reading. With both, the distances to the bound in scenarios S1 to S4 (6.6, 0.27,
+  0.08 and 10.5 %) come out within 0.1, 0.02, 0.03 and 0.1 percentage points. If the fetches of all tiers count, S3 and
+  S4 are 1 point too slow; without the wait S2 is 0.01 %. Without tiers the policy is `staging-pool`, and a larger tier
+  never makes it slower.
 * A sample that the staging buffer has held before takes no room in it when it comes again.
-* The stall before the first step is the last node's, not the slowest one's.
+* The stall before the first step is that of the last node, not of the slowest.
 """
 
 from bisect import bisect_left
@@ -33,7 +32,7 @@ from dlio_bench.harness.plan.placement.frequency import counted
 from dlio_bench.harness.simulator.fills import Fill
 from dlio_bench.harness.simulator.traces import Trace
 
-CLAIRVOYANT = "clairvoyant"  # the placement that it carries out by habits of its own
+CLAIRVOYANT = "clairvoyant"  # the placement that this simulator carries out in its own way
 Block: TypeAlias = tuple[int, ...]  # for each tier, how many of its first samples
 
 
@@ -66,16 +65,15 @@ class LoggedClients:
 
 
 def clairvoyant(
-    own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], staging: int
+    sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int], staging: int
 ) -> tuple[list[NodeContents], list[Block]]:
-    """The clairvoyant placement in the published order of fetching, and each node's first block: how many of each tier.
+    """The clairvoyant placement in the published order of fetches, and each node's first block.
 
-    A tier holds what its own capacity takes. The first `staging` bytes of the samples read most often stand before all
-    others of their tier.
+    The first `staging` bytes of the samples read most often come first in their tiers.
     """
     keeps, blocks = [], []
-    for node in own:
-        ids, counts, first = counted(node)
+    for sequence in sequences:
+        ids, counts, first = counted(sequence)
         kept = ids < len(sizes) - 1
         ids, counts, first = ids[kept], counts[kept], first[kept]
         ranked = np.argsort(-counts, kind="stable")
@@ -88,30 +86,30 @@ def clairvoyant(
     return keeps, blocks
 
 
-def behind_first_block(one: Fill, block: Block) -> Fill:
-    """The fill with what is behind the first block waiting until all of that block is there."""
-    ends = [float(done[:count].max(initial=0.0)) for done, count in zip(one.done, block, strict=True)]
+def behind_first_block(fill: Fill, block: Block) -> Fill:
+    """The fill in which all other fetches wait for the first block."""
+    ends = [float(done[:count].max(initial=0.0)) for done, count in zip(fill.done, block, strict=True)]
     waits = [
         np.where(np.arange(len(done)) < count, 0.0, max(ends) - end)
-        for done, count, end in zip(one.done, block, ends, strict=True)
+        for done, count, end in zip(fill.done, block, ends, strict=True)
     ]
     starts, done = (
-        tuple(times + wait for times, wait in zip(tiers, waits, strict=True)) for tiers in (one.starts, one.done)
+        tuple(times + wait for times, wait in zip(tiers, waits, strict=True)) for tiers in (fill.starts, fill.done)
     )
-    return replace(one, starts=starts, done=done)
+    return replace(fill, starts=starts, done=done)
 
 
-def without_room_for_old(one: Trace, ids: Integers) -> Trace:
-    """The trace of a node that reads `ids`: only what comes for the first time takes room in the staging buffer."""
-    room = np.zeros_like(one.size)
+def without_room_for_old(trace: Trace, ids: Integers) -> Trace:
+    """The trace of a node that reads `ids`, in which a sample takes room in the staging buffer only the first time."""
+    room = np.zeros_like(trace.size)
     first = np.unique(ids, return_index=True)[1]
-    room[first] = one.size[first]
-    return replace(one, room=room)
+    room[first] = trace.size[first]
+    return replace(trace, room=room)
 
 
 def first_fetches(fills: Sequence[Fill], blocks: Sequence[Block]) -> list[list[float]]:
     """When each node starts to fetch the samples of its first block: `planned` of LoggedClients."""
     return [
-        sorted(float(start) for starts, count in zip(one.starts, block, strict=True) for start in starts[:count])
-        for one, block in zip(fills, blocks, strict=True)
+        sorted(float(start) for starts, count in zip(fill.starts, block, strict=True) for start in starts[:count])
+        for fill, block in zip(fills, blocks, strict=True)
     ]

@@ -1,11 +1,11 @@
 """Jobs too large to simulate every node: the lower bound exactly, policies on a sample of the nodes.
 
-Epochs are streamed, two at a time: only the sampled nodes' accesses and the largest batch of every step are kept. A
-step's end on all nodes is estimated from those (steps.Crowd). What other nodes hold is estimated, too: an unsampled
-node is taken to keep, and to have fetched by then, at each position of its own sequence what a sampled node does at
-that position of its own; of `cooperative` the holders of all samples are known. Held against whole simulations of
-small jobs, the estimates are right within 4 %, from 8 nodes as from 32: what nodes differ in evens out over the steps.
-So the longer the nodes' sequences, the fewer nodes are simulated (sampled_nodes).
+Epochs are streamed, two at a time. Only the sampled nodes' accesses and the largest batch of every step are kept; they
+give an estimate of each step's end on all nodes (steps.Crowd). What other nodes hold is estimated, too. An unsampled
+node is taken to keep the samples at the same positions of its sequence as a sampled node does, and to have them at the
+same time. Under `cooperative` the holders of all samples are known. Compared with full simulations of small jobs, the
+estimates are right within 4 %, with 8 sampled nodes as with 32: differences between nodes even out over the steps. So
+the longer the nodes' sequences, the fewer nodes are simulated (sampled_nodes).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +37,14 @@ from dlio_bench.harness.simulator.predict import (
 )
 from dlio_bench.harness.simulator.traces import Outcome, trace
 
-SAMPLED, FEWEST_SAMPLED = 32, 8  # nodes at most, and at least: of jobs of 48 to 200, 8 told no less than 32 do
-SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: some 5 microseconds and 100 bytes each
+SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
+SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each
 STREAMS = 2  # epochs at a time: each takes about 50 bytes a sample
-HOLDING_EPOCHS = 3  # what is read in these is looked for on other nodes; a sample read later only has no holder here
-HOLDING_ACCESSES = 100_000_000  # of all nodes, where memory allows more epochs: about 8 bytes each
+HOLDING_EPOCHS = 3  # other nodes are taken to hold only samples that they read in the first epochs, this many at least
+HOLDING_ACCESSES = 100_000_000  # more epochs, up to these accesses of all nodes: about 8 bytes each
 
 
-Estimate: TypeAlias = tuple[list[NodeContents], list[conserved.Stands]]
+Estimate: TypeAlias = tuple[list[NodeContents], list[conserved.Represented]]
 
 
 @dataclass(frozen=True)
@@ -57,29 +57,29 @@ class Streamed:
 
 
 def sampled_nodes(case: Case) -> int:
-    """How many of a large job's nodes are simulated: those that make SAMPLED_ACCESSES accesses, from 8 to 32."""
+    """How many of a large job's nodes are simulated: enough for SAMPLED_ACCESSES accesses, from 8 to 32."""
     return min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ACCESSES // (case.per_epoch * case.epochs)))
 
 
 def stream(case: Case, sampled: int) -> Streamed:
-    """Walk all accesses of all nodes once, keeping those of `sampled` nodes, evenly spaced."""
+    """Walk over the accesses of all nodes once, and keep those of `sampled` evenly spaced nodes."""
     nodes = np.arange(sampled) * case.nodes // sampled
     sizes = case.megabytes.astype(np.float32)
-    own = np.empty((sampled, case.epochs, case.steps, case.batch), np.int32)
+    sequences = np.empty((sampled, case.epochs, case.steps, case.batch), np.int32)
     largest = np.empty((case.epochs, case.steps))
 
-    def one(number: int) -> None:
+    def keep_epoch(number: int) -> None:
         order = case.epoch(number)
         largest[number] = sizes[order].sum(axis=2, dtype=np.float64).max(axis=1)
-        own[:, number] = order[:, nodes].swapaxes(0, 1)
+        sequences[:, number] = order[:, nodes].swapaxes(0, 1)
 
     with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(one, range(case.epochs)))
-    return Streamed(largest.reshape(-1), nodes, list(own.reshape(sampled, -1)))
+        list(pool.map(keep_epoch, range(case.epochs)))
+    return Streamed(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
 
 
 def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int) -> Iterator[Prediction]:
-    """A prediction for each policy; rows that cannot be sampled say so. `pfs_clients`: conserved or worst."""
+    """A prediction for each policy, or the reason why a sample cannot give one. `pfs_clients`: conserved or worst."""
     streamed = stream(case, sampled)
     bound = case.costs.batch_seconds(float(streamed.largest.sum()), case.batch * len(streamed.largest))
     crowd = steps.Crowd(streamed.largest, case.nodes)
@@ -89,30 +89,27 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
         elif (policy := policy_of(name)).placement in ESTIMATED[pfs_clients]:
             run = _conserved if pfs_clients == CONSERVED else _sampled
             outcome, filled = run(case, policy, streamed, crowd)
-            found = row(case, name, outcome, filled, 0.0, bound)
-            yield replace(found, bytes={tier: round(n * case.nodes / sampled) for tier, n in found.bytes.items()})
+            prediction = row(case, name, outcome, filled, 0.0, bound)
+            yield replace(
+                prediction, bytes={tier: round(n * case.nodes / sampled) for tier, n in prediction.bytes.items()}
+            )
         else:
             hint = " --pfs-clients conserved estimates it." if policy.placement in ESTIMATED[CONSERVED] else ""
-            reason = f"Of {case.nodes} nodes only {sampled} are simulated, and this policy needs all of them.{hint}"
+            reason = f"Only {sampled} of {case.nodes} nodes are simulated, and this policy needs all of them.{hint}"
             yield Prediction(name, None, None, {}, None, reason=f"{reason} Use fewer nodes or epochs.")
 
 
 def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
-    keeps, stands = ESTIMATED[CONSERVED][policy.placement](case, streamed, useful(case, policy.rule))
+    keeps, represented = ESTIMATED[CONSERVED][policy.placement](case, streamed, useful(case, policy.rule))
     outcome, filled, _ = conserved.simulate(
         streamed.sequences, keeps, case.megabytes, case.batch, policy.behaviour, case.costs, crowd=crowd,
-        stands=stands,
+        represented=represented,
     )  # fmt: skip
     return outcome, filled
 
 
-def _nothing(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
-    del case, streamed, capacities
-    return [], []
-
-
 def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
-    """A node that is not simulated is taken to keep, at each early position of its sequence, what its stand-in does."""
+    """A represented node is taken to keep the same early positions of its sequence as the node that represents it."""
     keeps = _most_read(case, streamed, capacities)
     return keeps, _by_position(case, streamed, keeps)
 
@@ -126,47 +123,47 @@ def _most_read(case: Case, streamed: Streamed, capacities: Sequence[int]) -> lis
 
 
 def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
-    """The holders are known of all nodes. A node that is not simulated has its n-th sample when its stand-in has."""
+    """All holders are known. A represented node has its n-th sample when the node that represents it has its n-th."""
     coming = (list(case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1)) for number in range(case.epochs))
     firsts = first_holders(coming, case.nodes, case.sizes, capacities)
     held = held_by_all(firsts, len(case.sizes))
-    keeps, stands = [], []
+    keeps, represented = [], []
     for position, (node, sequence) in enumerate(zip(streamed.nodes.tolist(), streamed.sequences, strict=True)):
-        own = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
-        holds = ~np.concatenate(own.copies)
-        alike = _alike(case, streamed, position)
-        table = np.full((int(holds.sum()), len(alike)), conserved.NOBODY, np.int32)
+        contents = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
+        holds = ~np.concatenate(contents.copies)
+        others = _represented_nodes(case, streamed, position)
+        table = np.full((int(holds.sum()), len(others)), conserved.NOBODY, np.int32)
         start = 0
-        for tier, copies in enumerate(own.copies):
+        for tier, copies in enumerate(contents.copies):
             held_here = int((~copies).sum())
-            for column, other in enumerate(alike):
+            for column, other in enumerate(others):
                 theirs = firsts[other][tier][:held_here]
                 table[start : start + len(theirs), column] = theirs
             start += held_here
         rows = np.where(holds, np.cumsum(holds) - 1, conserved.NOBODY)
-        keeps.append(own)
-        stands.append(conserved.Stands(table, rows.astype(np.int32)))
-    return keeps, stands
+        keeps.append(contents)
+        represented.append(conserved.Represented(table, rows.astype(np.int32)))
+    return keeps, represented
 
 
-def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) -> list[conserved.Stands]:
+def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) -> list[conserved.Represented]:
     early = min(max(HOLDING_EPOCHS, HOLDING_ACCESSES // len(case.sizes)), case.epochs)
     reads = np.empty((case.nodes, early, case.steps, case.batch), np.int32)
     for number in range(early):
         reads[:, number] = case.epoch(number).swapaxes(0, 1)
     reads = reads.reshape(case.nodes, -1)
-    stands = []
-    for position, (own, sequence) in enumerate(zip(keeps, streamed.sequences, strict=True)):
+    represented = []
+    for position, (contents, sequence) in enumerate(zip(keeps, streamed.sequences, strict=True)):
         first = np.full(len(case.sizes), conserved.NOBODY, np.int32)
         opening = sequence[: reads.shape[1]]
         first[opening[::-1]] = np.arange(len(opening))[::-1]
-        alike = reads[_alike(case, streamed, position)]
-        stands.append(conserved.Stands(np.ascontiguousarray(alike.T), first[own.ids]))
-    return stands
+        others = reads[_represented_nodes(case, streamed, position)]
+        represented.append(conserved.Represented(np.ascontiguousarray(others.T), first[contents.ids]))
+    return represented
 
 
-def _alike(case: Case, streamed: Streamed, position: int) -> list[int]:
-    """The nodes that a simulated node stands for beside itself."""
+def _represented_nodes(case: Case, streamed: Streamed, position: int) -> list[int]:
+    """The nodes, other than itself, that a simulated node represents."""
     simulated = set(streamed.nodes.tolist())
     others = [node for node in range(case.nodes) if node not in simulated]
     return others[position :: len(streamed.nodes)]
@@ -191,24 +188,24 @@ def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[F
     tiers = len(case.capacities)
     epochs = min(HOLDING_EPOCHS, case.epochs)
     likely = np.full((tiers, len(fills), epochs, case.per_epoch), NEVER)
-    for position, (one, sequence) in enumerate(zip(fills, streamed.sequences, strict=True)):
-        done, place = local_copies(one, len(case.sizes))
+    for position, (node_fill, sequence) in enumerate(zip(fills, streamed.sequences, strict=True)):
+        done, place = local_copies(node_fill, len(case.sizes))
         early = sequence[: epochs * case.per_epoch].reshape(epochs, case.per_epoch)
         for tier in range(tiers):
             likely[tier, position] = np.where(place[early] == tier, done[early], NEVER)
-    found = tuple(np.full(len(case.sizes), NEVER) for _ in range(tiers))
+    earliest = tuple(np.full(len(case.sizes), NEVER) for _ in range(tiers))
     for number in range(epochs):
         order = case.epoch(number)
         for node in range(case.nodes):
             ids = order[:, node].reshape(-1)
             for tier in range(tiers):
                 offered = likely[tier, node % len(fills), number]
-                found[tier][ids] = np.minimum(found[tier][ids], offered)
-    return found
+                earliest[tier][ids] = np.minimum(earliest[tier][ids], offered)
+    return earliest
 
 
-# Placements of which some nodes tell what all keep: what the simulated nodes do, and what they stand for.
+# Placements that a sample of the nodes can estimate: what the simulated and the represented nodes keep.
 ESTIMATED: dict[str, dict[str, Callable[[Case, Streamed, Sequence[int]], Estimate]]] = {
-    CONSERVED: {"none": _nothing, "clairvoyant": _clairvoyant, "cooperative": _cooperative},
-    WORST: {"none": _nothing, "clairvoyant": _clairvoyant},
+    CONSERVED: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant, "cooperative": _cooperative},
+    WORST: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant},
 }

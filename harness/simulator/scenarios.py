@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.contents import Sizes
-from dlio_bench.harness.simulator.model import MB
 
 _THESIS = "R. Boehringer, Master's thesis, ETH Zurich, 2020, section 5.2.1"
 

@@ -1,7 +1,7 @@
 """The vectorised engine: the rules of events.py for many nodes at once, all of them reading the PFS (gamma = N).
 
-Time is walked access by access; every operation is on all nodes. So its cost is that of the accesses of one node, and
-it pays from some tens of nodes on. It can stand for more nodes than it simulates: see `Crowd`.
+It goes access by access, with every operation on all nodes. So it costs about as much as the accesses of one node, and
+is the faster engine from some tens of nodes on. It can also simulate a sample of the nodes: see `Crowd`.
 """
 
 from collections.abc import Sequence
@@ -9,34 +9,33 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
+from dlio_bench.harness.plan.placement.contents import Mask
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs
 from dlio_bench.harness.simulator.traces import Outcome, Trace
 
 INF = np.inf
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch of all.
+    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch on any node.
 
-    A step then ends at mean + k * deviation of the ends on the simulated nodes, where k is what the largest batch of
-    all has among those of the simulated nodes: exact where time is in proportion to bytes, as in pure compute, and
-    scaled with the spread of the waits otherwise. Where all samples have a size, k is that of the largest of so many
-    normal numbers.
+    A step then ends at mean + k * deviation of the ends on the simulated nodes. k is the place, in deviations, of the
+    largest batch of all nodes among the batches of the simulated ones. That is exact if time is proportional to bytes,
+    as in pure compute; otherwise it scales with the spread of the waits. If all samples have one size, k is that of the
+    largest of `nodes` normal numbers.
     """
 
     largest: Floats
     nodes: int
 
     def end(self, step: int, start: float, ends: Floats, read: Floats, compute: float) -> float:
-        """When a step that began at `start` ends for all. ends, read [simulated nodes]: when each is through with its
-        batch, and the batch's MB; `compute`: seconds of the largest batch.
+        """When a step that began at `start` ends for all nodes. ends, read [simulated nodes]: when each ends its batch,
+        and the batch's MB; `compute`: seconds of the largest batch.
         """
         largest, spread = float(self.largest[step]), float(read.std())
         factor = (largest - float(read.mean())) / spread if spread > 1e-9 * largest else _largest(self.nodes)
@@ -53,11 +52,11 @@ class Batches:
 
     def __init__(self, traces: Sequence[Trace], behaviour: Behaviour, costs: Costs) -> None:
         self.behaviour, self.costs = behaviour, costs
-        self.size = np.stack([one.size for one in traces])
-        self.local_done = np.stack([one.local_done for one in traces])
-        self.local_tier = np.stack([one.local_tier for one in traces])
+        self.size = np.stack([trace.size for trace in traces])
+        self.local_done = np.stack([trace.local_done for trace in traces])
+        self.local_tier = np.stack([trace.local_tier for trace in traces])
         tiers = range(len(costs.local))
-        self.remote_done = [np.stack([one.remote_done[tier] for one in traces]) for tier in tiers]
+        self.remote_done = [np.stack([trace.remote_done[tier] for trace in traces]) for tier in tiers]
         # a tier that nobody fills costs no time
         self.some_local = bool(np.isfinite(self.local_done).any())
         self.some_remote = [tier for tier in tiers if np.isfinite(self.remote_done[tier]).any()]
@@ -74,7 +73,7 @@ class Batches:
         self.position = 0
 
     def batch(self, start: Floats, samples: int) -> Floats:
-        """Consume the next `samples` accesses on every node from `start` on; when each ends."""
+        """Consume the next `samples` accesses on every node from `start` on. Returns when each node ends."""
         clock = start.copy()
         first, self.position = self.position, self.position + samples
         for access in range(first, self.position):
@@ -99,11 +98,11 @@ class Batches:
         demanded = now + size * (cost + self.costs.write)
         on_demand = late & (demanded < staged)
         np.add.at(self.read, (self.rows[on_demand], source[on_demand]), size[on_demand])
-        # what was never staged holds no space: its place in `ready` stays INF
+        # a sample that was never staged takes no space: its place in `ready` stays INF
         return np.where(on_demand, demanded, np.where(late, staged, now))
 
     def top_up(self, now: Floats, access: int) -> None:
-        """Deal fetches to the threads until each node's buffer is full; `access` has been served already."""
+        """Deal fetches to the threads until each node's buffer is full; `access` has been served."""
         rows = self.rows[self.filled < self.accesses]
         position = self.filled[rows]
         rows = rows[(position <= access) | (self.size[rows, position] <= self.free[rows])]
@@ -131,10 +130,10 @@ class Batches:
             may_pfs = ~np.isfinite(planned)
             clock = np.where(may_pfs, clock, np.maximum(clock, planned))
         cost, source = self._source(rows, at, clock, remote=self.behaviour.ahead_remote, pfs=may_pfs)
-        found = np.isfinite(cost)
-        if not found.all():
-            rows, at, size, thread = rows[found], at[found], size[found], thread[found]
-            clock, cost, source = clock[found], cost[found], source[found]
+        available = np.isfinite(cost)
+        if not available.all():
+            rows, at, size, thread = rows[available], at[available], size[available], thread[available]
+            clock, cost, source = clock[available], cost[available], source[available]
         end = clock + size * (cost + self.costs.write)
         self.clocks[rows, thread] = end
         self.ready[rows, at] = end
@@ -168,7 +167,7 @@ def simulate(
     start: float = 0.0,
     crowd: Crowd | None = None,
 ) -> Outcome:
-    """Run all nodes, each in local batches of `batch`, from `start` on. What `crowd` adds see there."""
+    """Run all nodes, each in local batches of `batch`, from `start` on. `crowd`: of nodes that are not simulated."""
     nodes = Batches(traces, behaviour, costs)
     clock = start
     each = np.full(len(traces), clock)

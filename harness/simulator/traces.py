@@ -1,4 +1,4 @@
-"""What an engine needs to know of a node: its accesses in order, and how its reader behaves."""
+"""What an engine needs to know of a node, and what it returns."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 class Trace:
     """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies.
 
-    room: MB that each takes in the staging buffer, where that is not its size.
+    room: MB that each takes in the staging buffer, if that is not its size.
     """
 
     size: Floats
@@ -24,11 +24,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine found.
+    """The result of an engine.
 
-    seconds: the whole run, from `start` (fills before the first step) on. stalls [nodes]: seconds each node waited for
-    data in steps. read [nodes, tiers + 2]: MB read in steps from each local tier, from other nodes, from the PFS;
-    a sample that is staged and read on demand as well is read twice.
+    seconds: the whole run, with fills before the first step. stalls [nodes]: seconds that each node waited for data in
+    steps. read [nodes, tiers + 2]: MB read in steps from each local tier, from other nodes, and from the PFS. A sample
+    that is both staged and read on demand counts twice.
     """
 
     seconds: float
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def trace(ids: Integers, sizes: Floats, copies: Copies | None, tiers: int) -> Trace:
-    """The trace of a node that reads `ids` in this order; without copies every sample is on the PFS alone."""
+    """The trace of a node that reads `ids` in this order; copies None: every sample is only on the PFS."""
     if copies is None:
         never = np.full(len(ids), np.inf)
         return Trace(sizes[ids], never, np.zeros(len(ids), np.int8), (never,) * tiers)

@@ -1,6 +1,7 @@
 """Placements: what each node keeps follows from the plan, within its tiers, in the order it is needed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import comb, floor
 
 import numpy as np
 import pytest
@@ -9,14 +10,13 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents, Sizes, cut, holders
+from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents, Sizes, cut
 from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
 from dlio_bench.harness.plan.placement.frequency import (
     clairvoyant,
     counted,
     counted_in,
     counted_once,
-    expected_above,
     lbann_dynamic,
 )
 from dlio_bench.harness.plan.policies import PLACEMENTS
@@ -36,6 +36,17 @@ def place(name: str, own: list[np.ndarray], sizes: Sizes, capacities: list[int],
     keep = PLACEMENTS[name].keep
     assert keep is not None
     return keep(own, sizes, capacities, per_epoch)
+
+
+def holders(contents: Sequence[NodeContents], samples: int) -> np.ndarray:
+    return np.bincount(np.concatenate([node.ids for node in contents]), minlength=samples)
+
+
+def expected_above(samples: int, nodes: int, epochs: int, excess: float) -> float:
+    """Samples that one node is expected to read more than (1 + excess) * epochs / nodes times (SC'21, section 3.1)."""
+    least = floor((1 + excess) * epochs / nodes + 1e-9) + 1
+    hits = sum(comb(epochs, count) * (nodes - 1) ** (epochs - count) for count in range(least, epochs + 1))
+    return samples * (hits / nodes**epochs)
 
 
 cases = st.tuples(

@@ -110,7 +110,7 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--vary", "tape=1GB"), "--vary tape is no axis. With system 'deck' there are nodes, staging, ram, disk"),
+        (("--vary", "tape=1GB"), "--vary tape is no axis. System 'deck' has nodes, staging, ram, disk"),
         (("--vary", "ram"), "'ram' is not an axis with its values"),
         (("--vary", "=1GB"), "is not an axis with its values"),
         (("--vary", "ram="), "'ram=' has no values. Write at least one, as in ram=10GB,20GB"),

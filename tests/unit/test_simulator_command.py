@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.simulator import command, scale
@@ -145,8 +146,6 @@ def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], t
     assert found["system"]["tiers"] == {"staging": 10**9, "ram": 10**11}
     bound, naive = found["rows"]
     # equal samples: the bound is the published step time of every step
-    from dlio_bench.benchmarks.registry import find
-
     workload = find("cosmoflow")
     per_node = workload.batch * 2
     assert found["case"]["batch"] == per_node
@@ -204,7 +203,7 @@ def test_perlmutter_computes_on_its_own_device_where_a_step_is_known(
 
 
 def test_imagenet_samples_have_the_published_sizes() -> None:
-    sizes = command._workload_sizes("imagenet", 1)
+    sizes = command._workload_sizes(find("imagenet"), 1)[0]
     assert len(sizes) == 1_281_167
     assert sizes.mean() == pytest.approx(114_660, rel=0.01)
 
@@ -264,7 +263,7 @@ def test_a_system_file_that_cannot_be_used(
         ),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "train"), "simulate needs a step that takes time"),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
-        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has a compute rate of its own"),
+        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has its own compute rate"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
         (("--scenario", "S1", "--policy", "shuffled,shuffled"), "name each policy once"),
         (("--scenario", "S1", "--policy", "naive"), "Use --policy shuffled, or --pfs-clients published"),
@@ -316,5 +315,5 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     (left_out,) = scale.predict(case, ["cooperative"], WORST, 12)
     assert left_out.seconds is None
     assert left_out.reason is not None
-    assert "only 12 are simulated" in left_out.reason
+    assert "Only 12 of 48 nodes are simulated" in left_out.reason
     assert "--pfs-clients conserved" in left_out.reason

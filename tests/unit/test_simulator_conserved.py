@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_bench.harness.cluster.system import Rates, Tier, shipped
+from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.model import MB
 from dlio_bench.harness.simulator.predict import Prediction, predict
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from tests.unit.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE

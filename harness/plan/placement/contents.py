@@ -1,7 +1,7 @@
 """What one node keeps: sample ids per tier, in the order in which they are fetched.
 
-Every rank works out the placement of every node from the plan alone, so that a holder is found without a message
-(Dryden et al., SC'21, section 5, computes it once and shares it; here nothing is shared).
+Every rank computes the placement of every node from the plan alone, so it knows the holder of a sample without a
+message. (Dryden et al., SC'21, section 5, compute it once and share it.)
 """
 
 from collections.abc import Sequence
@@ -46,10 +46,10 @@ def from_file_system(tiers: Sequence[Ids]) -> NodeContents:
 
 
 def cut(ids: Integers, sizes: Sizes, capacities: Sequence[int]) -> list[Ids]:
-    """`ids` in their order, cut into tiers: a tier takes ids until the next would overflow it, then the next tier does.
+    """Cut `ids`, in their order, into tiers. A tier takes ids until the next one would overflow it.
 
-    Returns one int64 array a capacity (bytes); what no tier takes is left out. A sample too large for the tier whose
-    turn it is ends that tier, as published (SC'21, section 5.1).
+    Returns one int64 array for each capacity (bytes), without the ids that fit into no tier. A sample that is too large
+    for the rest of a tier closes that tier, as published (SC'21, section 5.1).
     """
     ends = np.cumsum(sizes[ids])
     tiers, first = [], 0
@@ -68,10 +68,3 @@ def must_fit_in_ram(who: str, nodes: int, sizes: Sizes, capacities: Sequence[int
             f"{who} keeps the whole dataset in RAM: {format_bytes(int(sizes.sum()))} on {nodes} nodes of "
             f"{format_bytes(capacities[0])} each. Use more nodes or a larger RAM tier."
         )
-
-
-def holders(contents: Sequence[NodeContents], samples: int) -> npt.NDArray[np.int32]:
-    """int32 [samples]: how many nodes keep each sample."""
-    return sum(
-        (np.bincount(node.ids, minlength=samples).astype(np.int32) for node in contents), np.zeros(samples, np.int32)
-    )

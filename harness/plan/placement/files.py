@@ -1,7 +1,7 @@
-"""Who copies which file to node-local storage: pure functions of what each rank's plan wants.
+"""Which rank copies which file to node-local storage: pure functions of the files that each rank's plan wants.
 
-They take what a session really reads, whatever order made it, so that the untimed pass over the whole dataset is
-staged like any other plan. Ranks fill node after node: node n has ranks [n * r, (n + 1) * r).
+They use what a session really reads, whatever its order, so that the untimed pass over the whole dataset is staged like
+any other plan. Ranks fill node after node: node n has ranks [n * r, (n + 1) * r).
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from dlio_bench.batches import Ids
 class Share:
     """What one rank does in a staging; file numbers, ascending.
 
-    kept: files that its node keeps, alike on all ranks of the node. reads: files it reads from the dataset's folder.
-    sends: (file, ranks it hands it on to). receives: (file, rank it comes from).
+    kept: files that its node keeps, the same on all ranks of the node. reads: files that the rank reads from the
+    dataset's folder. sends: (file, ranks to send it to). receives: (file, rank that sends it).
     """
 
     kept: Ids
@@ -27,13 +27,13 @@ class Share:
 
 
 def partition(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
-    """A node keeps what its ranks want; they read it in turn. `wants`: rank -> file numbers. `files` is not used."""
+    """A node keeps the files that its ranks want; they take turns to read them. `wants`: rank -> file numbers."""
     del files
     return _read_by_its_ranks(_of_node(wants, ranks_per_node, rank // ranks_per_node), ranks_per_node, rank)
 
 
 def replicate(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
-    """Every node keeps the files [0, files) and reads all of them itself, its ranks in turn, whatever they want.
+    """Every node keeps the files [0, files), whatever its ranks want; they take turns to read them.
 
     Source: the CosmoFlow benchmark's utils/staging.py, with as many file sets as nodes.
     """
@@ -42,15 +42,15 @@ def replicate(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) 
 
 
 def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
-    """A node keeps what its ranks want, but each file is read once in the job, and handed on to the other nodes.
+    """A node keeps the files that its ranks want, but only one rank of the job reads a file, and sends it to others.
 
-    Of the sorted union of all wants, rank i reads every ranks-th file from the i-th on. The ranks of a node receive in
-    turn what its own ranks do not read. `files` is not used.
+    Of the sorted union of all wants, rank i reads every ranks-th file from the i-th on. The ranks of a node take turns
+    to receive the files that none of them reads.
 
     Source: utils/parallel_stagein.py of the climate benchmark of Kurth et al., SC'18 (owner = index mod size).
     """
     del files
-    ranks, own = len(wants), rank // ranks_per_node
+    ranks, own_node = len(wants), rank // ranks_per_node
     union = np.unique(np.concatenate(wants))
     sends: dict[int, list[int]] = {}
     receives: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> 
         foreign = owners // ranks_per_node != node
         files_in, owners_in = wanted[foreign], owners[foreign]
         receivers = node * ranks_per_node + np.arange(len(files_in)) % ranks_per_node
-        if node == own:
+        if node == own_node:
             kept = wanted
             mine = receivers == rank
             receives = list(zip(files_in[mine].tolist(), owners_in[mine].tolist(), strict=True))

@@ -1,7 +1,6 @@
 """Placements by what a node will read: clairvoyant, and LBANN's dynamic store."""
 
 from collections.abc import Iterable, Sequence
-from math import exp, floor, lgamma, log
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from dlio_bench.harness.plan.placement.contents import (
 
 
 def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
-    """As `counted`, of a sequence that comes in parts (an epoch each, say), of ids below `samples`.
+    """`counted` for a sequence that comes in parts (for example epochs) and has ids below `samples`.
 
-    It takes some 20 bytes a sample, and what a part needs; the parts before are not held.
+    Takes about 20 bytes a sample and the memory of one part.
     """
     counts, first, at = np.zeros(samples, np.int64), np.full(samples, -1, np.int64), 0
     for part in parts:
@@ -31,71 +30,57 @@ def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
     return ids, counts[ids], first[ids]
 
 
-def counted(own: Integers) -> tuple[Ids, Ids, Ids]:
+def counted(sequence: Integers) -> tuple[Ids, Ids, Ids]:
     """The distinct ids of an access sequence, how often each is read, and the position of its first access."""
-    ids, first, counts = np.unique(own, return_index=True, return_counts=True)
+    ids, first, counts = np.unique(sequence, return_index=True, return_counts=True)
     return ids.astype(np.int64, copy=False), counts.astype(np.int64), first.astype(np.int64)
 
 
-def counted_once(own: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
-    """As `counted`, of ids below `samples`, by the way that takes less time and memory."""
-    if len(own) <= samples:
-        return counted(own)
-    return counted_in((own[at : at + samples] for at in range(0, len(own), samples)), samples)
+def counted_once(sequence: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
+    """`counted` for ids below `samples`, by the method that takes less time and memory."""
+    if len(sequence) <= samples:
+        return counted(sequence)
+    return counted_in((sequence[at : at + samples] for at in range(0, len(sequence), samples)), samples)
 
 
-def clairvoyant_node(own: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> NodeContents:
-    """What one node keeps by `clairvoyant`; it depends on this node's sequence alone.
+def clairvoyant_node(sequence: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> NodeContents:
+    """What one node keeps under `clairvoyant`. It depends on this node's sequence alone.
 
-    Among samples read equally often it takes them from `first_id` upwards, around the end of the dataset.
+    Among samples that it reads equally often, the node takes those from `first_id` on, then those from 0 on.
     """
-    ids, counts, first = counted_once(own, len(sizes))
+    ids, counts, first = counted_once(sequence, len(sizes))
     ranked = np.lexsort(((ids - first_id) % len(sizes), -counts))
     tiers = cut(ranked, sizes[ids], capacities)  # positions in `ids`
     return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])
 
 
-def clairvoyant(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
+def clairvoyant(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node keeps what it reads most often over all epochs, fastest tier first (Dryden et al., SC'21, section 5.1).
 
-    Inside a tier samples are fetched in the order of their first access (rule 1 of Cao et al., SIGMETRICS'95). The
-    published text leaves ties open. Here each node starts at its own share of the ids: nodes then keep different
-    samples, and early and late ones alike (preferring early ones makes the tier's threads late in the first epoch).
+    A tier fetches its samples in the order of their first access (rule 1 of Cao et al., SIGMETRICS'95). The published
+    text leaves ties open. Here each node starts at its own share of the ids. So nodes keep different samples, from all
+    parts of the epoch: with early ones only, the tier's threads would be late in the first epoch.
     """
-    nodes, samples = len(own), len(sizes)
-    return [clairvoyant_node(sequence, sizes, capacities, node * samples // nodes) for node, sequence in enumerate(own)]
+    nodes, samples = len(sequences), len(sizes)
+    return [
+        clairvoyant_node(sequence, sizes, capacities, node * samples // nodes)
+        for node, sequence in enumerate(sequences)
+    ]
 
 
-def lbann_dynamic(own: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
+def lbann_dynamic(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node keeps in RAM the first samples / nodes that it reads, as it reads them (Jacobs et al., CLUSTER'19).
 
     A sample that another node reads before is that node's (an epoch may leave out samples that do not fill a step).
     DoesNotApplyError unless the RAM of all nodes holds the dataset: the data store has no other source.
     """
-    nodes, samples = len(own), len(sizes)
+    nodes, samples = len(sequences), len(sizes)
     must_fit_in_ram("LBANN's data store", nodes, sizes, capacities)
     share = samples // nodes
     empty = [np.empty(0, np.int64) for _ in capacities[1:]]
     contents = []
-    for node in own:
-        head = np.asarray(node[:share], np.int64)
+    for sequence in sequences:
+        head = np.asarray(sequence[:share], np.int64)
         _, first = np.unique(head, return_index=True)
         contents.append(from_file_system([head[np.sort(first)], *empty]))
     return contents
-
-
-def expected_above(samples: int, nodes: int, epochs: int, excess: float) -> float:
-    """Expected number of samples that one node reads more than (1 + excess) * epochs / nodes times.
-
-    A node reads a sample Binomial(epochs, 1 / nodes) times (SC'21, section 3.1). The inequality is strict: the printed
-    figures come out so, although the printed sum starts one term earlier where the bound is whole.
-    """
-    least = floor((1 + excess) * epochs / nodes + 1e-9) + 1
-    if nodes == 1:
-        return float(samples) if least <= epochs else 0.0
-    return samples * sum(_binomial(epochs, 1 / nodes, count) for count in range(least, epochs + 1))
-
-
-def _binomial(trials: int, p: float, hits: int) -> float:
-    choose = lgamma(trials + 1) - lgamma(hits + 1) - lgamma(trials - hits + 1)
-    return exp(choose + hits * log(p) + (trials - hits) * log(1 - p))

@@ -1,4 +1,4 @@
-"""Orders that belong to a placement: the node reads what is near instead of what the global shuffle says."""
+"""Orders that belong to a placement: a node reads what is near instead of its part of the global shuffle."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
 
-_OPPORTUNISTIC, _STAGED, _SHARE = 1 << 60, 2 << 60, 3 << 60  # streams of their own, beside the epochs of other orders
+_OPPORTUNISTIC, _STAGED, _SHARE = 1 << 60, 2 << 60, 3 << 60  # Philox streams, apart from the epochs of other orders
 
 
 def _words(seed: int, stream: int, node: int, count: int) -> npt.NDArray[np.uint64]:
@@ -16,47 +16,47 @@ def _words(seed: int, stream: int, node: int, count: int) -> npt.NDArray[np.uint
 
 
 def _below(words: npt.NDArray[np.uint64], bound: int) -> Ids:
-    """Words -> integers in [0, bound), bound < 2^32: the upper half of the word, scaled."""
+    """Words -> integers in [0, bound), bound < 2^32: the upper half of each word, scaled."""
     return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
 def _kept(contents: Sequence[NodeContents], node: int) -> Ids:
-    mine = contents[node].ids
-    if not len(mine):
+    kept = contents[node].ids
+    if not len(kept):
         raise DoesNotApplyError(
-            f"The order is drawn from what a node keeps, and node {node} has no room for one sample. Use larger tiers."
+            f"The order is drawn from what a node keeps, but node {node} has no room for a sample. Use larger tiers."
         )
-    return mine
+    return kept
 
 
 def opportunistic(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
     """DeepIO's opportunistic order: `count` ids that are in memory, with replacement.
 
-    A draw is local with probability 1 / (nodes - 1), else from the next node's RAM, as the published model of DeepIO
-    has it (Boehringer, ETH 2020, section 5.2). DoesNotApplyError where the node keeps nothing.
+    A draw is local with probability 1 / (nodes - 1), else from the next node's RAM, as in the published model of DeepIO
+    (Boehringer, ETH 2020, section 5.2). DoesNotApplyError if the node keeps nothing.
     """
     del per_epoch
     nodes = len(contents)
-    mine, next_one = _kept(contents, node), contents[(node + 1) % nodes].ids
-    if not len(next_one):
-        next_one = mine
+    kept, neighbour_kept = _kept(contents, node), contents[(node + 1) % nodes].ids
+    if not len(neighbour_kept):
+        neighbour_kept = kept
     words = _words(seed, _OPPORTUNISTIC, node, 2 * count)
     local = _below(words[:count], max(1, nodes - 1)) == 0
     drawn = words[count:]
-    return np.where(local, mine[_below(drawn, len(mine))], next_one[_below(drawn, len(next_one))])
+    return np.where(local, kept[_below(drawn, len(kept))], neighbour_kept[_below(drawn, len(neighbour_kept))])
 
 
 def staged_draws(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
-    """Parallel staging's order: `count` draws, with replacement, from what it keeps. DoesNotApplyError for nothing."""
+    """Parallel staging's order: `count` draws, with replacement, from what the node keeps. DoesNotApplyError."""
     del per_epoch
-    mine = _kept(contents, node)
-    return mine[_below(_words(seed, _STAGED, node, count), len(mine))]
+    kept = _kept(contents, node)
+    return kept[_below(_words(seed, _STAGED, node, count), len(kept))]
 
 
 def share_shuffle(contents: Sequence[NodeContents], node: int, count: int, per_epoch: int, seed: int) -> Ids:
-    """A new permutation of what the node keeps, every epoch, `per_epoch` ids of it; `count` ids in all."""
-    mine = np.sort(contents[node].ids)
+    """The first `per_epoch` ids of a new permutation, every epoch, of what the node keeps; `count` ids in all."""
+    kept = np.sort(contents[node].ids)
     epochs = -(-count // per_epoch)
-    words = _words(seed, _SHARE, node, epochs * len(mine)).reshape(epochs, len(mine))
+    words = _words(seed, _SHARE, node, epochs * len(kept)).reshape(epochs, len(kept))
     order: Ids = np.argsort(words, axis=1, kind="stable")[:, :per_epoch]
-    return mine[order].reshape(-1)[:count]
+    return kept[order].reshape(-1)[:count]

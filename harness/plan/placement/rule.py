@@ -1,4 +1,4 @@
-"""What a placement is: the columns of the table PLACEMENTS, whose rows are in `harness/plan/policies.py`."""
+"""The columns of the table PLACEMENTS; its rows are in `harness/plan/policies.py`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dlio_bench.harness.plan.placement.files import Share
 
 # (sequences of all nodes, sizes, capacities, accesses an epoch) -> what each node keeps
 KeepSamples = Callable[[Sequence[Integers], Sizes, Sequence[int], int], list[NodeContents]]
-# (epochs, in each what every node reads; nodes, a node, what it reads in each epoch, sizes, capacities) -> what each
-# node keeps, the copies of other nodes left out
+# (for each epoch what every node reads, nodes, a node, what it reads in each epoch, sizes, capacities) -> what each
+# node keeps, without the copies of other nodes
 SeenByNode = Callable[
     [Iterable[Sequence[Integers]], int, int, Iterable[Integers], Sizes, Sequence[int]], list[NodeContents]
 ]
@@ -24,14 +24,14 @@ ShareFiles = Callable[[Sequence[Ids], int, int, int], Share]
 class Behaviour:
     """What a reader does with the samples that nodes keep.
 
-    Whatever it is, a sample that is not there when it is asked for is read on demand from the fastest source that has
-    it, if that is sooner than the reader would deliver it.
+    With any behaviour the trainer reads a sample that is not staged in time on demand, from the fastest source that has
+    it, if the reader would deliver it later.
 
-    ahead: threads fill the staging buffer in the order of the accesses. (`Policy.behaviour` has it of the delivery.)
-    ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS; what they may not read is skipped.
-    waits: they wait for the copy that is planned, this node's first, instead of reading the PFS beside it.
-    guesses: on files, other nodes are asked only for what they are guessed to have by now, and do not fetch what they
-    are asked for. (On the model every node knows what others have.)
+    ahead: threads fill the staging buffer in the order of the accesses (`Policy.behaviour` takes it from the delivery).
+    ahead_remote: they may read from other nodes. ahead_pfs: they may read the PFS. They skip what they may not read.
+    waits: they wait for the planned copy, first for this node's, and do not read the PFS meanwhile.
+    guesses: on files, a node asks others only for samples that they probably have by now, and they fetch nothing for
+    it. (On the model every node knows what others have.)
     """
 
     ahead: bool = True
@@ -45,12 +45,12 @@ class Behaviour:
 class FileCopies:
     """Whole files that ranks copy to node-local storage before the first batch.
 
-    share: what each rank copies, and hands to ranks of other nodes. told: what a node gets, in words.
-    by_wants: it depends on the files that ranks want. handed_over: a file that several nodes keep is read once.
+    share: what each rank copies, and sends to ranks of other nodes. description: what a node gets, in words.
+    by_wants: depends on the files that ranks want. handed_over: a file that several nodes keep is read once.
     """
 
     share: ShareFiles
-    told: str
+    description: str
     by_wants: bool = True
     handed_over: bool = False
 
@@ -59,14 +59,14 @@ class FileCopies:
 class Placement:
     """One row of PLACEMENTS.
 
-    keep: which samples each node keeps in its tiers. `readers/placed` carries it out on files, the simulator on the
-    performance model.
-    files: `readers/staged` copies whole files instead, and `keep` (None: nothing is) stands for that on the model.
-    first: the tiers are filled before the first step, with what does not depend on what is read; else beside the run.
-    seen: `keep` from epochs that come one at a time, where that is enough.
-    redraw: the order that each node reads, drawn from what it keeps.
-    order: the only one that asks a node for no other files than it keeps. None: any.
-    of_one_node: it follows from what one node reads, so that nodes which read the same would all keep the same.
+    keep: which samples each node keeps in its tiers, for `readers/placed` on files and the simulator on the model.
+    files: `readers/staged` copies whole files instead; the simulator then uses `keep` (None: it has no such policy).
+    first: the tiers are filled before the first step, with samples that do not depend on what is read; else during the
+    run.
+    seen: `keep` computed from one epoch after the other, if that is possible.
+    redraw: draws the order of a node from what it keeps.
+    order: the only order under which a node needs no other files than it keeps. None: any order.
+    of_one_node: depends on the accesses of one node alone, so that nodes which read the same keep the same.
     """
 
     name: str
@@ -86,5 +86,5 @@ class Placement:
 
     @property
     def draws_order(self) -> bool:
-        """Whether what a run reads is drawn from what its nodes keep."""
+        """Whether the order of a run is drawn from what its nodes keep."""
         return self.keeps_samples and self.redraw is not None

@@ -1,1 +1,1 @@
-"""Placements of samples, carried out: what a node keeps in its tiers, filled beside the run and served to others."""
+"""Placements of samples on real files: tiers that are filled before or during the run and serve other nodes."""

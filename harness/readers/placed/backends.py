@@ -1,4 +1,4 @@
-"""Where raw samples come from: this node's tiers, other ranks, the parallel file system; each with what it costs."""
+"""The sources of raw samples: this node's tiers, other ranks, the parallel file system; each counts its cost."""
 
 import time
 from collections import defaultdict
@@ -18,12 +18,12 @@ from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.tier_files import TierFiles
 
-PROBES = 8  # reads of a tier, to see how fast memory is
+PROBES = 8  # reads of a tier, to measure how fast memory is
 
 
 @dataclass(frozen=True)
 class Locations:
-    """A node's tiers as one of its ranks has them: where samples lie, their bytes, their states, the tiers' names."""
+    """A node's tiers for one of its ranks: the places of samples, their bytes, their states, the names of the tiers."""
 
     layout: Layout
     tier_files: TierFiles
@@ -33,25 +33,25 @@ class Locations:
 
 
 class Backends:
-    """Gets samples as they are kept into parts of a buffer: row i of a request, sample ids[i], into
-    out[starts[i]:starts[i + 1]]. May be used by several threads.
+    """Gets samples, as they are kept, into parts of a buffer: sample ids[i], row i of a request, into
+    out[starts[i]:starts[i + 1]]. Safe for several threads.
     """
 
     def __init__(self, locations: Locations, raw: ExtentReader, speeds: Speeds, stored: Ids) -> None:
-        """`raw` reads samples as they are kept, undecoded. `stored` [samples]: bytes of a sample in its file."""
+        """`raw` reads samples undecoded, as they are kept. `stored` [samples]: bytes of a sample in its file."""
         self.layout, self.tier_files, self.claims = locations.layout, locations.tier_files, locations.claims
         self.tiers, self.rank = locations.tiers, locations.rank
         self.peers: Peers | None = None
         self._raw, self._speeds, self._stored = raw, speeds, stored
 
     def place(self, kept: int) -> tuple[int, int]:
-        """Where the node keeps its sample number `kept`: tier and offset."""
+        """Tier and offset at which the node keeps its sample number `kept`."""
         return int(self.layout.tier[kept]), int(self.layout.offset[kept])
 
     def from_files(
         self, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
     ) -> None:
-        """Read rows, ascending, from the file system: neighbours in `out` together."""
+        """Read rows (ascending) from the file system; rows that are neighbours in `out` in one read."""
         first = 0
         while first < len(rows):
             last = first + 1
@@ -67,7 +67,7 @@ class Backends:
         self._speeds.saw_file_system(len(out), cost.read_seconds - before, queued_seconds() - queued)
 
     def from_tier(self, sample: int, kept: int, out: memoryview, cost: Cost) -> None:
-        """Read a sample that this node keeps, and has, as number `kept`. EnvironmentFailure when its tier fails."""
+        """Read a sample that this node has as number `kept`. EnvironmentFailure when its tier fails."""
         tier, offset = self.place(kept)
         started = time.perf_counter()
         self.tier_files.read(tier, offset, out)
@@ -82,39 +82,37 @@ class Backends:
     def ask(
         self, rank: int, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
     ) -> list[int]:
-        """Get rows from another rank; those that it did not have."""
+        """Get rows from another rank. Returns the rows that it did not have."""
         assert self.peers is not None
         outs = [out[starts[row] : starts[row + 1]] for row in rows]
         started = time.perf_counter()
-        found = self.peers.fetch(rank, [ids[row] for row in rows], outs)
+        answered = self.peers.fetch(rank, [ids[row] for row in rows], outs)
         cost.read_seconds += time.perf_counter() - started
-        got = 0
         missed = []
-        for row, there, content in zip(rows, found, outs, strict=True):
-            if there:
-                got += len(content)
+        for row, delivered, content in zip(rows, answered, outs, strict=True):
+            if delivered:
+                cost.bytes_remote += len(content)
                 self._raw.verify(ids[row], content)
                 cost.bytes_spared += int(self._stored[ids[row]])
             else:
                 missed.append(row)
-        cost.bytes_remote += got
         cost.remote_misses += len(missed)
         return missed
 
     def store(self, kept: int, content: memoryview) -> None:
-        """Put samples into their tier from number `kept` on, neighbours there. EnvironmentFailure when it fails."""
+        """Write neighbouring samples, from number `kept` on, into their tier. EnvironmentFailure when it fails."""
         tier, offset = self.place(kept)
         self.tier_files.write(tier, offset, content)
 
     def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
-        """Rows by the rank of another node that holds their sample; NOWHERE for those that no other node does."""
+        """Rows by the rank of another node that holds their sample; NOWHERE: no other node does."""
         ranks: dict[int, list[int]] = defaultdict(list)
         for row in rows:
             ranks[int(self.layout.holder[ids[row]])].append(row)
         return ranks
 
     def probe(self, size: int) -> None:
-        """See how fast a tier in memory is, with `size` bytes that are nobody's, before the clock runs."""
+        """Measure how fast a tier in memory is, with `size` bytes that belong to no sample, before the run."""
         memory = memoryview(bytearray(size))
         for tier, kept in enumerate(self.layout.bytes):
             if kept >= size:

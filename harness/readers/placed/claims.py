@@ -1,4 +1,4 @@
-"""Who fetches a kept sample: at most one thread at a time, and nobody once it is there."""
+"""Which thread fetches a kept sample: at most one at a time, and none once the sample is there."""
 
 import threading
 import time
@@ -8,25 +8,25 @@ from mmap import mmap
 import numpy as np
 import numpy.typing as npt
 
-WAIT_SECONDS = 20.0  # for a sample that another thread is fetching: then the file system is asked beside it
+WAIT_SECONDS = 20.0  # for a sample that another thread is fetching; after that the file system is read, too
 
 
 class State(IntEnum):
-    """Of a kept sample. ABSENT, BUSY and PRESENT are what its byte in shared memory says."""
+    """The state of a kept sample. Its byte in shared memory is ABSENT, BUSY or PRESENT."""
 
     ABSENT = 0
     BUSY = 1  # a thread of its keeper is fetching it
     PRESENT = 2  # its bytes are whole
-    CLAIMED = 3  # it was absent, and is the caller's to fetch now
+    CLAIMED = 3  # it was absent, and the caller is to fetch it now
     FOREIGN = 4  # not present, and another rank of the node is to fetch it
 
 
 class Claims:
     """The states of all samples that a node keeps, a byte each, shared by its ranks.
 
-    `mine` [kept]: those that this rank brings. It alone writes their bytes, so that there is nothing to lock between
-    processes. A byte says PRESENT after the write of its sample has returned, and is looked at before the sample is
-    read; both are system calls, which no processor moves a byte across.
+    `mine` [kept]: the samples that this rank fetches. Only this rank writes their states, so that processes need no
+    lock. A state becomes PRESENT after the write of the sample has returned, and is read before the sample is read.
+    Both are system calls, and no processor moves a load or store of the state across them.
     """
 
     def __init__(self, flags: mmap | bytearray, mine: npt.NDArray[np.bool_]) -> None:
@@ -34,16 +34,16 @@ class Claims:
         self._changed = threading.Condition()
 
     def look(self, number: int) -> State:
-        """What is known of a sample, nothing claimed."""
+        """The state of a sample, without a claim."""
         return State(self._flags[number])
 
     def begun(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """[numbers] Whether somebody has fetched a sample, or is at it."""
+        """[numbers] Whether a thread has fetched each sample, or is fetching it."""
         flags: npt.NDArray[np.uint8] = np.frombuffer(self._flags, np.uint8)[numbers]
         return flags > State.ABSENT
 
     def take(self, number: int) -> State:
-        """PRESENT, BUSY or FOREIGN; CLAIMED once it is the caller's, who must `settle` it whatever happens."""
+        """PRESENT, BUSY or FOREIGN; or CLAIMED: the caller is to fetch it, and must `settle` it whatever happens."""
         if self._flags[number] == State.PRESENT:
             return State.PRESENT
         if not self._mine[number]:
@@ -55,13 +55,13 @@ class Claims:
         return State.CLAIMED
 
     def settle(self, number: int, *, present: bool) -> None:
-        """End a claim: the sample's bytes are in its tier, or it is free to be claimed again."""
+        """End a claim: the sample is in its tier (`present`), or may be claimed again."""
         with self._changed:
             self._flags[number] = State.PRESENT if present else State.ABSENT
             self._changed.notify_all()
 
     def wait(self, number: int, seconds: float) -> bool:
-        """Whether a sample that is BUSY becomes PRESENT before its claim is given up or the time is over."""
+        """Whether a BUSY sample becomes PRESENT before its claim ends otherwise or the time is over."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._flags[number] == State.BUSY and (left := deadline - time.monotonic()) > 0:

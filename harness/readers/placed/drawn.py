@@ -1,4 +1,4 @@
-"""Orders that a placement draws from what each node keeps: what every rank reads."""
+"""What every rank reads under an order that a placement draws from what each node keeps."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,7 +16,7 @@ Draw = Callable[[int, int, int], Sequence[Ids]]
 def drawn(rule: Placement, sizes: Ids, capacities: Sequence[int], shape: Shape, epochs: int) -> Draw:
     """The order of a policy that draws its own. `sizes` [training samples] and `capacities` in bytes.
 
-    The draws of a node are dealt to its ranks as a step needs them. DoesNotApplyError where a node keeps nothing.
+    The draws of a node are dealt to its ranks step by step. DoesNotApplyError if a node keeps nothing.
     """
     assert rule.keep is not None
     assert rule.redraw is not None

@@ -1,4 +1,4 @@
-"""Where every sample lies: worked out by each rank alike from the plan of all ranks, so that nobody has to tell."""
+"""Where every sample lies. Each rank computes the same from the plan of all ranks, without messages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Sequences:
-    """What the nodes read, in order, worked out when it is asked for and kept by nobody.
+    """What the nodes read, in order, computed at each call and not kept.
 
-    `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order. Epochs are asked for one after the
-    other, for all ranks each, so that `of` may keep what ranks have in common. The ranks of a node read side by side:
-    its sequence has the first access of each, then the second of each. Ranks that read the same take turns to be the
-    first, so that each brings a part of it.
+    `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order. Callers go through all ranks of an
+    epoch before the next epoch, so that `of` may keep what ranks have in common. The ranks of a node read side by side:
+    its sequence has the first access of each rank, then the second of each. Ranks that read the same take turns to be
+    first, so that each fetches a part of the samples.
     """
 
     of: Callable[[int, int], Ids]
@@ -32,7 +32,7 @@ class Sequences:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Nodes of the job."""
         return self.ranks // self.ranks_per_node
 
     def ids(self, node: int, epoch: int) -> Integers:
@@ -40,54 +40,55 @@ class Sequences:
         return self._side_by_side(node, epoch)[0]
 
     def asking(self, node: int, epoch: int) -> tuple[Integers, Ranks]:
-        """The same, and which rank of the job asks, int32 [accesses]."""
+        """The same, and the rank of the job that reads each, int32 [accesses]."""
         ids, places = self._side_by_side(node, epoch)
         return ids, (places + node * self.ranks_per_node).astype(np.int32)
 
     def by_epoch(self) -> Iterator[list[Integers]]:
-        """What every node reads, an epoch at a time: 4 bytes an access of the job's epoch."""
+        """What every node reads, epoch by epoch. Takes 4 bytes for each access of the job in an epoch."""
         for epoch in self.epochs:
             yield [self.ids(node, epoch) for node in range(self.nodes)]
 
     def whole(self) -> list[Integers]:
-        """All that each node reads: 4 bytes an access of the job in all epochs, and an epoch's beside it."""
-        found = [np.zeros(0, np.int32) for _ in range(self.nodes)]
+        """All that each node reads. Takes 4 bytes for each access of the job, and for those of one epoch more."""
+        sequences = [np.zeros(0, np.int32) for _ in range(self.nodes)]
         places = [0] * self.nodes
-        for number, everybody in enumerate(self.by_epoch()):
-            for node, ids in enumerate(everybody):
+        for number, epoch_sequences in enumerate(self.by_epoch()):
+            for node, ids in enumerate(epoch_sequences):
                 start, end = places[node], places[node] + len(ids)
-                if end > len(found[node]):  # epochs are alike, as a rule: then this is the only time
+                if end > len(sequences[node]):  # epochs mostly have one length: then this happens once
                     longer = np.empty(end + (len(self.epochs) - number - 1) * len(ids), np.int32)
-                    longer[:start] = found[node][:start]
-                    found[node] = longer
-                found[node][start:end] = ids
+                    longer[:start] = sequences[node][:start]
+                    sequences[node] = longer
+                sequences[node][start:end] = ids
                 places[node] = end
-        return [ids[:place] for ids, place in zip(found, places, strict=True)]
+        return [ids[:place] for ids, place in zip(sequences, places, strict=True)]
 
     def _side_by_side(self, node: int, epoch: int) -> tuple[Integers, Integers]:
         first = node * self.ranks_per_node
-        own = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
-        if len(own) == 1:
-            return own[0], np.zeros(len(own[0]), np.int32)
-        if all(np.array_equal(own[0], one) for one in own[1:]):
-            # nodes that read the same take turns sample by sample (see placement.cooperative), and in each its ranks
-            turns = np.arange(len(own[0]), dtype=np.int32)[:, None] // self.nodes + np.arange(len(own), dtype=np.int32)
-            return np.repeat(own[0], len(own)), (turns % len(own)).ravel()
-        who = np.repeat(np.arange(len(own), dtype=np.int32), [len(one) for one in own])
-        order = np.argsort(np.concatenate([np.arange(len(one)) for one in own]), kind="stable")
-        return np.concatenate(own)[order], who[order]
+        streams = [np.asarray(self.of(first + place, epoch), np.int32) for place in range(self.ranks_per_node)]
+        if len(streams) == 1:
+            return streams[0], np.zeros(len(streams[0]), np.int32)
+        if all(np.array_equal(streams[0], stream) for stream in streams[1:]):
+            # nodes that read the same take turns sample by sample (see placement.cooperative), and so do their ranks
+            accesses, ranks = len(streams[0]), np.arange(len(streams), dtype=np.int32)
+            turns = np.arange(accesses, dtype=np.int32)[:, None] // self.nodes + ranks
+            return np.repeat(streams[0], len(streams)), (turns % len(streams)).ravel()
+        places = np.repeat(np.arange(len(streams), dtype=np.int32), [len(stream) for stream in streams])
+        order = np.argsort(np.concatenate([np.arange(len(stream)) for stream in streams]), kind="stable")
+        return np.concatenate(streams)[order], places[order]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One node's tiers, and whom to ask for what they do not keep. Arrays [samples] unless they say other.
+    """One node's tiers, and which ranks have the samples that they do not keep. Arrays are [samples] if not said.
 
-    number: place of the sample among all that the node keeps, tier by tier in fetch order; NOWHERE for others.
-    keeper: the rank that brings the sample to this node and answers for it, of this node; NOWHERE for others.
-    holder, holder_tier, holder_place: the rank of another node that keeps it, in which tier, at which place of its
-    fetch order; NOWHERE where no other node does.
-    tier, offset, size, copy [kept]: where the node keeps it, its bytes, whether it is taken from another node.
-    bounds [tiers + 1]: the numbers of a tier. bytes: of each tier, what it keeps.
+    number: place of the sample among all that the node keeps, tier by tier in fetch order; NOWHERE: not kept.
+    keeper: the rank of this node that fetches the sample and answers requests for it; NOWHERE: not kept.
+    holder, holder_tier, holder_place: the rank of another node that keeps the sample, its tier, and its place in the
+    fetch order of that tier; NOWHERE: no other node keeps it.
+    ids, tier, offset, size, copy [kept]: the sample, where the node keeps it, its bytes, whether it comes from another
+    node. bounds [tiers + 1]: the first number of each tier. bytes: what each tier keeps.
     """
 
     ids: Ids
@@ -113,12 +114,12 @@ def lay_out(
 ) -> Layout:
     """The layout of `node` for a policy. `sizes` [samples] and `capacities` (one a tier) in bytes.
 
-    Where the placement does not depend on what is read, it is one of the first `training` samples alone: those that
-    validation reads beside them must not change what training has.
+    A placement that does not depend on what is read places only the first `training` samples: the samples of a
+    validation pass must not change what training has.
 
-    Memory: about 100 bytes a sample, and 4 bytes an access of what the placement needs at once. That is nothing for
-    placements by number; the job's accesses in one epoch for `cooperative`; and those in all epochs for `clairvoyant`
-    and `lbann-dynamic`, which count, or follow, what each node reads.
+    Memory: about 100 bytes a sample, and 4 bytes for each access that the placement needs at once. Those are none for
+    placements by number, the job's accesses in one epoch for `cooperative`, and those in all epochs for `clairvoyant`
+    and `lbann-dynamic`.
 
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
@@ -133,8 +134,8 @@ def lay_out(
             continue
         first = 0
         for tier, (ids, copies) in enumerate(zip(kept.tiers, kept.copies, strict=True)):
-            # the fastest tier, then the place nearest to its front, which is filled first and differs between nodes
-            # (SC'21, section 5); never a copy: whoever is asked must not have to ask in turn
+            # prefer the fastest tier, then the earliest place, which is filled first and differs between nodes (SC'21,
+            # section 5); never a copy: a rank that is asked must not have to ask another one
             places = np.arange(len(ids), dtype=np.int64)
             rank = (np.int64(tier) << np.int64(48)) + places
             better = ~copies & (rank < best[ids])
@@ -143,13 +144,13 @@ def lay_out(
             holder[chosen] = brings[other][first : first + len(ids)][better]
             holder_place[chosen] = places[better]
             first += len(ids)
-    own = contents[node]
-    ids = own.ids
+    node_contents = contents[node]
+    ids = node_contents.ids
     number, keeper = np.full(samples, NOWHERE, np.int64), np.full(samples, NOWHERE, np.int32)
     number[ids], keeper[ids] = np.arange(len(ids)), brings[node]
-    lengths = [len(one) for one in own.tiers]
+    lengths = [len(tier_ids) for tier_ids in node_contents.tiers]
     size = sizes[ids]
-    offsets = [np.cumsum(sizes[one]) - sizes[one] for one in own.tiers]
+    offsets = [np.cumsum(sizes[tier_ids]) - sizes[tier_ids] for tier_ids in node_contents.tiers]
     return Layout(
         ids=ids,
         number=number,
@@ -160,7 +161,7 @@ def lay_out(
         tier=np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
         offset=np.concatenate([np.zeros(0, np.int64), *offsets]),
         size=size,
-        copy=np.concatenate([np.zeros(0, bool), *own.copies]),
+        copy=np.concatenate([np.zeros(0, bool), *node_contents.copies]),
         bounds=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
     )
 
@@ -172,22 +173,22 @@ def _contents(
     if rule.first:
         return rule.keep([np.zeros(0, np.int32)] * read.nodes, sizes[:training], capacities, 1)
     if rule.seen is not None:
-        own = (read.ids(node, epoch) for epoch in read.epochs)
-        return rule.seen(read.by_epoch(), read.nodes, node, own, sizes, capacities)
-    everybody = read.whole()
-    return rule.keep(everybody, sizes, capacities, max(1, len(everybody[0]) // max(1, len(read.epochs))))
+        node_epochs = (read.ids(node, epoch) for epoch in read.epochs)
+        return rule.seen(read.by_epoch(), read.nodes, node, node_epochs, sizes, capacities)
+    sequences = read.whole()
+    return rule.keep(sequences, sizes, capacities, max(1, len(sequences[0]) // max(1, len(read.epochs))))
 
 
 def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]) -> list[Ranks]:
-    """For all that a node keeps, int32 [kept], the rank that brings it: its first reader; in turn, where that is done
-    before the run. Reads as many epochs as it takes to find them.
+    """The rank that fetches each sample that a node keeps, int32 [kept]: its first reader, found in as few epochs as
+    possible. If tiers are filled before the run, the ranks of the node take turns.
     """
     per_node = read.ranks_per_node
-    found: list[Ranks] = [
+    bringers: list[Ranks] = [
         (node * per_node + np.arange(len(kept.ids)) % per_node).astype(np.int32) for node, kept in enumerate(contents)
     ]
     if per_node == 1 or rule.first:
-        return found
+        return bringers
     orders = [np.argsort(kept.ids) for kept in contents]
     ordered = [kept.ids[order] for kept, order in zip(contents, orders, strict=True)]
     missing = [np.ones(len(kept.ids), bool) for kept in contents]
@@ -195,15 +196,15 @@ def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]
         for node, ids in enumerate(ordered):
             if not missing[node].any():
                 continue
-            asked, ranks = read.asking(node, epoch)
-            places = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-            hit = ids[places] == asked
+            accesses, ranks = read.asking(node, epoch)
+            places = np.minimum(np.searchsorted(ids, accesses), len(ids) - 1)
+            hit = ids[places] == accesses
             first = np.full(len(ids), NOWHERE, np.int32)
             first[places[hit][::-1]] = ranks[hit][::-1]  # the earliest is written last
             kept = orders[node]
             new = (first != NOWHERE) & missing[node][kept]
-            found[node][kept[new]] = first[new]
+            bringers[node][kept[new]] = first[new]
             missing[node][kept[new]] = False
-        if not any(one.any() for one in missing):
+        if not any(absent.any() for absent in missing):
             break
-    return found
+    return bringers

@@ -1,7 +1,7 @@
 """What a rank decides about a sample while it runs: pure functions, which readers execute and predictions replay.
 
-A sample that a node keeps is fetched once, by whoever of its keeper's threads needs it first; others wait for that one.
-Who does not keep a sample asks its holder, which brings it if it has not begun.
+A sample that a node keeps is fetched once, by the first thread of its keeper that needs it; others wait for that
+thread. A node that does not keep a sample asks its holder, which fetches it if no thread has begun.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ from dlio_bench.harness.readers.placed.speeds import REMOTE
 from dlio_bench.harness.readers.placed.tiers import RAM
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 
-# A holder is taken to have a sample when this node's own filling of the same tier is so many samples further: nodes
-# fill their tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
+# A holder is taken to have a sample when this node has filled the same tier this many samples further: nodes fill their
+# tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
 AHEAD_OF_HOLDER = 20
-FILL_BYTES = 1 << 20  # brought into a tier at a time, where samples are smaller
+FILL_BYTES = 1 << 20  # small samples are fetched into a tier together, up to this size
 
 Beats = Callable[[str], bool]  # whether the file system delivers faster than this source (see speeds.Speeds)
 
@@ -31,18 +31,18 @@ class Origin(Enum):
     """Where a rank gets a sample."""
 
     TIER = auto()  # this node's tier has it
-    COMING = auto()  # the same, when another thread of this rank has brought it
+    COMING = auto()  # this node's tier, as soon as another thread of this rank has fetched the sample
     FILES = auto()  # the file system
-    CLAIMED = auto()  # the file system, and the rank puts it into its tier
-    COPY = auto()  # its holder, and the rank puts it into its tier
-    KEEPER = auto()  # the rank of this node that brings it
+    CLAIMED = auto()  # the file system; the rank puts it into its tier
+    COPY = auto()  # its holder; the rank puts it into its tier
+    KEEPER = auto()  # the rank of this node that fetches it
     HOLDER = auto()  # the rank of another node that holds it
-    LATER = auto()  # not before the trainer needs it
+    LATER = auto()  # no source before the trainer needs it
 
 
 class Outlook(NamedTuple):
-    """What a rank knows when samples are asked of it. alone: there is no other rank. slow: by tier, whether the file
-    system beats it. asks: whether other nodes are asked. ahead: the trainer does not need the samples yet.
+    """What a rank knows when it needs samples. alone: there is no other rank. slow: for each tier, whether the file
+    system is faster. asks: whether to ask other nodes. ahead: the trainer does not need the samples yet.
     """
 
     bypassed: bool
@@ -53,14 +53,14 @@ class Outlook(NamedTuple):
 
 
 def rival(layout: Layout, tiers: Sequence[str]) -> str | None:
-    """The source that the file system must beat to be the best one for a node; None where nobody keeps anything."""
+    """The source that the file system must beat to be a node's fastest; None if no node keeps anything."""
     if (layout.holder >= 0).any():
         return REMOTE
     return tiers[0] if len(layout.ids) else None
 
 
 def bypassed(behaviour: Behaviour, best: str | None, beats: Beats) -> bool:
-    """Whether tiers are bypassed: the file system is the only source, or the fastest, so that keeping is a waste.
+    """Whether tiers are bypassed, because the file system is the only source or the fastest one.
 
     best: the node's `rival`.
     """
@@ -68,14 +68,14 @@ def bypassed(behaviour: Behaviour, best: str | None, beats: Beats) -> bool:
 
 
 def prefers_files(behaviour: Behaviour, source: str, beats: Beats) -> bool:
-    """Whether the file system is read although `source` has a sample. Some policies never do."""
+    """Whether to read the file system although `source` has a sample. Some policies never do."""
     return behaviour.ahead_pfs and not behaviour.waits and beats(source)
 
 
 def outlook(
     behaviour: Behaviour, tiers: Sequence[str], best: str | None, beats: Beats, *, alone: bool, ahead: bool
 ) -> Outlook:
-    """What holds now for a node's tiers, by name. No file system beats memory once a sample is there."""
+    """The current Outlook. `tiers`: names. No file system beats memory once a sample is there."""
     slow = [tier != RAM and prefers_files(behaviour, tier, beats) for tier in tiers]
     asks = not alone and not prefers_files(behaviour, REMOTE, beats)
     return Outlook(bypassed(behaviour, best, beats), alone, slow, asks, ahead)
@@ -84,8 +84,8 @@ def outlook(
 def origin(
     layout: Layout, behaviour: Behaviour, now: Outlook, sample: int, state: State | None, progress: Sequence[int]
 ) -> Origin:
-    """Where to get a sample. state: what Claims.take answers, ABSENT without asking where tiers are bypassed; None for
-    a sample that the node does not keep. progress: how many places of each tier the node has filled.
+    """Where to get a sample. state: the answer of Claims.take, or ABSENT if tiers are bypassed; None: the node does not
+    keep the sample. progress: how many places of each tier the node has filled.
     """
     if state is None:
         return _elsewhere(layout, behaviour, now, sample, progress)
@@ -109,14 +109,14 @@ def _elsewhere(layout: Layout, behaviour: Behaviour, now: Outlook, sample: int, 
 
 
 def may_have(layout: Layout, behaviour: Behaviour, sample: int, progress: Sequence[int]) -> bool:
-    """Whether another node is taken to have a sample that this one does not keep."""
+    """Whether to expect that another node has a sample that this one does not keep."""
     if layout.holder[sample] < 0:
         return False
     if not behaviour.guesses:
         return True
     tier = int(layout.holder_tier[sample])
     first, last = int(layout.bounds[tier]), int(layout.bounds[tier + 1])
-    # as published: the tier does not exist here, or is filled here, or far enough
+    # as published: this node has filled the tier, or has no such tier, or has filled it far enough
     filled = progress[tier]
     return filled >= last - first or filled > int(layout.holder_place[sample]) + AHEAD_OF_HOLDER
 
@@ -125,16 +125,16 @@ class Answer(Enum):
     """What a rank does when another one asks for a sample."""
 
     GIVE = auto()
-    BRING = auto()  # and give
-    WAIT = auto()  # for the thread that brings it, and give
+    BRING = auto()  # fetch it, and give it
+    WAIT = auto()  # for the thread that fetches it, and give it
     REFUSE = auto()  # the other reads the file system
 
 
 def answer(behaviour: Behaviour, state: State, *, mine: bool) -> Answer:
-    """How a rank answers for a sample that its node keeps. mine: the rank is its keeper.
+    """How a rank answers a request for a sample that its node keeps. mine: the rank is its keeper.
 
-    So a look-ahead that is faster than this rank's own costs the file system nothing. Where the policy leaves it to
-    guesses whether a sample is there, as published, nothing is brought for others.
+    It fetches an absent sample for the other rank, so that each sample is read from the file system once, whichever
+    rank is ahead. Under a policy that guesses, as published, it fetches nothing for others.
     """
     if state is State.PRESENT:
         return Answer.GIVE
@@ -144,13 +144,13 @@ def answer(behaviour: Behaviour, state: State, *, mine: bool) -> Answer:
 
 
 def filling_threads(threads: int) -> int:
-    """Threads of a rank that fill each tier, of the threads that read."""
+    """How many threads of a rank fill each tier, if `threads` read."""
     return max(1, threads // 2)
 
 
 def fill_runs(layout: Layout, rank: int, *, copies: bool) -> list[list[list[int]]]:
-    """What a rank brings into each tier, in order, a few neighbours at a time: from the file system or (`copies`) from
-    other nodes. Numbers among those that the node keeps.
+    """What a rank fetches into each tier, in order, a few neighbours at a time: from the file system or (`copies`) from
+    other nodes. The numbers count what the node keeps.
     """
     mine = (layout.keeper[layout.ids] == rank) & (layout.copy == copies)
     tiers = []

@@ -11,11 +11,11 @@ from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.session import Tally
 
-NAP_SECONDS = 0.1  # between two looks whether filling has become worth while
+NAP_SECONDS = 0.1  # between two checks whether tiers are still bypassed
 
 
 class TierFiller:
-    """This rank's part of filling its node's tiers: what it is to bring there, with `threads` threads a tier."""
+    """Fills this rank's part of its node's tiers, with `threads` threads for each tier."""
 
     def __init__(self, layout: Layout, picker: SourcePicker, server: TierServer, rank: int, threads: int) -> None:
         self._picker, self._server, self._threads = picker, server, threads
@@ -30,24 +30,24 @@ class TierFiller:
         self.begun = False
 
     def all_now(self, *, copies: bool) -> None:
-        """Fill every tier, from the file system or (`copies`) from other nodes, and return when that is done."""
+        """Fill every tier, from the file system or (`copies`) from other nodes, and return when it is full."""
         self._start(copies=copies, patient=False)
         self._join()
 
     def begin(self) -> None:
-        """Fill from the file system from now on, as long as that is worth while. Copies come when they are read."""
+        """Start to fill from the file system, whenever tiers are not bypassed. Copies come when they are read."""
         self._start(copies=False, patient=True)
 
     def end(self, tally: Tally) -> None:
-        """Stop filling, and add what it has cost."""
+        """Stop filling, and add its cost."""
         self._stopped.set()
         for worker in self._workers:
             worker.join()
         self._workers = []
-        for own in self._tallies:
-            tally.add(own)
+        for thread_tally in self._tallies:
+            tally.add(thread_tally)
         self._tallies = []
-        if self._failures and sys.exc_info()[0] is None:  # nothing else has ended the session
+        if self._failures and sys.exc_info()[0] is None:  # no other error has ended the session
             raise self._failures[0]
 
     def _start(self, *, copies: bool, patient: bool) -> None:
@@ -97,5 +97,5 @@ class TierFiller:
                     return
                 self._server.fill(run, tally, copies=copies)
                 self._picker.progress[tier] = max(self._picker.progress[tier], run[-1] + 1 - self._firsts[tier])
-        except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, where it is waited for
+        except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, which joins this one
             self._failures.append(failure)

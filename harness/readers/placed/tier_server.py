@@ -1,4 +1,4 @@
-"""What this rank brings to its node's tiers, and how it answers other ranks that ask for it."""
+"""How a rank fetches samples into its node's tiers, and answers other ranks that ask for them."""
 
 import threading
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from dlio_bench.harness.readers.session import Tally
 
 
 class TierServer:
-    """Brings kept samples to their tiers when nobody of this rank needs them yet. May be used by several threads.
+    """Fetches kept samples into their tiers before this rank needs them. Safe for several threads.
 
-    epoch: the one that the trainer is in, where what is brought counts.
+    epoch: that of the trainer, to which the cost is added.
     """
 
     def __init__(self, backends: Backends, behaviour: Behaviour) -> None:
         self._backends, self._behaviour = backends, behaviour
         self.epoch = 0
-        self.served = Tally()  # what answering others has cost
+        self.served = Tally()  # the cost of answering other ranks
         self._lock = threading.Lock()
         self._scratch = threading.local()
 
     def fill(self, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
-        """Bring kept samples into their tier: those of `numbers`, neighbours in it, that nobody has brought yet.
+        """Fetch those of `numbers`, neighbours in a tier, that no thread has fetched yet.
 
-        `copies`: they are taken from other nodes. What cannot be read stays absent: whoever needs it will say why.
+        `copies`: from other nodes. A sample that cannot be read stays absent: the thread that needs it raises why.
         """
         backends = self._backends
         mine = [number for number in numbers if backends.claims.take(number) is State.CLAIMED]
@@ -52,29 +52,29 @@ class TierServer:
                 backends.claims.settle(number, present=False)
 
     def answer(self, sample: int) -> Piece | None:
-        """For another rank: where a sample lies. One that this rank is to bring and nobody has yet is brought now.
-        None where the other is to read the file system (see rules.answer).
+        """Where a sample lies, for another rank; fetched now if needed. None: the other is to read the file system (see
+        rules.answer).
         """
         backends = self._backends
         number = int(backends.layout.number[sample])
         if number < 0:
             return None
         mine = backends.layout.keeper[sample] == backends.rank
-        todo = answer(self._behaviour, backends.claims.look(number), mine=mine)
-        if todo is Answer.REFUSE:
+        decision = answer(self._behaviour, backends.claims.look(number), mine=mine)
+        if decision is Answer.REFUSE:
             return None
-        if todo is Answer.BRING:
+        if decision is Answer.BRING:
             tally = Tally()
             self.fill([number], tally, copies=bool(backends.layout.copy[number]))
             with self._lock:
                 self.served.add(tally)
-        if todo is not Answer.GIVE and not backends.claims.wait(number, WAIT_SECONDS):
+        if decision is not Answer.GIVE and not backends.claims.wait(number, WAIT_SECONDS):
             return None
         tier, offset = backends.place(number)
         return backends.tier_files.handles[tier], offset, int(backends.layout.size[number])
 
     def _bring(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
-        """Fetch neighbours in a tier, and put them there."""
+        """Fetch neighbours in a tier, and write them there."""
         backends = self._backends
         ids = backends.layout.ids[run[0] : run[-1] + 1]
         starts = [0, *np.cumsum(backends.layout.size[run[0] : run[-1] + 1]).tolist()]
@@ -84,11 +84,11 @@ class TierServer:
         if copies and backends.peers is not None:
             ranks = backends.holders(samples, rows)
             rows = list(ranks.pop(NOWHERE, []))
-            own = Cost()
-            for rank, asked in ranks.items():
-                rows += backends.ask(rank, samples, starts, memory, asked, own)
-            own.bytes_spared = 0  # nobody has got them yet
-            cost.add(own)
+            answered = Cost()
+            for rank, rank_rows in ranks.items():
+                rows += backends.ask(rank, samples, starts, memory, rank_rows, answered)
+            answered.bytes_spared = 0  # not delivered to the trainer yet
+            cost.add(answered)
         before = cost.bytes_requested
         backends.from_files(samples, starts, memory, sorted(rows), cost)
         cost.bytes_kept += cost.bytes_requested - before

@@ -1,4 +1,4 @@
-"""The tiers of a node that keep samples: their sizes, and what a sample takes in them."""
+"""The tiers of a node that keep samples: their sizes, and the bytes of a sample in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ RAM, DISK = "ram", "disk"
 
 @dataclass(frozen=True)
 class Tiers:
-    """Bytes of a node's tiers, in memory and on node-local storage; 0 where there is none of it.
+    """Bytes of a node's tiers, in memory and on node-local storage; 0: no such tier.
 
-    rates: bytes a second that one thread gets from each source ("pfs", "remote", "ram", "disk"), where they are known
-    beforehand; what is not known is measured.
+    rates: known bytes a second that one thread gets from a source ("pfs", "remote", "ram", "disk"). Other rates are
+    measured.
     """
 
     ram: int = 0
@@ -25,18 +25,18 @@ class Tiers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tiers that there are, the faster first."""
+        """The names of the tiers, the faster first."""
         return tuple(name for name, size in ((RAM, self.ram), (DISK, self.disk)) if size)
 
     @property
     def capacities(self) -> tuple[int, ...]:
-        """Their sizes. A policy that fills node-local storage takes the last tier, whichever there is."""
+        """Their sizes. A policy that fills node-local storage uses the last tier, whichever it is."""
         return tuple(size for size in (self.ram, self.disk) if size)
 
     def sizes_of(self, sample_view: SampleView, samples: int | None = None) -> Ids:
         """Bytes of each sample as it is kept: the fields that are read, out of their container, not yet decoded.
 
-        int64 [samples]: of the first `samples` ids, the training samples by default.
+        int64 [samples]: of the first `samples` ids, by default the training samples.
         """
         sizes: Ids = sample_view.dataset.locate(_ids(sample_view, samples), sample_view.fields)[3].sum(axis=1)
         return sizes

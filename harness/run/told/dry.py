@@ -116,7 +116,7 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
 
 def _local_tier(request: Request, rows: Sequence[Policy]) -> str:
     where = request.options.local_tier or "the temporary folder of each node"
-    copies = [f"{row.name} copies {row.rule.files.told}" for row in rows if row.rule.files]
+    copies = [f"{row.name} copies {row.rule.files.description}" for row in rows if row.rule.files]
     return f"{where}: {'; '.join(copies)}"
 
 
