@@ -71,7 +71,7 @@ class Facts:
     storage: str = "device"  # or what else delivered them
 
     @property
-    def own(self) -> float | None:
+    def own_share(self) -> float | None:
         """Share of the cores that the run itself used."""
         return None if self.cpu is None or not self.cores else self.cpu / (self.cores * self.elapsed)
 
@@ -170,10 +170,10 @@ def _little_waiting(facts: Facts) -> tuple[By, str]:
 
 def _busy_cores(facts: Facts, busy: float) -> tuple[By, str]:
     """Busy cores mean CPU, unless somebody else, or MPI's busy waiting in the exchange, may be what kept them busy."""
-    if facts.own is not None and facts.own < OWN_SHARE * busy:
+    if facts.own_share is not None and facts.own_share < OWN_SHARE * busy:
         return UNKNOWN, (
-            f"the cores were {format_share(busy)} busy, but this run used only {format_share(facts.own)} of them: "
-            "something else on the machine did, and may have slowed reading and waking alike"
+            f"the cores were {format_share(busy)} busy, but this run used only {format_share(facts.own_share)} of "
+            "them: something else on the machine did, and may have slowed reading and waking alike"
         )
     spinning = min(busy, facts.exchange * facts.ranks / facts.cores) if facts.cores else 0.0
     if busy - spinning < CORES_WORKING and not facts.decodes:
@@ -217,8 +217,10 @@ def _usage(facts: Facts) -> list[str]:
     if facts.busy is not None:
         iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"
         sentences.append(f"the hosts' cores were {format_share(facts.busy)} busy{iowait}")
-    if facts.own is not None and facts.cores is not None:
-        sentences.append(f"this run itself used {format_share(facts.own)} of {plural(round(facts.cores), 'core')}")
+    if facts.own_share is not None and facts.cores is not None:
+        sentences.append(
+            f"this run itself used {format_share(facts.own_share)} of {plural(round(facts.cores), 'core')}"
+        )
     if facts.read is not None and facts.decode is not None:
         sentences.append(
             f"summed over threads, reading took {format_time(facts.read)} and decoding "

@@ -47,17 +47,17 @@ def times(results: Sequence[Result]) -> Figure:
             "showlegend": False, "name": "median", "hovertemplate": "%{x:.4g} s<extra>median</extra>",
         })  # fmt: skip
     for position, (label, name, colour) in enumerate(zip(labels, names, colours, strict=True)):
-        own, legend = table[table["result"] == label], position == 0
-        trials = own.drop_duplicates("trial")["trial_seconds"].tolist()
-        first, later = (own[own["epoch"].eq(0) == is_first]["epoch_seconds"].tolist() for is_first in (True, False))
-        for axis, seconds, said, symbol in (
+        rows, legend = table[table["result"] == label], position == 0
+        trials = rows.drop_duplicates("trial")["trial_seconds"].tolist()
+        first, later = (rows[rows["epoch"].eq(0) == is_first]["epoch_seconds"].tolist() for is_first in (True, False))
+        for axis, seconds, title, symbol in (
             ("", trials, "a trial", "circle"),
             ("2", first, "a first epoch", "diamond"),
             ("2", later, "a later epoch", "circle-open"),
         ):
             data.append({
                 "type": "scatter", "mode": "markers", "xaxis": f"x{axis}", "y": [name] * len(seconds), "x": seconds,
-                "name": said, "legendgroup": said, "showlegend": legend and bool(seconds),
+                "name": title, "legendgroup": title, "showlegend": legend and bool(seconds),
                 "marker": {"color": colour, "size": 7, "symbol": symbol},
                 "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
@@ -83,11 +83,11 @@ def phases(results: Sequence[Result]) -> Figure:
     data = []
     for name in sentences.shares(results):
         shares = [100 * (result.metrics[name].value or 0.0) for result in results]
-        said = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
+        texts = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
         light = name in ("share_stall", "share_compute")
         data.append({
             "type": "bar", "orientation": "h", "name": METRICS[name].title, "y": labels, "x": shares,
-            "text": said, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            "text": texts, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
             "textfont": {"color": "#ffffff" if light else INK}, "marker": {"color": PHASE_COLOURS[name]},
             "hovertemplate": "%{y}: %{x:.3g} %<extra>%{fullData.name}</extra>",
         })  # fmt: skip
@@ -157,10 +157,10 @@ def scaling(results: Sequence[Result]) -> Figure:
     data: list[Figure] = []
     readers = list(dict.fromkeys(sentences.reader(result) for result in results))
     for position, reader in enumerate(readers):
-        own = sorted((r for r in results if sentences.reader(r) == reader), key=lambda r: r.plan.nodes)
-        nodes = [result.plan.nodes for result in own]
-        rates = [result.metrics["samples_per_second"] for result in own]
-        values = [result.value("samples_per_second") for result in own]
+        chosen = sorted((r for r in results if sentences.reader(r) == reader), key=lambda r: r.plan.nodes)
+        nodes = [result.plan.nodes for result in chosen]
+        rates = [result.metrics["samples_per_second"] for result in chosen]
+        values = [result.value("samples_per_second") for result in chosen]
         colour = COLOURS[position % len(COLOURS)]
         data.append({
             "type": "scatter", "mode": "lines+markers", "x": nodes, "y": values, "name": reader,
@@ -256,10 +256,10 @@ def _figure(data: list[Figure], layout: Figure, results: Sequence[Result]) -> Fi
     """Data and layout, with a watermark across the figure when a result in it is no measurement."""
     word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
     if word:
-        said = "TINY: not a measurement" if word == "TINY" else "INVALID"
+        text = "TINY: not a measurement" if word == "TINY" else "INVALID"
         size = min(48, 0.15 * layout["height"])
         layout = layout | {"annotations": [{
-            "text": said, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
+            "text": text, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
             "font": {"size": size, "color": "#8c1c13"}, "opacity": 0.3,
         }]}  # fmt: skip
     return dict(compact({"data": data, "layout": layout}))

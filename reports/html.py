@@ -118,8 +118,8 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     metrics = result.metrics
     rank, host, worst, _ = slowest_rank(result, steps)
 
-    def steady(name: str, said: str) -> str:
-        return "; ".join(part for part in (sentences.steady(metrics, name), said) if part)
+    def steady(name: str, remark: str) -> str:
+        return "; ".join(part for part in (sentences.steady(metrics, name), remark) if part)
 
     beside = {
         "elapsed_seconds": sentences.certainty(result),
@@ -132,8 +132,8 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     if metrics["elapsed_seconds"].ci:
         beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
     return [
-        {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": said}
-        for name, said in beside.items()
+        {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}
+        for name, remark in beside.items()
         if metrics[name].value is not None
     ]
 
@@ -196,13 +196,13 @@ def _checks(results: Sequence[Result]) -> list[dict[str, Any]]:
             rows.setdefault((check.ok, check.name, check.expected, check.found), []).append(label)
     everyone = len(results)
     return [
-        {"ok": ok, "name": name, "expected": expected, "found": found,
-         "who": "all" if len(who) == everyone > 1 else ", ".join(who)}
-        for (ok, name, expected, found), who in sorted(rows.items(), key=lambda row: bool(row[0][0]))
+        {"ok": ok, "name": name, "expected": expected, "found": actual,
+         "who": "all" if len(names) == everyone > 1 else ", ".join(names)}
+        for (ok, name, expected, actual), names in sorted(rows.items(), key=lambda row: bool(row[0][0]))
     ]  # fmt: skip
 
 
 def _advice(pairs: Sequence[tuple[Result, Steps]]) -> list[str]:
     results = [result for result, _ in pairs]
-    said = [advice(result, steps) for result, steps in pairs]
-    return sentences.shared(tables.labels(results), said)
+    suggestions = [advice(result, steps) for result, steps in pairs]
+    return sentences.shared(tables.labels(results), suggestions)

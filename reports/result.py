@@ -84,11 +84,11 @@ def load(path: Path) -> tuple[Result, Steps]:
     """
     file = path / RESULT_NAME if path.is_dir() else path
     document = _parse(file, _read(file))
-    found = digest(document)
-    if document.get("digest") != found:
+    actual = digest(document)
+    if document.get("digest") != actual:
         raise DataError(
             f"'{file}' was altered after it was written: it says digest {document.get('digest')}, its content gives "
-            f"{found}. Use the original file, or run the benchmark again."
+            f"{actual}. Use the original file, or run the benchmark again."
         )
     old = document["schema"] != SCHEMA
     try:

@@ -232,9 +232,9 @@ def _lines(document: Document) -> Iterator[str]:
     yield from _wrapped(document.metadata.note, indent=2)
     yield ""
     best = document.ceiling
-    what = f"random {size}" if best.pattern == "random" else "sequential"
+    reads = f"random {size}" if best.pattern == "random" else "sequential"
     yield (
-        f"ceiling {format_bytes(best.median)}/s: {what}, {plural(best.ranks, 'rank')} x "
+        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')} x "
         f"{plural(best.threads, 'thread')}, {document.cache}, median of {document.trials}"
         + (" (noisy)" if best.noisy else "")
     )
@@ -255,11 +255,11 @@ def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its rates in bytes a second, of each trial too, and the median of what the device delivered."""
     trials = [{**trial, "bytes_per_second": trial["bytes"] / trial["seconds"]} for trial in row["trials"]]
     device = [trial["device_bytes"] for trial in trials]
-    found = _summary([trial["bytes_per_second"] for trial in trials])
+    summary = _summary([trial["bytes_per_second"] for trial in trials])
     return {
         **row,
-        **found,
-        "noisy": found["spread"] > MOST_SPREAD,
+        **summary,
+        "noisy": summary["spread"] > MOST_SPREAD,
         "device_bytes": None if None in device else median(device),
         "trials": trials,
     }

@@ -17,5 +17,5 @@ def convert(document: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        what, _, place = str(error).partition(" - at `")
-        raise ValueError(f"at {place.rstrip('`') or '$'}: {what[:200]}") from None
+        problem, _, place = str(error).partition(" - at `")
+        raise ValueError(f"at {place.rstrip('`') or '$'}: {problem[:200]}") from None

@@ -172,13 +172,13 @@ FAULTS = [
         ("job_stall(timed, meeting) / training", "job_stall(timed, meeting) / elapsed", "stall is of training's time",
          "unit/test_reports_statistics.py"),
         ("[2.5, 97.5]", "[5, 95]", "the interval is of 95 %", "unit/test_reports_statistics.py"),
-        ("own.max(axis=1)", "own.mean(axis=1)", "the worst rank", "unit/test_reports_statistics.py"),
+        ("own_stall.max(axis=1)", "own_stall.mean(axis=1)", "the worst rank", "unit/test_reports_statistics.py"),
     ),
     *_faults(
         "reports/bound.py",
-        ("facts.own < OWN_SHARE * busy", "facts.own > OWN_SHARE * busy", "who kept the cores busy",
+        ("facts.own_share < OWN_SHARE * busy", "facts.own_share > OWN_SHARE * busy", "who kept the cores busy",
          "unit/test_reports_bound.py"),
-        ("float(min(shares))", "float(max(shares))", "the least resident host", "unit/test_reports_bound.py"),
+        ("return min(known)", "return max(known)", "the least resident host", "unit/test_reports_bound.py"),
     ),
     *_faults(
         "reports/result.py",

@@ -42,7 +42,7 @@ def test_every_figure_is_drawn(draft_and_steps: Made, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 def test_every_map_of_a_grid_is_drawn(tmp_path: Path) -> None:
-    words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "naive,lbann-preload"]
+    words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "shuffled,lbann-preload"]
     assert main([*words, "--vary", "ram=0GB,1GB", "--vary", "nodes=2,4", "--out", str(tmp_path / "out")]) == 0
     found = drawn_in(tmp_path / "out" / "report.html", tmp_path / "profile")
     assert found == {"map0", "map1", "map2"}

@@ -180,7 +180,7 @@ def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
     assert "Some & <others>" in page.text
     for one in found.rows:
         if one.seconds is not None:
-            assert simulation.said_seconds(one.seconds) in page.text
+            assert simulation.seconds_text(one.seconds) in page.text
     assert "staged does not apply in any cell; at ram 0 B, disk 0 B: Node 0 has no </script> room." in page.text
     assert "naive: in the cells with a star" in page.text
     assert "all 4 nodes, always (--pfs-clients worst)" in page.text
@@ -210,7 +210,7 @@ def test_the_lower_bound_is_said_for_every_number_of_nodes() -> None:
     ("value", "said"), [(1.0, "1.000×"), (1.0994, "1.099×"), (1.0999, "1.10×"), (9.994, "9.99×"), (9.996, "10.0×")]
 )
 def test_ratios_are_finest_near_the_bound(value: float, said: str) -> None:
-    assert simulation.said_ratio(value) == said
+    assert simulation.ratio_text(value) == said
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_ratios_are_finest_near_the_bound(value: float, said: str) -> None:
     [(0.0, "0.000 s"), (0.07, "0.07000 s"), (4.38, "4.380 s"), (999.96, "1,000 s"), (15131, "15,131 s")],
 )
 def test_seconds_stay_seconds(value: float, said: str) -> None:
-    assert simulation.said_seconds(value) == said
+    assert simulation.seconds_text(value) == said
 
 
 def test_the_command_writes_the_json_and_a_page_made_from_it_alone(
