@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
-TRAINING = ("convert", "checkpoint")  # phases of real training alone
-MEETING = PHASES.index(
-    "exchange"
-)  # the column of StepLog.clock when a rank comes to the barrier; it leaves in the next
+from dlio_bench.reports.metrics import PHASES
+
+# The column of StepLog.clock when a rank comes to the barrier; it leaves in the next.
+MEETING = PHASES.index("exchange")
 
 
 def beyond_last(came: npt.NDArray[np.float64], left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

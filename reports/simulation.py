@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dlio_bench import documents
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.simulation_types import GRID, Axis, Case, Cell, Row, Simulation
-from dlio_bench.reports.typed import convert
+from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
 from dlio_bench.units import format_bytes
 
 SCHEMA = "dlio-bench/simulation/1"
@@ -22,6 +19,7 @@ SINGLE = "simulation"
 LOWER_BOUND = "lower-bound"
 NODES = "nodes"
 NAME = "simulation.json"
+FIX = "Name a file written by dlio-bench simulate --out"
 
 
 @dataclass(frozen=True)
@@ -39,29 +37,16 @@ class Map:
 
 def complete(draft: Mapping[str, Any]) -> Simulation:
     """The document of a draft that holds to the schema. ValueError when it does not."""
-    try:
-        return convert(json.loads(json.dumps(draft, allow_nan=False)), Simulation)
-    except ValueError as error:
-        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
+    return convert(json.loads(json.dumps(draft, allow_nan=False)), Simulation)
 
 
 def validate(document: Any, name: str = "the simulation document") -> Simulation:
     """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
-    named = document.get("schema") if isinstance(document, dict) else None
-    if named != SCHEMA:
-        raise DataError(
-            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
-            "simulate --out, or use the version of dlio-bench that wrote this one."
-        )
+    require_schema(document, [SCHEMA], name, FIX)
     try:
         return convert(document, Simulation)
     except ValueError as error:
         raise DataError(f"'{name}' does not follow {SCHEMA}: {error}. Simulate again.") from error
-
-
-def to_json(document: Simulation) -> dict[str, Any]:
-    """The document in JSON's own types."""
-    return dict(msgspec.to_builtins(document))
 
 
 def save(document: Simulation, path: Path) -> None:
@@ -71,17 +56,7 @@ def save(document: Simulation, path: Path) -> None:
 
 def load(path: Path) -> Simulation:
     """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
-    try:
-        document = documents.load_json(documents.read(path))
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench simulate ... --out FOLDER.") from error
-    except OSError as error:
-        raise EnvironmentFailure(
-            f"'{path}' could not be read: {error.strerror}. Name a {NAME} written by --out."
-        ) from error
-    except ValueError as error:
-        raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench simulate --out.") from error
-    return validate(document, str(path))
+    return validate(load_json(path, FIX), str(path))
 
 
 def value_text(axis: str, value: int) -> str:

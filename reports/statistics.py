@@ -27,7 +27,6 @@ from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Draft, Metric
 
-TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
 MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range
 RESAMPLES = 4000
 CI_SEED = 0x646C696F

@@ -5,18 +5,17 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from dlio_bench import documents
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports.environment import Mount
 from dlio_bench.reports.formatting import format_share, plural
-from dlio_bench.reports.typed import Amount, Share, Some, convert
+from dlio_bench.reports.typed import Amount, Share, Some, convert, load_json, require_schema
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
 SCHEMA = "dlio-bench/storage/1"
+FIX = "Name a file written by dlio-bench storage --out"
 NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
 MOST_SPREAD = 0.20  # (max - min) / median of the trials: beyond it a row is noisy
 FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
@@ -143,10 +142,7 @@ def complete(draft: Mapping[str, Any]) -> Document:
         "metadata": {"note": METADATA_NOTE, "rates": rates},
         "ceiling": {key: best[key] for key in ("pattern", "ranks", "threads", "median", "min", "max", "noisy")},
     }
-    try:
-        return convert(document, Document)
-    except ValueError as error:
-        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
+    return convert(document, Document)
 
 
 def validate(document: Any, name: str = "the storage document") -> Document:
@@ -154,12 +150,7 @@ def validate(document: Any, name: str = "the storage document") -> Document:
 
     UsageError for a document of another kind, DataError saying where it does not follow.
     """
-    named = document.get("schema") if isinstance(document, dict) else None
-    if named != SCHEMA:
-        raise UsageError(
-            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
-            "storage --out, or use the version of dlio-bench that wrote this one."
-        )
+    require_schema(document, [SCHEMA], name, FIX, UsageError)
     try:
         return convert(document, Document)
     except ValueError as error:
@@ -170,22 +161,7 @@ def validate(document: Any, name: str = "the storage document") -> Document:
 
 def load(path: Path) -> Document:
     """The document in a file. UsageError when it is no such file, EnvironmentFailure, DataError as `validate`."""
-    try:
-        content = documents.read(path, "Name a file written by dlio-bench storage --out.")
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
-    except OSError as error:
-        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
-    try:
-        document = documents.load_json(content)
-    except ValueError as error:
-        raise UsageError(f"'{path}' is not JSON ({error}). Name a file written by dlio-bench storage --out.") from error
-    return validate(document, str(path))
-
-
-def to_json(document: Document) -> dict[str, Any]:
-    """The document in JSON's own types."""
-    return dict(msgspec.to_builtins(document))
+    return validate(load_json(path, FIX, UsageError), str(path))
 
 
 def ceiling_for(document: Document, sample_bytes: float) -> float | None:
