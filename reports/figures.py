@@ -9,12 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports import sentences, statistics, tables
+from dlio_bench.reports import drawing, sentences, statistics, tables
 from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
-from dlio_bench.reports.drawing import axis as _axis
-from dlio_bench.reports.drawing import layout as _layout
-from dlio_bench.reports.drawing import log_axis as _log_axis
-from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.types import Metric, Result
@@ -68,11 +64,11 @@ def times(results: Sequence[Result]) -> Figure:
             "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 2, "color": INK}},
             "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    layout = _layout(140 + 56 * len(results)) | {
+    layout = drawing.layout(140 + 56 * len(results)) | {
         "bargap": 0.4,
-        "xaxis": _axis("trial, elapsed (s)", domain=[0, 0.48], rangemode="tozero"),
-        "xaxis2": _axis("epoch (s)", domain=[0.52, 1], rangemode="tozero"),
-        "yaxis": _axis("", autorange="reversed", showgrid=False, **GAP),
+        "xaxis": drawing.axis("trial, elapsed (s)", domain=[0, 0.48], rangemode="tozero"),
+        "xaxis2": drawing.axis("epoch (s)", domain=[0.52, 1], rangemode="tozero"),
+        "yaxis": drawing.axis("", autorange="reversed", showgrid=False, **GAP),
     }
     return _figure(data, layout, results)
 
@@ -91,11 +87,11 @@ def phases(results: Sequence[Result]) -> Figure:
             "textfont": {"color": "#ffffff" if light else INK}, "marker": {"color": PHASE_COLOURS[name]},
             "hovertemplate": "%{y}: %{x:.3g} %<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    layout = _layout(130 + 44 * len(results)) | {
+    layout = drawing.layout(130 + 44 * len(results)) | {
         "barmode": "stack",
         "bargap": 0.35,
-        "xaxis": _axis("share of the loop's wall time (%)", range=[0, 100.5]),
-        "yaxis": _axis("", autorange="reversed", showgrid=False, **GAP),
+        "xaxis": drawing.axis("share of the loop's wall time (%)", range=[0, 100.5]),
+        "yaxis": drawing.axis("", autorange="reversed", showgrid=False, **GAP),
     }
     layout["legend"] |= {"traceorder": "normal"}
     return _figure(data, layout, results)
@@ -109,12 +105,12 @@ def stall_map(result: Result, steps: Steps, ceiling: float) -> Figure:
     data = [{
         "type": "heatmap", "z": cells.tolist(), "x0": (by_step - 1) / 2, "dx": by_step, "y0": (by_rank - 1) / 2,
         "dy": by_rank, "zmin": 0, "zmax": ceiling, "colorscale": STALL_SCALE, "xgap": 1 if count <= 64 else 0,
-        "ygap": 1 if ranks <= 64 else 0, "colorbar": {"title": _text("stall (s)") | {"side": "right"}, "thickness": 12,
+        "ygap": 1 if ranks <= 64 else 0, "colorbar": {"title": drawing.text("stall (s)") | {"side": "right"}, "thickness": 12,
         "outlinewidth": 0}, "hovertemplate": "rank %{y}, step %{x}: %{z:.3g} s<extra></extra>",
     }]  # fmt: skip
-    layout = _layout(max(190, min(460, 130 + 14 * ranks))) | {
-        "xaxis": _axis("step", showgrid=False, zeroline=False),
-        "yaxis": _axis(
+    layout = drawing.layout(max(190, min(460, 130 + 14 * ranks))) | {
+        "xaxis": drawing.axis("step", showgrid=False, zeroline=False),
+        "yaxis": drawing.axis(
             "rank", showgrid=False, zeroline=False, autorange="reversed", tick0=0, dtick=math.ceil(len(grid) / 8)
         ),
         "shapes": _epoch_lines(steps["epoch"]),
@@ -145,9 +141,9 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
                 "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial}: %{{y:.0%}} of the steps "
                 "within %{x:.3g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
-    layout = _layout(340) | {
-        "xaxis": _axis("cost of a step: stall + check + compute of its slowest rank (s)", rangemode="tozero"),
-        "yaxis": _axis("share of the steps", range=[0, 1.02], tickformat=".0%"),
+    layout = drawing.layout(340) | {
+        "xaxis": drawing.axis("cost of a step: stall + check + compute of its slowest rank (s)", rangemode="tozero"),
+        "yaxis": drawing.axis("share of the steps", range=[0, 1.02], tickformat=".0%"),
     }
     return _figure(data, layout, results)
 
@@ -172,9 +168,9 @@ def scaling(results: Sequence[Result]) -> Figure:
             "showlegend": position == 0, "hoverinfo": "skip",
         })  # fmt: skip
     ticks = sorted({result.plan.nodes for result in results})
-    layout = _layout(340) | {
-        "xaxis": _axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
-        "yaxis": _log_axis("samples per second", [value for line in data for value in line["y"]]),
+    layout = drawing.layout(340) | {
+        "xaxis": drawing.axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
+        "yaxis": drawing.log_axis("samples per second", [value for line in data for value in line["y"]]),
     }
     return _figure(data, layout, results)
 
@@ -189,11 +185,11 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
         data.append({"type": "bar", "x": places, "y": values, "name": sentences.title(column, results),
                      "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
-    layout = _layout(320) | {
+    layout = drawing.layout(320) | {
         "barmode": "group",
         "bargap": 0.3,
-        "xaxis": _axis("", type="multicategory", showgrid=False),
-        "yaxis": _axis("GB (10⁹ bytes) in an epoch", rangemode="tozero"),
+        "xaxis": drawing.axis("", type="multicategory", showgrid=False),
+        "yaxis": drawing.axis("GB (10⁹ bytes) in an epoch", rangemode="tozero"),
     }
     return _figure(data, layout, results)
 

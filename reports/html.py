@@ -6,8 +6,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from dlio_bench.reports import facts, figures, formatting, judge, predictions, sentences, tables, transfers
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
@@ -15,7 +13,7 @@ from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
-from dlio_bench.reports.page import embedded, template
+from dlio_bench.reports.page import render
 from dlio_bench.reports.statistics import median_trial
 from dlio_bench.reports.types import Result
 
@@ -37,15 +35,14 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     results = [result for result, _ in pairs]
     labels = tables.labels(results)
     drawn = _figures(pairs)
-    return template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
         shared_evidence=_shared_evidence(results),
         failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),
-        plotly=get_plotlyjs(),
-        drawn=embedded(drawn),
-        heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
@@ -58,7 +55,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         checks=_checks(results),
         advice=_advice(pairs),
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
-        told={
+        sections={
             "Training": sentences.each(labels, results, sentences.training),
             "Inference": sentences.each(labels, results, sentences.inference),
             "Who reads what": sentences.each(labels, results, sentences.sharing),

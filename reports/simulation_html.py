@@ -4,12 +4,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from dlio_bench.reports import simulation, simulation_figures
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.page import embedded, template
+from dlio_bench.reports.page import render
 from dlio_bench.reports.simulation import Map
 from dlio_bench.reports.simulation_types import GRID, Row, Simulation
 from dlio_bench.units import format_bytes
@@ -31,7 +29,9 @@ def page(document: Simulation) -> str:
     drawn = {f"map{position}": simulation_figures.heat_map(map_, end) for position, map_ in enumerate(maps)}
     if not is_grid:
         drawn = {"bars": simulation_figures.bars(document)}
-    return template("simulation.html.j2").render(
+    return render(
+        "simulation.html.j2",
+        drawn,
         document=document,
         is_grid=is_grid,
         subject=simulation.subject(document),
@@ -50,9 +50,6 @@ def page(document: Simulation) -> str:
         gradient=simulation_figures.gradient(),
         table=_cells(document) if is_grid else _rows(document),
         command=shlex.join(document.command),
-        plotly=get_plotlyjs(),
-        drawn=embedded(drawn),
-        heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
     )
 
 

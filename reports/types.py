@@ -19,6 +19,8 @@ SCHEMA = "dlio-bench/result/3"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
 Mode = Literal["none", "emulate", "train", "infer"]
+Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
+BoundBy = Literal["storage", "CPU", "compute", "not determined"]
 
 
 class Named(Struct, frozen=True):
@@ -188,7 +190,7 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True):
 class Bound(Struct, frozen=True, forbid_unknown_fields=True):
     """What bound the run, with the sentences that say why."""
 
-    by: Literal["storage", "CPU", "compute", "not determined"]
+    by: BoundBy
     evidence: Annotated[list[str], Meta(min_length=1)]
 
 
@@ -244,7 +246,7 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     schema: Literal["dlio-bench/result/3"]
     kind: Literal["run"]
-    class_: Literal["ACCEPTANCE", "EXPLORE", "INVALID"] = field(name="class")
+    class_: Class = field(name="class")
     verdict: Literal["pass", "fail", "none"]
     metrics: dict[str, Metric]
     bound: Bound
