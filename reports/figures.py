@@ -105,8 +105,8 @@ def stall_map(result: Result, steps: Steps, ceiling: float) -> Figure:
     data = [{
         "type": "heatmap", "z": cells.tolist(), "x0": (by_step - 1) / 2, "dx": by_step, "y0": (by_rank - 1) / 2,
         "dy": by_rank, "zmin": 0, "zmax": ceiling, "colorscale": STALL_SCALE, "xgap": 1 if count <= 64 else 0,
-        "ygap": 1 if ranks <= 64 else 0, "colorbar": {"title": drawing.text("stall (s)") | {"side": "right"}, "thickness": 12,
-        "outlinewidth": 0}, "hovertemplate": "rank %{y}, step %{x}: %{z:.3g} s<extra></extra>",
+        "ygap": 1 if ranks <= 64 else 0, "hovertemplate": "rank %{y}, step %{x}: %{z:.3g} s<extra></extra>",
+        "colorbar": {"title": drawing.text("stall (s)") | {"side": "right"}, "thickness": 12, "outlinewidth": 0},
     }]  # fmt: skip
     layout = drawing.layout(max(190, min(460, 130 + 14 * ranks))) | {
         "xaxis": drawing.axis("step", showgrid=False, zeroline=False),
