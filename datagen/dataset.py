@@ -102,10 +102,8 @@ class Dataset:
 
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
-        found: Checksums = self._checksums[
-            np.ix_(self._checked(ids), np.array(self.field_index(fields), dtype=np.int64))
-        ]
-        return found
+        columns = np.array(self.field_index(fields), dtype=np.int64)
+        return np.asarray(self._checksums[np.ix_(self._checked(ids), columns)])
 
     def _checked(self, ids: Integers) -> Integers:
         ids = np.asarray(ids, dtype=np.int64)
@@ -167,14 +165,14 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
     for name, expected in sizes.items():
         path = dataset.folder / name
         try:
-            found = path.stat().st_size
+            size = path.stat().st_size
         except (FileNotFoundError, NotADirectoryError) as error:
             problems.append(f"{path} cannot be found: {error.strerror}")
             continue
         except OSError as error:
             raise _unreadable(path, error) from error
-        if found != expected:
-            problems.append(f"{path} has {found} bytes instead of {expected}")
+        if size != expected:
+            problems.append(f"{path} has {size} bytes instead of {expected}")
     return problems
 
 

@@ -113,8 +113,8 @@ def make(
             todo, timing = _write(layout, specs, folder, seed, record, writer, progress, raw)
             kept = _kept(specs, folder, record)
             entries = [
-                FileEntry(one.name, one.first, one.samples, size, one.split)
-                for one, (size, _) in zip(specs, kept, strict=True)
+                FileEntry(file.name, file.first, file.samples, size, file.split)
+                for file, (size, _) in zip(specs, kept, strict=True)
             ]
             manifest = manifest_of(layout, entries, folder, seed=seed, spec=spec)
             complete(folder, manifest, [written for _, written in kept])
@@ -200,10 +200,10 @@ def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[t
     """Size and extents of every file."""
     kept = []
     for number, file in enumerate(specs):
-        found = record.finished(number, folder / file.name)
-        if found is None:
+        file_written = record.finished(number, folder / file.name)
+        if file_written is None:
             raise EnvironmentFailure(f"{folder / file.name} was changed during its generation. Repeat the command.")
-        kept.append(found)
+        kept.append(file_written)
     return kept
 
 
@@ -218,9 +218,9 @@ def _parts_removed(folder: Path, names: list[str]) -> Iterator[None]:
             part.unlink(missing_ok=True)
 
 
-def _require_positive(what: str, value: int) -> None:
+def _require_positive(noun: str, value: int) -> None:
     if value < 1:
-        raise UsageError(f"{value} {what} were asked for. Ask for at least 1.")
+        raise UsageError(f"{value} {noun} were asked for. Ask for at least 1.")
 
 
 def _require_space(folder: Path, needed: int) -> None:

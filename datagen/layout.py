@@ -136,14 +136,14 @@ class Layout:
         A number alone counts training files. UsageError for more files than a split is published with, where its
         names say how many there are.
         """
-        asked = per_split(self, counts)
+        file_counts = per_split(self, counts)
         if self.joint_files is not None:
-            return self.joint_files(tuple(asked.values()))
+            return self.joint_files(tuple(file_counts.values()))
         files: list[FileSpec] = []
         for split in self.splits:
             first = files[-1].first + files[-1].samples if files else 0
-            own = split.spec_files(asked[split.name]) if asked[split.name] else ()
-            files += [replace(spec, first=first + spec.first, split=split.name) for spec in own]
+            specs = split.spec_files(file_counts[split.name]) if file_counts[split.name] else ()
+            files += [replace(spec, first=first + spec.first, split=split.name) for spec in specs]
         return tuple(files)
 
 

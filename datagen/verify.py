@@ -72,21 +72,21 @@ def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Co
     """The container's own metadata must lead to the extents of the manifest."""
     names = [field.name for field in dataset.manifest.fields]
     try:
-        found = container.locate(path, dataset.manifest.fields)
+        located = container.locate(path, dataset.manifest.fields)
     except DataError as error:
         return str(error)
-    if len(found) != entry.samples:
-        return f"{path} holds {len(found)} samples instead of {entry.samples}"
+    if len(located) != entry.samples:
+        return f"{path} holds {len(located)} samples instead of {entry.samples}"
     ids = np.arange(entry.first, entry.first + entry.samples)
     _, offsets, stored, _ = dataset.locate(ids, names)
-    if container.checksums is not None and (container.checksums(path, found) != dataset.checksums(ids, names)).any():
+    if container.checksums is not None and (container.checksums(path, located) != dataset.checksums(ids, names)).any():
         return f"{path}: a CRC32C that the file itself holds contradicts its record"
-    wrong = np.argwhere((found[:, :, 0] != offsets) | (found[:, :, 1] != stored))
+    wrong = np.argwhere((located[:, :, 0] != offsets) | (located[:, :, 1] != stored))
     if len(wrong):
         row, column = wrong[0]
         return (
-            f"{path}: its metadata place sample {ids[row]}, field '{names[column]}' at byte {found[row, column, 0]} "
-            f"({found[row, column, 1]} bytes) instead of {offsets[row, column]} ({stored[row, column]} bytes)"
+            f"{path}: its metadata place sample {ids[row]}, field '{names[column]}' at byte {located[row, column, 0]} "
+            f"({located[row, column, 1]} bytes) instead of {offsets[row, column]} ({stored[row, column]} bytes)"
         )
     return None
 
