@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlio_bench import documents
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import TRAIN, Checksums, Extents
+from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
     ANEW,
     CHECKSUMS,
@@ -82,9 +82,14 @@ class Dataset:
         """Where file number `file` is."""
         return self.folder / self.manifest.files[file].name
 
+    @property
+    def field_names(self) -> list[str]:
+        """The stored fields, in their order."""
+        return [field.name for field in self.manifest.fields]
+
     def field_index(self, names: Sequence[str]) -> list[int]:
         """Numbers of these fields. UsageError for a name that the dataset does not have."""
-        known = [field.name for field in self.manifest.fields]
+        known = self.field_names
         for name in names:
             if name not in known:
                 raise UsageError(f"The dataset in {self.folder} has no field '{name}'. Its fields: {', '.join(known)}.")
@@ -104,6 +109,12 @@ class Dataset:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
         columns = np.array(self.field_index(fields), dtype=np.int64)
         return np.asarray(self._checksums[np.ix_(self._checked(ids), columns)])
+
+    def written(self, file: int) -> Written:
+        """Extents and checksums of all samples of file number `file`, every field."""
+        entry, names = self.manifest.files[file], self.field_names
+        ids = np.arange(entry.first, entry.first + entry.samples)
+        return Written(np.stack(self.locate(ids, names)[1:], axis=2), self.checksums(ids, names))
 
     def _checked(self, ids: Integers) -> Integers:
         ids = np.asarray(ids, dtype=np.int64)

@@ -1,8 +1,6 @@
 """A manifest for files that others made: their layout checked, their extents and checksums read from them."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ from crc32c import crc32c
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import Container
+from dlio_bench.datagen.formats.container import Container, opened
 from dlio_bench.datagen.layout import Field, Layout, Written
 from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, description_digest, from_json
 from dlio_bench.errors import DataError, UsageError
@@ -121,9 +119,10 @@ def _measured(
         raise DataError(f"{path} holds no sample.")
     delivered = located[:, :, 1] if container.plain else np.broadcast_to([*map(_length, fields)], located.shape[:2])
     checksums = np.empty(located.shape[:2], dtype=np.uint32)
-    with _opened(path, container, fields) as content_of:
+    with opened(path, container, [field.name for field in fields]) as content_of:
         for place in np.ndindex(checksums.shape):
-            content = content_of(place[1], *located[place].tolist(), int(delivered[place]))
+            offset, stored = located[place].tolist()
+            content = content_of(place[1], offset, stored, int(delivered[place]))
             checksums[place] = crc32c(content)
             if fault is not None and (reason := fault(content)):
                 raise DataError(f"{path}: sample {place[0]} cannot be decoded: {reason}")
@@ -135,37 +134,6 @@ def _measured(
                 f"byte {located[contradicted[0], 0, 0]}."
             )
     return Written(np.concatenate([located, delivered[:, :, None]], axis=2), checksums)
-
-
-@contextmanager
-def _opened(path: Path, container: Container, fields: Sequence[Field]) -> Iterator[Callable[..., bytes]]:
-    """(column, offset, stored bytes, delivered bytes) -> what is delivered of an open file. DataError; OSError."""
-    if container.library is not None:
-        with closing(container.library(path)) as opened:
-
-            def fetched(column: int, offset: int, _: int, delivered: int) -> bytes:
-                out = bytearray(delivered)
-                opened.fetch(fields[column].name, offset, memoryview(out))
-                return bytes(out)
-
-            yield fetched
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(_: int, offset: int, stored: int, delivered: int) -> bytes:
-        content = os.pread(handle, stored, offset)
-        if len(content) != stored:
-            raise DataError(f"{path} ends before byte {offset + stored}, where its metadata place a sample.")
-        if container.decode is None:
-            return content
-        out = bytearray(delivered)
-        container.decode(memoryview(content), memoryview(out))
-        return bytes(out)
-
-    try:
-        yield read
-    finally:
-        os.close(handle)
 
 
 def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:
