@@ -105,9 +105,9 @@ def stretches(plan: Plan, *, anew: bool = False) -> list[Stretch]:
     """The stretch of each batch: one for all of training, where its batches are of one size, and one for each pass.
 
     Applications have a dataset for training, which goes on reading ahead while they validate, and another for
-    validation, which starts anew with each pass. `anew`: so does that for training when it has been through its
-    samples, as where `repeat` comes behind everything that reads ahead: a sample that comes again begins a stretch.
-    Epochs that are parts of one pass over the samples have none, and go on.
+    validation, which starts anew with each pass. `anew`: the training dataset starts anew, too, once it has delivered
+    all its samples, as in pipelines that put `repeat` behind all reading ahead: a sample that comes again begins a
+    stretch. Epochs that are parts of one pass over the samples repeat none, so that their stretch goes on.
     """
     by_batch: list[Stretch] = []
     latest: dict[int, Stretch] = {}  # of training (0), or of a validation pass

@@ -64,10 +64,10 @@ class Progress:
 def claimed(
     folder: Path, spec: str, title: str, *, damaged: bool = False, waiting: Waiting | None = None
 ) -> Iterator[Progress]:
-    """Hold `folder` for the dataset with the digest `spec`, made if absent.
+    """Claim `folder`, made if absent, for the dataset with the digest `spec`.
 
-    waiting: wait for another process that holds it, as long as that one goes on, and say so; None: do not.
-    damaged: whether a manifest that says nothing of the dataset may be in the folder.
+    waiting: called while another process holds the folder and makes progress; None: do not wait for it.
+    damaged: accept a folder whose manifest cannot be read.
 
     UsageError when it holds anything else (`title` says what was asked for), EnvironmentFailure when another process
     holds it. OSError.

@@ -63,7 +63,7 @@ def examine(
 def index(folder: Path, layout: Layout, files: Sequence[Indexed], splits: Sequence[str]) -> Dataset:
     """Write the manifest of `files`, every one of them served, and open the dataset. `splits` names the split of each.
 
-    UsageError where a manifest is that is not an earlier index. OSError.
+    UsageError if the folder has a manifest that `index` did not write. OSError.
     """
     _require_no_dataset(folder)
     order = {split.name: place for place, split in enumerate(layout.splits)}

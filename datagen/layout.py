@@ -82,7 +82,7 @@ class Layout:
     training split first. `joint_files` is for a layout whose splits cannot be told apart one by one (CDB draws them
     from one flat folder): it gets a count for every split, in their order, and gives all files as `files` does.
     `split_counts`: a number of files -> those of each split, where the application's code says so; None: in proportion.
-    `fault` says why a sample of one field cannot be decoded, None where it can: others' files may hold anything.
+    `fault` says why a sample (of one field) cannot be decoded; None if it can. Others' files may hold anything.
     `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
     """

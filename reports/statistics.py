@@ -43,9 +43,8 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     arrival, and what is in no phase.
 
     Validation passes are in `elapsed_seconds` and `no_io_seconds` (and so in `over_bound`), in bytes and bandwidths, in
-    `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. They are not in what tells
-    of training: epochs, steps, `samples_per_second`, what is called stall or AU. Formulas: README, "How the metrics
-    are worked out".
+    `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. The metrics of
+    training leave them out: epochs, steps, `samples_per_second`, stall and AU. Formulas: docs/reference/metrics.md.
     """
     table = per_trial(draft, steps)
     resamples = _resamples(len(measured(draft)))

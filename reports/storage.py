@@ -54,7 +54,7 @@ class ReadTrial(Struct, frozen=True, kw_only=True):
 
 
 class Best(Struct, frozen=True, kw_only=True):
-    """Rates of reads with so many ranks, and threads of each rank."""
+    """Read rates with this number of ranks, and of threads per rank."""
 
     pattern: Pattern
     ranks: Some

@@ -1,6 +1,6 @@
 """HDF5 files whose bytes lie where a plain read finds them: contiguous datasets, or one chunk without filters.
 
-HDF5 lays the file out and tells the offsets. h5py is imported on first use: naming a layout must not cost it.
+HDF5 lays out the file and tells the offsets. h5py is imported on first use, so that naming a layout costs nothing.
 """
 
 import errno

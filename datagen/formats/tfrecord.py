@@ -172,7 +172,7 @@ def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 
 def _pieces(file: IO[bytes] | gzip.GzipFile, length: int, path: Path, offset: int) -> bytes:
-    """So many bytes, or all there are: memory is taken as they come, for a length is quickly written."""
+    """`length` bytes, or fewer at the end of the file. Memory grows with what is read: a wrong length may be huge."""
     if length > MOST_BYTES:
         raise DataError(f"{path}: the record at byte {offset} has {length} bytes, and at most {MOST_BYTES} are read.")
     content = bytearray()
