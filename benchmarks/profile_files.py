@@ -48,10 +48,8 @@ def shipped(workload: str) -> Mapping[str, Profile]:
     folder = files(f"dlio_bench.benchmarks.{workload}") / "profiles"
     paths = folder.iterdir() if folder.is_dir() else ()
     profiles = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
-    return {
-        profile.device: profile
-        for profile in sorted(profiles, key=lambda profile: (profile.device != DEFAULT_DEVICE, profile.device))
-    }
+    profiles.sort(key=lambda profile: (profile.device != DEFAULT_DEVICE, profile.device))
+    return {profile.device: profile for profile in profiles}
 
 
 def load(path: Path) -> Profile:

@@ -1,4 +1,4 @@
-"""The end of making a dataset: its tables, then its manifest, which makes it one."""
+"""Complete a dataset: write its tables, then its manifest, without which it is none."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -166,7 +166,7 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def missing_or_resized(dataset: Dataset) -> list[str]:
-    """One line for each file that is absent or has not the size it was written with; empty when all is in place.
+    """One line for each file that is missing or has another size than when it was written; empty if there is none.
 
     EnvironmentFailure when the file system fails, so that nobody knows.
     """
@@ -188,7 +188,7 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
 
 
 def _misplaced(manifest: Manifest, table: Extents) -> str | None:
-    """Where the table leads out of the files, or to another length than its field has; None where it does not."""
+    """What is wrong with the table: a place outside its file, a length other than its field's; None if nothing is."""
     stored = np.array([entry.bytes for entry in manifest.files], dtype=np.float64)
     counts = np.array([entry.samples for entry in manifest.files], dtype=np.int64)
     container = CONTAINERS[manifest.container]

@@ -1,4 +1,4 @@
-"""Make a dataset: its files by one or more processes, its manifest last, nothing half done taken for whole."""
+"""Make a dataset: one or more processes write its files, and the manifest comes last and makes it whole."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -197,7 +197,7 @@ def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record:
 
 
 def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[tuple[int, Written]]:
-    """Size and extents of every file."""
+    """Size and extents of every file. EnvironmentFailure if a file changed meanwhile."""
     kept = []
     for number, file in enumerate(specs):
         file_written = record.finished(number, folder / file.name)

@@ -1,4 +1,4 @@
-"""A manifest against the layout that it names: what somebody changed in it is found, whatever tables it points to."""
+"""Check a manifest against the layout that it names, to find what somebody changed in it."""
 
 from dataclasses import replace
 from pathlib import Path

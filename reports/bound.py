@@ -23,7 +23,7 @@ UNKNOWN: BoundBy = "not determined"
 STALL_IS_FREE = 0.10
 """Below this share of waiting, perfect storage could shorten the run by a tenth at most: MLPerf Storage's 90 % AU."""
 HIDDEN_WAIT = 0.25
-"""With little stall, this much time outside the no-I/O bound means that something was not measured as what it is."""
+"""With little stall, this much time outside the no-I/O bound means that some cost is booked in the wrong place."""
 CORES_SATURATED = 0.85
 """A host this busy has no core left for another reader thread; the rest is scheduling gaps and interrupts."""
 CORES_WORKING = 0.50

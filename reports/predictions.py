@@ -44,7 +44,7 @@ def lines(results: Sequence[Result]) -> list[Line]:
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    """What a reader should know of the predictions: the description they were made from, and its gaps."""
+    """Notes on the predictions: the system description that they come from, and what it lacks."""
     sentences: dict[str, None] = {}
     for result in results:
         if (prediction := result.prediction) is not None:

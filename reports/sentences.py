@@ -66,7 +66,7 @@ def has_interval(result: Result) -> bool:
 
 
 def ceiling(result: Result) -> str | None:
-    """How what the file system gave compares with what its path gave any reader; None where that was not measured."""
+    """The rate of the file system as a share of what `dlio-bench storage` measured; None without such a measurement."""
     measured = result.environment.ceiling
     if measured is None:
         return None
@@ -84,7 +84,7 @@ def steady(metrics: Mapping[str, Metric], name: str) -> str:
 
 
 def shares(results: Sequence[Result]) -> list[str]:
-    """The names of the shares of the loop that these results have: only what somebody did among those not all do."""
+    """The names of the shares of the loop to show; validation, convert and checkpoint only if a result has them."""
     there = {
         "share_validation": any(result.plan.validation for result in results),
         "share_convert": any(result.compute.is_network for result in results),
