@@ -27,11 +27,11 @@ def read_failure(path: Path, error: Exception) -> BenchError:
     return DataError(f"{path} cannot be read: {error}. {ANEW}")
 
 
-def named(dataset: Dataset, files: Iterable[int], said: str) -> BenchError:
+def named(dataset: Dataset, files: Iterable[int], message: str) -> BenchError:
     """The failure of the first of these files that is absent, of another size, or holds a damaged record.
 
-    For libraries whose errors do not name the file. EnvironmentFailure with what the library `said` where no file is
-    found at fault. Reads the files.
+    For libraries whose errors do not name the file. EnvironmentFailure with the library's `message` where no file
+    is at fault. Reads the files.
     """
     for file in files:
         path, expected = dataset.path(file), dataset.manifest.files[file].bytes
@@ -46,6 +46,6 @@ def named(dataset: Dataset, files: Iterable[int], said: str) -> BenchError:
         except (OSError, DataError) as error:
             return error if isinstance(error, DataError) else read_failure(path, error)
     return EnvironmentFailure(
-        f"TensorFlow could not deliver the samples of {dataset.folder}, whose files can be read: {said} "
+        f"TensorFlow could not deliver the samples of {dataset.folder}, whose files can be read: {message} "
         "Look at the file system; then run again."
     )

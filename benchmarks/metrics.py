@@ -18,9 +18,9 @@ _EDGE = 1e-7  # by which the outermost thresholds lie beyond 0 and 1, as in tf.m
 
 def thresholds(count: int = THRESHOLDS) -> npt.NDArray[np.float64]:
     """Evenly from just below 0 to just above 1, float64 [count]."""
-    found = np.linspace(0, 1, count)
-    found[[0, -1]] = -_EDGE, 1 + _EDGE
-    return found
+    edges = np.linspace(0, 1, count)
+    edges[[0, -1]] = -_EDGE, 1 + _EDGE
+    return edges
 
 
 def binary_counts(outputs: Array, labels: Array) -> Counts:

@@ -26,10 +26,10 @@ def keras() -> Any:
         return _with_layers(tf.keras)
 
 
-def _with_layers(found: Any) -> Any:
+def _with_layers(keras: Any) -> Any:
     """Load all that is used, now: Keras loads its parts late, and with warnings."""
-    _ = found.layers.Layer, found.optimizers.Adam, found.config.dtype_policy, found.Model
-    return found
+    _ = keras.layers.Layer, keras.optimizers.Adam, keras.config.dtype_policy, keras.Model
+    return keras
 
 
 @contextmanager

@@ -90,13 +90,13 @@ class Profile:
             low, high = batches[place - 1], batches[place]
             return known[low] + (known[high] - known[low]) * (batch - low) / (high - low)
         if self.kind == MEASURED:
-            what = self.workload if self.model is None else f"{self.workload}:{self.model}"
-            what += f" --variant {self.variants[0]}{' --tiny' if self.tiny else ''}"
-            wanted = ",".join(str(one) for one in sorted({*batches, batch}))
+            network = self.workload if self.model is None else f"{self.workload}:{self.model}"
+            network += f" --variant {self.variants[0]}{' --tiny' if self.tiny else ''}"
+            wanted = ",".join(str(size) for size in sorted({*batches, batch}))
             raise UsageError(
                 f"The compute profile {self.name} has no step time for a batch of {batch}: it was measured for "
                 f"{_listed(batches)}, and is not carried on beyond. Run with one of these as --batch, or measure again "
-                f"with `dlio-bench calibrate --compute {what} --batch {wanted} --out FILE`."
+                f"with `dlio-bench calibrate --compute {network} --batch {wanted} --out FILE`."
             )
         near = batches[0] if place == 0 else batches[-1]
         return known[near] * batch / near

@@ -47,8 +47,9 @@ def shipped(workload: str) -> Mapping[str, Profile]:
     """The profiles that come with the package for a workload, by device; the default device first. It may have none."""
     folder = files(f"dlio_bench.benchmarks.{workload}") / "profiles"
     paths = folder.iterdir() if folder.is_dir() else ()
-    found = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
-    return {one.device: one for one in sorted(found, key=lambda one: (one.device != DEFAULT_DEVICE, one.device))}
+    profiles = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
+    profiles.sort(key=lambda profile: (profile.device != DEFAULT_DEVICE, profile.device))
+    return {profile.device: profile for profile in profiles}
 
 
 def load(path: Path) -> Profile:
@@ -131,32 +132,32 @@ def to_tables(profile: Profile) -> dict[str, Any]:
 class _Reader:
     name: str
 
-    def fault(self, what: str, fix: str) -> UsageError:
-        return UsageError(f"Compute profile {self.name}: {what} cannot be used: {fix}.")
+    def fault(self, setting: str, fix: str) -> UsageError:
+        return UsageError(f"Compute profile {self.name}: {setting} cannot be used: {fix}.")
 
     def table(self, values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        found = values.get(key)
-        if not isinstance(found, Mapping) or not found:
+        table = values.get(key)
+        if not isinstance(table, Mapping) or not table:
             raise self.fault(f"[{key}]", "it is missing, empty or no table")
-        return found
+        return table
 
     def word(self, values: Mapping[str, Any], key: str) -> str:
-        found = values.get(key)
-        if not isinstance(found, str) or not found.strip():
-            raise self.fault(f"{key} = {found!r}", "write a text in quotes")
-        return found
+        text = values.get(key)
+        if not isinstance(text, str) or not text.strip():
+            raise self.fault(f"{key} = {text!r}", "write a text in quotes")
+        return text
 
     def words(self, values: Mapping[str, Any], key: str) -> tuple[str, ...]:
-        found = values.get(key)
-        if not isinstance(found, list) or not found or not all(isinstance(word, str) for word in found):
-            raise self.fault(f"{key} = {found!r}", 'write a list of texts, such as ["cori"]')
-        return tuple(found)
+        texts = values.get(key)
+        if not isinstance(texts, list) or not texts or not all(isinstance(word, str) for word in texts):
+            raise self.fault(f"{key} = {texts!r}", 'write a list of texts, such as ["cori"]')
+        return tuple(texts)
 
     def shape(self, values: Mapping[str, Any]) -> tuple[int, ...]:
-        found = values.get("shape", [])
-        if not isinstance(found, list) or not all(_is_whole(length) for length in found):
-            raise self.fault(f"shape = {found!r}", "write a list of whole numbers from 1, such as [224, 224, 3]")
-        return tuple(found)
+        shape = values.get("shape", [])
+        if not isinstance(shape, list) or not all(_is_whole(length) for length in shape):
+            raise self.fault(f"shape = {shape!r}", "write a list of whole numbers from 1, such as [224, 224, 3]")
+        return tuple(shape)
 
     def row(self, batch: str, rows: Mapping[str, Any]) -> Row:
         if not batch.isdecimal() or int(batch) < 1 or str(int(batch)) != batch:
@@ -181,10 +182,10 @@ class _Reader:
         )
 
     def time(self, values: Mapping[str, Any], batch: str, key: str) -> float:
-        found = values.get(key)
-        if not _is_time(found):
-            raise self.fault(f"rows.{batch}.{key} = {found!r}", "write seconds, a number above 0")
-        return float(found)  # type: ignore[arg-type]  # _is_time has looked
+        seconds = values.get(key)
+        if not _is_time(seconds):
+            raise self.fault(f"rows.{batch}.{key} = {seconds!r}", "write seconds, a number above 0")
+        return float(seconds)  # type: ignore[arg-type]  # _is_time has looked
 
 
 def _is_time(value: object) -> bool:

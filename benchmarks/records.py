@@ -58,14 +58,14 @@ def sequence(dataset: Dataset, parts: Runs) -> Any:
     return slices.flat_map(tensors.plain(lambda path, skip, count: part(dataset, path, skip, count)))
 
 
-def asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
+def bytes_asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
     """Epoch -> bytes of the plan's records: with their frames, or as whole files where these are compressed or bare."""
     frame = HEAD + TAIL if compression(dataset) == "" else 0
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for epoch, ids in plan:
         stored = int(dataset.locate(ids, [dataset.manifest.fields[0].name])[2].sum())
-        found[epoch] = found.get(epoch, 0) + stored + frame * len(ids)
-    return found
+        sizes[epoch] = sizes.get(epoch, 0) + stored + frame * len(ids)
+    return sizes
 
 
 def framed(dataset: Dataset, ids: Ids, lengths: Any) -> int:
@@ -91,11 +91,11 @@ def interleaved(
     files, items: sizes of the two shuffle buffers, 0 for none. ahead: records read ahead of the second, 0 for none.
     Epochs do not mix.
     """
-    found = None
+    records = None
     for epoch, ids in epochs:
-        one = _epoch(dataset, epoch, ids, files, cycle, calls, items, buffer, ahead)
-        found = one if found is None else found.concatenate(one)
-    return found
+        records_of_epoch = _epoch(dataset, epoch, ids, files, cycle, calls, items, buffer, ahead)
+        records = records_of_epoch if records is None else records.concatenate(records_of_epoch)
+    return records
 
 
 def _epoch(

@@ -41,7 +41,7 @@ def unpacked(lent: Sequence[Tensor], parts: Sequence[Part]) -> tuple[Tensor, ...
             f"Samples of {WORD * sum(widths)} bytes were delivered where {' + '.join(part.name for part in parts)} "
             f"have {WORD * sum(part.words for part in parts)}. Deliver decoded samples (--decode)."
         )
-    found, at, start = [], 0, 0
+    parts_read, at, start = [], 0, 0
     for part in parts:
         if start == widths[at]:
             at, start = at + 1, 0
@@ -50,9 +50,9 @@ def unpacked(lent: Sequence[Tensor], parts: Sequence[Part]) -> tuple[Tensor, ...
         flat = _columns(tf, lent[at], start, part.words)
         if part.dtype != "float32":
             flat = tf.bitcast(flat, part.dtype)
-        found.append(tf.reshape(flat, (-1, *part.shape)))
+        parts_read.append(tf.reshape(flat, (-1, *part.shape)))
         start += part.words
-    return tuple(found)
+    return tuple(parts_read)
 
 
 def _columns(tf: Any, tensor: Tensor, start: int, words: int) -> Tensor:

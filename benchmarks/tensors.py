@@ -93,37 +93,37 @@ class Stretch:
     @property
     def epochs(self) -> list[tuple[int, Ids]]:
         """(epoch, its ids) of each run of batches of one epoch."""
-        found: list[tuple[int, list[Ids]]] = []
+        parts_of: list[tuple[int, list[Ids]]] = []
         for epoch, ids in self.batches:
-            if not found or found[-1][0] != epoch:
-                found.append((epoch, []))
-            found[-1][1].append(ids)
-        return [(epoch, np.concatenate(parts)) for epoch, parts in found]
+            if not parts_of or parts_of[-1][0] != epoch:
+                parts_of.append((epoch, []))
+            parts_of[-1][1].append(ids)
+        return [(epoch, np.concatenate(parts)) for epoch, parts in parts_of]
 
 
 def stretches(plan: Plan, *, anew: bool = False) -> list[Stretch]:
     """The stretch of each batch: one for all of training, where its batches are of one size, and one for each pass.
 
     Applications have a dataset for training, which goes on reading ahead while they validate, and another for
-    validation, which starts anew with each pass. `anew`: so does that for training when it has been through its
-    samples, as where `repeat` comes behind everything that reads ahead: a sample that comes again begins a stretch.
-    Epochs that are parts of one pass over the samples have none, and go on.
+    validation, which starts anew with each pass. `anew`: the training dataset starts anew, too, once it has delivered
+    all its samples, as in pipelines that put `repeat` behind all reading ahead: a sample that comes again begins a
+    stretch. Epochs that are parts of one pass over the samples repeat none, so that their stretch goes on.
     """
-    found: list[Stretch] = []
+    by_batch: list[Stretch] = []
     latest: dict[int, Stretch] = {}  # of training (0), or of a validation pass
     seen: set[int] = set()  # of training, in its latest stretch
     for epoch, ids in plan:
-        own = min(epoch, 0)
-        last = latest.get(own)
-        again = anew and own == 0 and not seen.isdisjoint(ids.tolist())
+        sequence = min(epoch, 0)
+        last = latest.get(sequence)
+        again = anew and sequence == 0 and not seen.isdisjoint(ids.tolist())
         if last is None or len(last.batches[-1][1]) < last.size or len(ids) > last.size or again:
-            last = latest[own] = Stretch()
-            seen = set() if own == 0 else seen
+            last = latest[sequence] = Stretch()
+            seen = set() if sequence == 0 else seen
         last.batches.append((epoch, ids))
-        if anew and own == 0:
+        if anew and sequence == 0:
             seen.update(ids.tolist())
-        found.append(last)
-    return found
+        by_batch.append(last)
+    return by_batch
 
 
 Take = Callable[[int, Ids, Any], Batch]  # (epoch, ids of the plan, an element of the dataset) -> the batch
@@ -148,22 +148,22 @@ def delivered(
     def run() -> Iterator[Batch]:
         errors = tensorflow().errors.OpError
         for (epoch, ids), stretch in zip(plan, stretches(plan, anew=anew), strict=True):
-            own = live.setdefault(id(stretch), [])
-            if not own:
-                own += [iter(build(stretch)), len(stretch.batches)]
-            said = ""
+            state = live.setdefault(id(stretch), [])
+            if not state:
+                state += [iter(build(stretch)), len(stretch.batches)]
+            problem = ""
             try:
-                batch = take(epoch, ids, next(own[0]))
+                batch = take(epoch, ids, next(state[0]))
             except StopIteration:
-                said = "it ended early."
+                problem = "it ended early."
             except errors as error:
-                said = str(error.message)
-            if said:  # raised here, so that no trace keeps the library's iterator, and its files open
-                raise explain(stretch, said)
+                problem = str(error.message)
+            if problem:  # raised here, so that no trace keeps the library's iterator, and its files open
+                raise explain(stretch, problem)
             yield batch
             del batch
-            own[1] -= 1
-            if not own[1]:
+            state[1] -= 1
+            if not state[1]:
                 live.pop(id(stretch)).clear()
 
     batches = run()
@@ -171,8 +171,8 @@ def delivered(
         yield batches
     finally:
         batches.close()  # type: ignore[attr-defined]  # it is a generator
-        for own in live.values():
-            own.clear()
+        for state in live.values():
+            state.clear()
         live.clear()
         gc.collect()  # whatever still holds the iterator in a circle: its threads must end now
 

@@ -18,7 +18,7 @@ import numpy as np
 from dlio_bench.atomic_files import part_of, write_whole
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Written
-from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry
+from dlio_bench.datagen.manifest import NAME, PROGRESS
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
 LOCK = ".lock"  # the empty lock file stays: removing it would let two processes hold two locks
@@ -64,10 +64,10 @@ class Progress:
 def claimed(
     folder: Path, spec: str, title: str, *, damaged: bool = False, waiting: Waiting | None = None
 ) -> Iterator[Progress]:
-    """Hold `folder` for the dataset with the digest `spec`, made if absent.
+    """Claim `folder`, made if absent, for the dataset with the digest `spec`.
 
-    waiting: wait for another process that holds it, as long as that one goes on, and say so; None: do not.
-    damaged: whether a manifest that says nothing of the dataset may be in the folder.
+    waiting: called while another process holds the folder and makes progress; None: do not wait for it.
+    damaged: accept a folder whose manifest cannot be read.
 
     UsageError when it holds anything else (`title` says what was asked for), EnvironmentFailure when another process
     holds it. OSError.
@@ -107,19 +107,11 @@ def await_maker(folder: Path, waiting: Waiting) -> None:
 
 def keep_intact(progress: Progress, dataset: Dataset) -> None:
     """Turn a dataset with missing files back into an unfinished one that has all others. OSError."""
-    names = [field.name for field in dataset.manifest.fields]
     for number, entry in enumerate(dataset.manifest.files):
-        if not _has_size(dataset.path(number), entry):
-            continue
-        ids = np.arange(entry.first, entry.first + entry.samples)
-        _, offsets, stored, delivered = dataset.locate(ids, names)
-        extents = np.stack([offsets, stored, delivered], axis=2)
-        progress.keep(number, entry.bytes, Written(extents, dataset.checksums(ids, names)))
+        path = dataset.path(number)
+        if path.is_file() and path.stat().st_size == entry.bytes:
+            progress.keep(number, entry.bytes, dataset.written(number))
     (dataset.folder / NAME).unlink()
-
-
-def _has_size(path: Path, entry: FileEntry) -> bool:
-    return path.is_file() and path.stat().st_size == entry.bytes
 
 
 def _refuse_foreign(folder: Path, spec: str, title: str, *, damaged: bool) -> None:

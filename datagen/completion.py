@@ -1,4 +1,4 @@
-"""The end of making a dataset: its tables, then its manifest, which makes it one."""
+"""Complete a dataset: write its tables, then its manifest, without which it is none."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, see
 def complete(folder: Path, manifest: Manifest, written: Sequence[Written]) -> None:
     """Write extents.npy and checksums.npy of `written`, one a file, and manifest.json last. OSError."""
     encoding, table = extents.encode(written)
-    arrays = {EXTENTS: table, CHECKSUMS: np.concatenate([one.checksums for one in written])}
+    arrays = {EXTENTS: table, CHECKSUMS: np.concatenate([file.checksums for file in written])}
     digests = {}
     for name, array in arrays.items():
         content = BytesIO()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlio_bench import documents
 from dlio_bench.datagen import extents
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import TRAIN, Checksums, Extents
+from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
     ANEW,
     CHECKSUMS,
@@ -82,9 +82,14 @@ class Dataset:
         """Where file number `file` is."""
         return self.folder / self.manifest.files[file].name
 
+    @property
+    def field_names(self) -> list[str]:
+        """The stored fields, in their order."""
+        return [field.name for field in self.manifest.fields]
+
     def field_index(self, names: Sequence[str]) -> list[int]:
         """Numbers of these fields. UsageError for a name that the dataset does not have."""
-        known = [field.name for field in self.manifest.fields]
+        known = self.field_names
         for name in names:
             if name not in known:
                 raise UsageError(f"The dataset in {self.folder} has no field '{name}'. Its fields: {', '.join(known)}.")
@@ -102,10 +107,14 @@ class Dataset:
 
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
-        found: Checksums = self._checksums[
-            np.ix_(self._checked(ids), np.array(self.field_index(fields), dtype=np.int64))
-        ]
-        return found
+        columns = np.array(self.field_index(fields), dtype=np.int64)
+        return np.asarray(self._checksums[np.ix_(self._checked(ids), columns)])
+
+    def written(self, file: int) -> Written:
+        """Extents and checksums of all samples of file number `file`, every field."""
+        entry, names = self.manifest.files[file], self.field_names
+        ids = np.arange(entry.first, entry.first + entry.samples)
+        return Written(np.stack(self.locate(ids, names)[1:], axis=2), self.checksums(ids, names))
 
     def _checked(self, ids: Integers) -> Integers:
         ids = np.asarray(ids, dtype=np.int64)
@@ -157,7 +166,7 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def missing_or_resized(dataset: Dataset) -> list[str]:
-    """One line for each file that is absent or has not the size it was written with; empty when all is in place.
+    """One line for each file that is missing or has another size than when it was written; empty if there is none.
 
     EnvironmentFailure when the file system fails, so that nobody knows.
     """
@@ -167,19 +176,19 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
     for name, expected in sizes.items():
         path = dataset.folder / name
         try:
-            found = path.stat().st_size
+            size = path.stat().st_size
         except (FileNotFoundError, NotADirectoryError) as error:
             problems.append(f"{path} cannot be found: {error.strerror}")
             continue
         except OSError as error:
             raise _unreadable(path, error) from error
-        if found != expected:
-            problems.append(f"{path} has {found} bytes instead of {expected}")
+        if size != expected:
+            problems.append(f"{path} has {size} bytes instead of {expected}")
     return problems
 
 
 def _misplaced(manifest: Manifest, table: Extents) -> str | None:
-    """Where the table leads out of the files, or to another length than its field has; None where it does not."""
+    """What is wrong with the table: a place outside its file, a length other than its field's; None if nothing is."""
     stored = np.array([entry.bytes for entry in manifest.files], dtype=np.float64)
     counts = np.array([entry.samples for entry in manifest.files], dtype=np.int64)
     container = CONTAINERS[manifest.container]

@@ -18,7 +18,7 @@ def encode(written: Sequence[Written]) -> tuple[str, Extents]:
     every file, stored and delivered bytes equal. "table": int64 [samples, fields, 3] = offset, stored, delivered.
     """
     affine = _affine(written)
-    return (AFFINE, affine) if affine is not None else (TABLE, np.concatenate([one.extents for one in written]))
+    return (AFFINE, affine) if affine is not None else (TABLE, np.concatenate([file.extents for file in written]))
 
 
 def locate(
@@ -26,22 +26,22 @@ def locate(
 ) -> tuple[Integers, Integers, Integers]:
     """(offset, stored, delivered), each int64 [n, fields], of samples `ids`, which are number `rows` in their files."""
     if encoding == TABLE:
-        found = array[np.ix_(ids, np.asarray(fields, dtype=np.int64))]
-        return found[:, :, 0], found[:, :, 1], found[:, :, 2]
+        rows_of_table = array[np.ix_(ids, np.asarray(fields, dtype=np.int64))]
+        return rows_of_table[:, :, 0], rows_of_table[:, :, 1], rows_of_table[:, :, 2]
     first, step, length = (np.asarray(array[list(fields), column]) for column in range(3))
     stored = np.repeat(length[None], len(ids), axis=0)
     return first + rows[:, None] * step, stored, stored.copy()
 
 
 def _affine(written: Sequence[Written]) -> Extents | None:
-    extents = max((one.extents for one in written), key=len)  # any file: the longest knows the step
+    extents = max((file.extents for file in written), key=len)  # any file: the longest knows the step
     step = extents[1, :, 0] - extents[0, :, 0] if len(extents) > 1 else np.zeros(extents.shape[1], dtype=np.int64)
-    found: Extents = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
-    for one in written:
-        rows = np.arange(len(one.extents))[:, None]
-        regular = (one.extents[:, :, 0] == found[:, 0] + rows * found[:, 1]).all() and (
-            one.extents[:, :, 1:] == found[:, 2, None]
+    affine: Extents = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
+    for file in written:
+        rows = np.arange(len(file.extents))[:, None]
+        regular = (file.extents[:, :, 0] == affine[:, 0] + rows * affine[:, 1]).all() and (
+            file.extents[:, :, 1:] == affine[:, 2, None]
         ).all()
         if not regular:
             return None
-    return found
+    return affine

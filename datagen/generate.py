@@ -1,4 +1,4 @@
-"""Make a dataset: its files by one or more processes, its manifest last, nothing half done taken for whole."""
+"""Make a dataset: one or more processes write its files, and the manifest comes last and makes it whole."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -113,8 +113,8 @@ def make(
             todo, timing = _write(layout, specs, folder, seed, record, writer, progress, raw)
             kept = _kept(specs, folder, record)
             entries = [
-                FileEntry(one.name, one.first, one.samples, size, one.split)
-                for one, (size, _) in zip(specs, kept, strict=True)
+                FileEntry(file.name, file.first, file.samples, size, file.split)
+                for file, (size, _) in zip(specs, kept, strict=True)
             ]
             manifest = manifest_of(layout, entries, folder, seed=seed, spec=spec)
             complete(folder, manifest, [written for _, written in kept])
@@ -197,13 +197,13 @@ def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record:
 
 
 def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[tuple[int, Written]]:
-    """Size and extents of every file."""
+    """Size and extents of every file. EnvironmentFailure if a file changed meanwhile."""
     kept = []
     for number, file in enumerate(specs):
-        found = record.finished(number, folder / file.name)
-        if found is None:
+        file_written = record.finished(number, folder / file.name)
+        if file_written is None:
             raise EnvironmentFailure(f"{folder / file.name} was changed during its generation. Repeat the command.")
-        kept.append(found)
+        kept.append(file_written)
     return kept
 
 
@@ -218,9 +218,9 @@ def _parts_removed(folder: Path, names: list[str]) -> Iterator[None]:
             part.unlink(missing_ok=True)
 
 
-def _require_positive(what: str, value: int) -> None:
+def _require_positive(noun: str, value: int) -> None:
     if value < 1:
-        raise UsageError(f"{value} {what} were asked for. Ask for at least 1.")
+        raise UsageError(f"{value} {noun} were asked for. Ask for at least 1.")
 
 
 def _require_space(folder: Path, needed: int) -> None:

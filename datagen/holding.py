@@ -1,4 +1,4 @@
-"""A manifest against the layout that it names: what somebody changed in it is found, whatever tables it points to."""
+"""Check a manifest against the layout that it names, to find what somebody changed in it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +46,8 @@ def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
     """Files of others have any names; what `index` wrote of them has a digest."""
     if manifest.container not in (layout.container, CONTAINERS[layout.container].by_library):
         return f"the container of {layout.workload} {layout.variant} is {layout.container}, not {manifest.container}"
-    found = [_without_length(one, other) for one, other in zip(manifest.fields, layout.fields, strict=False)]
-    if len(found) < len(layout.fields) or len(manifest.fields) != len(layout.fields) or not all(found):
+    pairs = zip(manifest.fields, layout.fields, strict=False)
+    if len(manifest.fields) != len(layout.fields) or not all(_as_declared(*pair) for pair in pairs):
         return _fields_differ(layout, tiny=manifest.tiny)
     if unknown := {entry.split for entry in manifest.files} - {split.name for split in layout.splits}:
         return f"{layout.workload} {layout.variant} has no split '{sorted(unknown)[0]}'"
@@ -56,14 +56,14 @@ def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
     return None
 
 
-def _without_length(found: Field, declared: Field) -> bool:
+def _as_declared(field: Field, declared: Field) -> bool:
     """Whether a field is as declared; records of others may have other lengths."""
-    return found == declared or found == replace(declared, shape=(-1,))
+    return field == declared or field == replace(declared, shape=(-1,))
 
 
 def _fields_differ(layout: Layout, *, tiny: bool) -> str:
-    said = "shrunken samples (tiny)" if tiny else "samples of full size"
-    return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {said}"
+    samples = "shrunken samples (tiny)" if tiny else "samples of full size"
+    return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {samples}"
 
 
 def _changed(path: Path, fault: str) -> DataError:

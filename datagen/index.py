@@ -1,8 +1,6 @@
 """A manifest for files that others made: their layout checked, their extents and checksums read from them."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ from crc32c import crc32c
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import Container
+from dlio_bench.datagen.formats.container import Container, opened
 from dlio_bench.datagen.layout import Field, Layout, Written
 from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, description_digest, from_json
 from dlio_bench.errors import DataError, UsageError
@@ -62,23 +60,23 @@ def examine(
         return Indexed(name, 0, None, f"{path} cannot be read: {error.strerror or error}.")
 
 
-def index(folder: Path, layout: Layout, found: Sequence[Indexed], splits: Sequence[str]) -> Dataset:
-    """Write the manifest of `found`, every file served, and open the dataset. `splits` names the split of each.
+def index(folder: Path, layout: Layout, files: Sequence[Indexed], splits: Sequence[str]) -> Dataset:
+    """Write the manifest of `files`, every one of them served, and open the dataset. `splits` names the split of each.
 
-    UsageError where a manifest is that is not an earlier index. OSError.
+    UsageError if the folder has a manifest that `index` did not write. OSError.
     """
     _require_no_dataset(folder)
     order = {split.name: place for place, split in enumerate(layout.splits)}
-    names = dict(zip([one.name for one in found], splits, strict=True))
-    sorted_files = sorted(found, key=lambda one: (order[names[one.name]], one.name))
+    names = dict(zip([file.name for file in files], splits, strict=True))
+    sorted_files = sorted(files, key=lambda file: (order[names[file.name]], file.name))
     entries: list[FileEntry] = []
     written: list[Written] = []
     first = 0
-    for one in sorted_files:
-        assert one.written is not None
-        samples = len(one.written.checksums)
-        entries.append(FileEntry(one.name, first, samples, one.size, names[one.name]))
-        written.append(one.written)
+    for file in sorted_files:
+        assert file.written is not None
+        samples = len(file.written.checksums)
+        entries.append(FileEntry(file.name, first, samples, file.size, names[file.name]))
+        written.append(file.written)
         first += samples
     auxiliary = {name: write for name, write in layout.auxiliary.items() if (folder / name).is_file()}
     here = replace(layout, auxiliary=auxiliary, fields=tuple(_field(layout, written)), fill=INDEXED)
@@ -88,26 +86,26 @@ def index(folder: Path, layout: Layout, found: Sequence[Indexed], splits: Sequen
     return open_dataset(folder)
 
 
-def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str]) -> list[str]:
+def differences(layout: Layout, indexed: Iterable[Indexed], splits: Sequence[str]) -> list[str]:
     """Where the files are not as published, one line each: their number, their samples, the length of their samples."""
     lines = []
     by_split = {
-        split.name: [one for one, own in zip(found, splits, strict=True) if own == split.name]
+        split.name: [file for file, name in zip(indexed, splits, strict=True) if name == split.name]
         for split in layout.splits
     }
     for split in layout.splits:
-        own = by_split[split.name]
-        if len(own) != split.full_files:
-            lines.append(f"{split.name}: {len(own)} files instead of the published {split.full_files}")
-        counts = {len(one.written.checksums) for one in own if one.written is not None}
+        files_of_split = by_split[split.name]
+        if len(files_of_split) != split.full_files:
+            lines.append(f"{split.name}: {len(files_of_split)} files instead of the published {split.full_files}")
+        counts = {len(file.written.checksums) for file in files_of_split if file.written is not None}
         if odd := sorted(counts - {split.samples_per_file, split.samples_per_file + 1}):
             lines.append(f"{split.name}: files of {_some(odd)} samples instead of {split.samples_per_file}")
     for column, field in enumerate(layout.fields):
         if -1 in field.shape:
             continue
         expected = _length(field)
-        files = [one for files in by_split.values() for one in files if one.written is not None]
-        lengths = {int(n) for one in files if one.written for n in np.unique(one.written.extents[:, column, 2])}
+        files = [file for files in by_split.values() for file in files if file.written is not None]
+        lengths = {int(n) for file in files if file.written for n in np.unique(file.written.extents[:, column, 2])}
         if odd := sorted(lengths - {expected}):
             lines.append(f"'{field.name}': samples of {_some(odd)} bytes instead of {expected}")
     return lines
@@ -116,56 +114,26 @@ def differences(layout: Layout, found: Iterable[Indexed], splits: Sequence[str])
 def _measured(
     path: Path, fields: Sequence[Field], *, container: Container, fault: Callable[[bytes], str | None] | None
 ) -> Written:
-    found = container.locate(path, fields)
-    if not len(found):
+    located = container.locate(path, fields)
+    if not len(located):
         raise DataError(f"{path} holds no sample.")
-    delivered = found[:, :, 1] if container.plain else np.broadcast_to([*map(_length, fields)], found.shape[:2])
-    checksums = np.empty(found.shape[:2], dtype=np.uint32)
-    with _opened(path, container, fields) as content_of:
+    delivered = located[:, :, 1] if container.plain else np.broadcast_to([*map(_length, fields)], located.shape[:2])
+    checksums = np.empty(located.shape[:2], dtype=np.uint32)
+    with opened(path, container, [field.name for field in fields]) as content_of:
         for place in np.ndindex(checksums.shape):
-            content = content_of(place[1], *found[place].tolist(), int(delivered[place]))
+            offset, stored = located[place].tolist()
+            content = content_of(place[1], offset, stored, int(delivered[place]))
             checksums[place] = crc32c(content)
             if fault is not None and (reason := fault(content)):
                 raise DataError(f"{path}: sample {place[0]} cannot be decoded: {reason}")
     if container.checksums is not None:
-        contradicted = np.flatnonzero((container.checksums(path, found) != checksums).any(axis=1))
+        contradicted = np.flatnonzero((container.checksums(path, located) != checksums).any(axis=1))
         if len(contradicted):
             raise DataError(
-                f"{path}: {len(contradicted)} of its {len(found)} records contradict their own CRC32C, the first at "
-                f"byte {found[contradicted[0], 0, 0]}."
+                f"{path}: {len(contradicted)} of its {len(located)} records contradict their own CRC32C, the first at "
+                f"byte {located[contradicted[0], 0, 0]}."
             )
-    return Written(np.concatenate([found, delivered[:, :, None]], axis=2), checksums)
-
-
-@contextmanager
-def _opened(path: Path, container: Container, fields: Sequence[Field]) -> Iterator[Callable[..., bytes]]:
-    """(column, offset, stored bytes, delivered bytes) -> what is delivered of an open file. DataError; OSError."""
-    if container.library is not None:
-        with closing(container.library(path)) as opened:
-
-            def fetched(column: int, offset: int, _: int, delivered: int) -> bytes:
-                out = bytearray(delivered)
-                opened.fetch(fields[column].name, offset, memoryview(out))
-                return bytes(out)
-
-            yield fetched
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(_: int, offset: int, stored: int, delivered: int) -> bytes:
-        content = os.pread(handle, stored, offset)
-        if len(content) != stored:
-            raise DataError(f"{path} ends before byte {offset + stored}, where its metadata place a sample.")
-        if container.decode is None:
-            return content
-        out = bytearray(delivered)
-        container.decode(memoryview(content), memoryview(out))
-        return bytes(out)
-
-    try:
-        yield read
-    finally:
-        os.close(handle)
+    return Written(np.concatenate([located, delivered[:, :, None]], axis=2), checksums)
 
 
 def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:

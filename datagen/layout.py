@@ -82,7 +82,7 @@ class Layout:
     training split first. `joint_files` is for a layout whose splits cannot be told apart one by one (CDB draws them
     from one flat folder): it gets a count for every split, in their order, and gives all files as `files` does.
     `split_counts`: a number of files -> those of each split, where the application's code says so; None: in proportion.
-    `fault` says why a sample of one field cannot be decoded, None where it can: others' files may hold anything.
+    `fault` says why a sample (of one field) cannot be decoded; None if it can. Others' files may hold anything.
     `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
     """
@@ -136,14 +136,14 @@ class Layout:
         A number alone counts training files. UsageError for more files than a split is published with, where its
         names say how many there are.
         """
-        asked = per_split(self, counts)
+        file_counts = per_split(self, counts)
         if self.joint_files is not None:
-            return self.joint_files(tuple(asked.values()))
+            return self.joint_files(tuple(file_counts.values()))
         files: list[FileSpec] = []
         for split in self.splits:
             first = files[-1].first + files[-1].samples if files else 0
-            own = split.spec_files(asked[split.name]) if asked[split.name] else ()
-            files += [replace(spec, first=first + spec.first, split=split.name) for spec in own]
+            specs = split.spec_files(file_counts[split.name]) if file_counts[split.name] else ()
+            files += [replace(spec, first=first + spec.first, split=split.name) for spec in specs]
         return tuple(files)
 
 

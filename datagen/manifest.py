@@ -78,7 +78,7 @@ class Manifest:
 
 def spec_digest(layout: Layout, counts: Counts, seed: int, generator: int = GENERATOR) -> str:
     """Digest of what a dataset will be, known before it is made: "sha256:..."."""
-    asked = {
+    description = {
         "schema": SCHEMA,
         "generator": generator,
         "workload": layout.workload,
@@ -91,7 +91,7 @@ def spec_digest(layout: Layout, counts: Counts, seed: int, generator: int = GENE
         "seed": seed,
         "fill": layout.fill,
     }
-    return sha256(json.dumps(asked, sort_keys=True).encode())
+    return sha256(json.dumps(description, sort_keys=True).encode())
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -119,8 +119,8 @@ def from_json(content: bytes, path: Path) -> Manifest:
 
 def description_digest(manifest: Manifest) -> str:
     """Digest of what an indexed dataset's manifest says, but for the tables, which have digests of their own."""
-    said = asdict(manifest) | dict.fromkeys(("spec", "encoding", "extents_sha256", "checksums_sha256"), "")
-    return sha256(json.dumps(said, sort_keys=True).encode())
+    description = asdict(manifest) | dict.fromkeys(("spec", "encoding", "extents_sha256", "checksums_sha256"), "")
+    return sha256(json.dumps(description, sort_keys=True).encode())
 
 
 def field_bytes(field: Field) -> int:
@@ -130,15 +130,15 @@ def field_bytes(field: Field) -> int:
 
 def fingerprint() -> dict[str, str]:
     """Versions and instructions that could change stored bytes; absent where they cannot be read."""
-    found = {"numpy": np.__version__, "machine": platform.machine()}
+    versions = {"numpy": np.__version__, "machine": platform.machine()}
     for package in ("h5py", "isal", "crc32c"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
     show: Any = np.show_config  # its stub in NumPy 2.0 knows no mode
     simd = (show(mode="dicts") or {}).get("SIMD Extensions", {})
-    return found | {name: " ".join(simd[name]) for name in ("baseline", "found") if simd.get(name)}
+    return versions | {name: " ".join(simd[name]) for name in ("baseline", "found") if simd.get(name)}
 
 
 def sha256(content: bytes) -> str:
@@ -159,9 +159,9 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
         "generator": (int, type(None)),
         "fingerprint": dict,
     }
-    fields = tuple(_field(one) for one in raw["fields"])
-    files = tuple(FileEntry(**one) for one in raw["files"])
-    auxiliary = tuple(AuxiliaryEntry(**one) for one in raw["auxiliary"])
+    fields = tuple(_field(entry) for entry in raw["fields"])
+    files = tuple(FileEntry(**entry) for entry in raw["files"])
+    auxiliary = tuple(AuxiliaryEntry(**entry) for entry in raw["auxiliary"])
     for name, value in raw.items():
         if name not in ("fields", "files", "auxiliary") and not isinstance(value, kinds.get(name, str)):
             raise TypeError(f"'{name}' is {value!r}")
@@ -176,12 +176,12 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
     return Manifest(**(raw | {"fields": fields, "files": files, "auxiliary": auxiliary}))
 
 
-def _field(one: Mapping[str, Any]) -> Field:
-    field = Field(one["name"], one["dtype"], tuple(one["shape"]))
+def _field(entry: Mapping[str, Any]) -> Field:
+    field = Field(entry["name"], entry["dtype"], tuple(entry["shape"]))
     lengths = field.shape == (-1,) or all(type(length) is int and 0 < length < _MOST for length in field.shape)
     named = _FIELD.fullmatch(field.name) and _DTYPE.fullmatch(field.dtype)
     if not named or not lengths or field_bytes(field) >= _MOST:
-        raise ValueError(f"the field {one}")
+        raise ValueError(f"the field {entry}")
     return field
 
 

@@ -1,4 +1,4 @@
-"""What a folder takes from this process when nothing has to be made: files of a given size, from memory."""
+"""The rate at which a folder takes files that cost nothing to make: random bytes from memory."""
 
 import os
 import time

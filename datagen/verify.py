@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import Container, Opened
+from dlio_bench.datagen.formats.container import Container, opened
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
 from dlio_bench.errors import DataError
@@ -58,45 +58,38 @@ def damage(
         size = path.stat().st_size
         if size != entry.bytes:
             return f"{path} has {size} bytes instead of {entry.bytes}"
+        written = dataset.written(number)
         return (
-            _layout_damage(dataset, path, entry, container)
-            or _content_damage(dataset, path, entry, container)
-            or (_remade_damage(dataset, path, entry, remake) if remake else None)
-            or (_undecodable(dataset, path, entry, fault) if fault and dataset.manifest.generator is None else None)
+            _layout_damage(dataset, path, entry, container, written)
+            or content_damage(path, entry.first, dataset.field_names, written, container)
+            or (_remade_damage(dataset, path, entry, remake, written) if remake else None)
+            or (_undecodable(path, entry, fault, written) if fault and dataset.manifest.generator is None else None)
         )
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
 
 
-def _layout_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
+def _layout_damage(
+    dataset: Dataset, path: Path, entry: FileEntry, container: Container, written: Written
+) -> str | None:
     """The container's own metadata must lead to the extents of the manifest."""
-    names = [field.name for field in dataset.manifest.fields]
     try:
-        found = container.locate(path, dataset.manifest.fields)
+        located = container.locate(path, dataset.manifest.fields)
     except DataError as error:
         return str(error)
-    if len(found) != entry.samples:
-        return f"{path} holds {len(found)} samples instead of {entry.samples}"
-    ids = np.arange(entry.first, entry.first + entry.samples)
-    _, offsets, stored, _ = dataset.locate(ids, names)
-    if container.checksums is not None and (container.checksums(path, found) != dataset.checksums(ids, names)).any():
+    if len(located) != entry.samples:
+        return f"{path} holds {len(located)} samples instead of {entry.samples}"
+    if container.checksums is not None and (container.checksums(path, located) != written.checksums).any():
         return f"{path}: a CRC32C that the file itself holds contradicts its record"
-    wrong = np.argwhere((found[:, :, 0] != offsets) | (found[:, :, 1] != stored))
+    wrong = np.argwhere((located != written.extents[:, :, :2]).any(axis=2))
     if len(wrong):
         row, column = wrong[0]
+        (offset, stored), (expected, expected_stored) = located[row, column], written.extents[row, column, :2]
         return (
-            f"{path}: its metadata place sample {ids[row]}, field '{names[column]}' at byte {found[row, column, 0]} "
-            f"({found[row, column, 1]} bytes) instead of {offsets[row, column]} ({stored[row, column]} bytes)"
+            f"{path}: its metadata place {_place(dataset, entry, row, column)} at byte {offset} "
+            f"({stored} bytes) instead of {expected} ({expected_stored} bytes)"
         )
     return None
-
-
-def _content_damage(dataset: Dataset, path: Path, entry: FileEntry, container: Container) -> str | None:
-    names = [field.name for field in dataset.manifest.fields]
-    ids = np.arange(entry.first, entry.first + entry.samples)
-    _, offsets, stored, delivered = dataset.locate(ids, names)
-    written = Written(np.stack([offsets, stored, delivered], axis=2), dataset.checksums(ids, names))
-    return content_damage(path, entry.first, names, written, container)
 
 
 def content_damage(path: Path, first: int, names: Sequence[str], written: Written, container: Container) -> str | None:
@@ -104,67 +97,41 @@ def content_damage(path: Path, first: int, names: Sequence[str], written: Writte
 
     `first` is the id of the file's first sample, `names` are the fields in the order of `written`.
     """
-    if container.library is not None:
-        return _library_damage(container.library(path), path, first, names, written)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, container, names) as content_of:
         for row, extents in enumerate(written.extents.tolist()):
-            for column, (offset, stored, delivered) in enumerate(extents):
-                content = os.pread(handle, stored, offset)
-                if container.decode is not None:
-                    out = bytearray(delivered)
-                    try:
-                        container.decode(memoryview(content), memoryview(out))
-                    except DataError as error:
-                        return f"{path}: sample {first + row}, field '{names[column]}' does not decode: {error}"
-                    content = bytes(out)
+            for column, extent in enumerate(extents):
+                place = f"{path}: sample {first + row}, field '{names[column]}'"
+                try:
+                    content = content_of(column, *extent)
+                except DataError as error:
+                    return f"{place} does not decode: {error}"
                 if crc32c(content) != written.checksums[row, column]:
-                    return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
-    finally:
-        os.close(handle)
+                    return f"{place} does not match its CRC32C"
     return None
 
 
-def _undecodable(dataset: Dataset, path: Path, entry: FileEntry, fault: Callable[[bytes], str | None]) -> str | None:
-    ids = np.arange(entry.first, entry.first + entry.samples)
-    _, offsets, stored, _ = dataset.locate(ids, [field.name for field in dataset.manifest.fields])
+def _undecodable(path: Path, entry: FileEntry, fault: Callable[[bytes], str | None], written: Written) -> str | None:
     with path.open("rb", buffering=0) as file:
-        for sample, offset, length in zip(ids.tolist(), offsets[:, 0].tolist(), stored[:, 0].tolist(), strict=True):
+        for row, (offset, length, _) in enumerate(written.extents[:, 0].tolist()):
             if reason := fault(os.pread(file.fileno(), length, offset)):
-                return f"{path}: sample {sample} cannot be decoded: {reason}"
+                return f"{path}: sample {entry.first + row} cannot be decoded: {reason}"
     return None
 
 
-def _library_damage(opened: Opened, path: Path, first: int, names: Sequence[str], written: Written) -> str | None:
-    try:
-        for row, extents in enumerate(written.extents.tolist()):
-            for column, (place, _, delivered) in enumerate(extents):
-                content = bytearray(delivered)
-                opened.fetch(names[column], place, memoryview(content))
-                if crc32c(content) != written.checksums[row, column]:
-                    return f"{path}: sample {first + row}, field '{names[column]}' does not match its CRC32C"
-    except DataError as error:
-        return str(error)
-    finally:
-        opened.close()
-    return None
-
-
-def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake) -> str | None:
+def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake, written: Written) -> str | None:
     """The file made anew from layout, seed and sample ids must have the checksums of the manifest."""
-    names = [field.name for field in dataset.manifest.fields]
-    ids = np.arange(entry.first, entry.first + entry.samples)
     spec = FileSpec(entry.name, entry.first, entry.samples, entry.split)
     with tempfile.TemporaryDirectory(prefix="remade-", dir=remake.folder) as folder:
-        written = remake.layout.write(Path(folder) / Path(entry.name).name, spec, dataset.manifest.seed)
-    wrong = np.argwhere(written.checksums != dataset.checksums(ids, names))
+        remade = remake.layout.write(Path(folder) / Path(entry.name).name, spec, dataset.manifest.seed)
+    wrong = np.argwhere(remade.checksums != written.checksums)
     if len(wrong):
-        row, column = wrong[0]
-        return (
-            f"{path}: sample {ids[row]}, field '{names[column]}' is not what its layout and seed "
-            f"{dataset.manifest.seed} make"
-        )
+        place = _place(dataset, entry, *wrong[0])
+        return f"{path}: {place} is not what its layout and seed {dataset.manifest.seed} make"
     return None
+
+
+def _place(dataset: Dataset, entry: FileEntry, row: int, column: int) -> str:
+    return f"sample {entry.first + row}, field '{dataset.field_names[column]}'"
 
 
 def chosen(dataset: Dataset, fraction: float) -> Sequence[int]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
+from dlio_bench.reports.metrics import PHASES
+
 TRAINING = ("convert", "checkpoint")  # phases that only real training has
 # The column of StepLog.clock for when a rank comes to the barrier. It leaves in the next column.
 MEETING = PHASES.index("exchange")

@@ -21,10 +21,10 @@ WORTH_WAITING = 0.01
 
 def advice(result: Result, steps: Steps | None = None) -> list[str]:
     """Sentences, most important first; `steps` adds the slowest rank by name."""
-    found = [_invalid(result), _late_compute(result), _first_epoch(result), _spread(result), _few_trials(result)]
+    sentences = [_invalid(result), _late_compute(result), _first_epoch(result), _spread(result), _few_trials(result)]
     if steps is not None:
-        found.insert(2, _slow_rank(result, steps))
-    return [sentence for sentence in found if sentence]
+        sentences.insert(2, _slow_rank(result, steps))
+    return [sentence for sentence in sentences if sentence]
 
 
 def slowest_rank(result: Result, steps: Steps) -> tuple[int, str, float, float]:
@@ -71,8 +71,8 @@ def _first_epoch(result: Result) -> str | None:
         return None
     if result.policy.placement.startswith("stage-"):
         return "the first epoch holds the copying to node-local storage, and later epochs read the copies"
-    if who := _servers(result):
-        return f"later epochs were faster than the first: {who} served part of them"
+    if servers := _servers(result):
+        return f"later epochs were faster than the first: {servers} served part of them"
     return (
         "later epochs were faster than the first, so a cache served part of them; --cache cold-epochs measures the "
         "storage alone"
@@ -86,8 +86,12 @@ def _servers(result: Result) -> str | None:
         "the reader's own tiers": ("bytes_ram", "bytes_local"),
         "other ranks": ("bytes_remote",),
     }
-    named = [who for who, names in parts.items() if any(getattr(epoch, name) for epoch in later for name in names)]
-    return listed(named) if named else None
+    servers = [
+        name
+        for name, counters in parts.items()
+        if any(getattr(epoch, counter) for epoch in later for counter in counters)
+    ]
+    return listed(servers) if servers else None
 
 
 def _spread(result: Result) -> str | None:

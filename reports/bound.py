@@ -6,7 +6,6 @@ did reading fill the wait (storage). Where the evidence contradicts itself the a
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -14,18 +13,17 @@ from dlio_bench.reports import sentences, statistics
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.trials import Cached, Trial
-from dlio_bench.reports.types import Bound, Draft, Metric
+from dlio_bench.reports.types import Bound, BoundBy, Draft, Metric
 
-By = Literal["storage", "CPU", "compute", "not determined"]
-STORAGE: By = "storage"
-CPU: By = "CPU"
-COMPUTE: By = "compute"
-UNKNOWN: By = "not determined"
+STORAGE: BoundBy = "storage"
+CPU: BoundBy = "CPU"
+COMPUTE: BoundBy = "compute"
+UNKNOWN: BoundBy = "not determined"
 
 STALL_IS_FREE = 0.10
 """Below this share of waiting, perfect storage could shorten the run by a tenth at most: MLPerf Storage's 90 % AU."""
 HIDDEN_WAIT = 0.25
-"""With little stall, this much time outside the no-I/O bound means that something was not measured as what it is."""
+"""With little stall, this much time outside the no-I/O bound means that some cost is booked in the wrong place."""
 CORES_SATURATED = 0.85
 """A host this busy has no core left for another reader thread; the rest is scheduling gaps and interrupts."""
 CORES_WORKING = 0.50
@@ -71,7 +69,7 @@ class Facts:
     storage: str = "device"  # or what else delivered them
 
     @property
-    def own(self) -> float | None:
+    def own_share(self) -> float | None:
         """Share of the cores that the run itself used."""
         return None if self.cpu is None or not self.cores else self.cpu / (self.cores * self.elapsed)
 
@@ -142,7 +140,7 @@ def _waited(draft: Draft, steps: Steps) -> float:
     return float(np.median(statistics.job_waits(draft, steps) / elapsed))
 
 
-def decide(facts: Facts) -> tuple[By, str]:
+def decide(facts: Facts) -> tuple[BoundBy, str]:
     """The bound, and the sentence that gives the rule which decided it."""
     if facts.computes and facts.stall < STALL_IS_FREE:
         return _little_waiting(facts)
@@ -158,7 +156,7 @@ def decide(facts: Facts) -> tuple[By, str]:
     return _free_cores(facts)
 
 
-def _little_waiting(facts: Facts) -> tuple[By, str]:
+def _little_waiting(facts: Facts) -> tuple[BoundBy, str]:
     hidden = 0.0 if facts.over_bound is None else 1.0 - 1.0 / facts.over_bound
     if hidden >= HIDDEN_WAIT:
         return UNKNOWN, (
@@ -168,12 +166,12 @@ def _little_waiting(facts: Facts) -> tuple[By, str]:
     return COMPUTE, f"below {format_share(STALL_IS_FREE)} of waiting, faster reading could save next to nothing"
 
 
-def _busy_cores(facts: Facts, busy: float) -> tuple[By, str]:
+def _busy_cores(facts: Facts, busy: float) -> tuple[BoundBy, str]:
     """Busy cores mean CPU, unless somebody else, or MPI's busy waiting in the exchange, may be what kept them busy."""
-    if facts.own is not None and facts.own < OWN_SHARE * busy:
+    if facts.own_share is not None and facts.own_share < OWN_SHARE * busy:
         return UNKNOWN, (
-            f"the cores were {format_share(busy)} busy, but this run used only {format_share(facts.own)} of them: "
-            "something else on the machine did, and may have slowed reading and waking alike"
+            f"the cores were {format_share(busy)} busy, but this run used only {format_share(facts.own_share)} of "
+            "them: something else on the machine did, and may have slowed reading and waking alike"
         )
     spinning = min(busy, facts.exchange * facts.ranks / facts.cores) if facts.cores else 0.0
     if busy - spinning < CORES_WORKING and not facts.decodes:
@@ -184,7 +182,7 @@ def _busy_cores(facts: Facts, busy: float) -> tuple[By, str]:
     return CPU, f"from {format_share(CORES_SATURATED)} on, no core is left for the reader"
 
 
-def _free_cores(facts: Facts) -> tuple[By, str]:
+def _free_cores(facts: Facts) -> tuple[BoundBy, str]:
     if facts.resident is not None and facts.resident >= ALL_CACHED:
         return UNKNOWN, (
             f"{format_share(facts.resident)} of the dataset was in memory before the trials, so the storage was "
@@ -217,8 +215,10 @@ def _usage(facts: Facts) -> list[str]:
     if facts.busy is not None:
         iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"
         sentences.append(f"the hosts' cores were {format_share(facts.busy)} busy{iowait}")
-    if facts.own is not None and facts.cores is not None:
-        sentences.append(f"this run itself used {format_share(facts.own)} of {plural(round(facts.cores), 'core')}")
+    if facts.own_share is not None and facts.cores is not None:
+        sentences.append(
+            f"this run itself used {format_share(facts.own_share)} of {plural(round(facts.cores), 'core')}"
+        )
     if facts.read is not None and facts.decode is not None:
         sentences.append(
             f"summed over threads, reading took {format_time(facts.read)} and decoding "

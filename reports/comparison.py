@@ -96,8 +96,8 @@ def compare(results: Sequence[Result]) -> Comparison:
 
 def refusals(results: Sequence[Result]) -> list[str]:
     """Every reason why results of one report may not stand side by side; empty when they may."""
-    found = [unfit(results) if len(results) > 1 else None, *(group.refused for group in comparisons(results))]
-    return list(dict.fromkeys(why for why in found if why))
+    reasons = [unfit(results) if len(results) > 1 else None, *(group.refused for group in comparisons(results))]
+    return list(dict.fromkeys(why for why in reasons if why))
 
 
 def refusal(results: Sequence[Result]) -> str | None:
@@ -106,10 +106,10 @@ def refusal(results: Sequence[Result]) -> str | None:
         return "one reader was measured, so there is nothing to compare it with"
     if why := unfit(results):
         return why
-    for what, key in SAME.items():
+    for quantity, key in SAME.items():
         values = list(dict.fromkeys(key(result) for result in results))
         if len(values) > 1:
-            return f"no comparison: the results differ in {what} ({' and '.join(map(_shown, values))})"
+            return f"no comparison: the results differ in {quantity} ({' and '.join(map(_shown, values))})"
     return None
 
 

@@ -26,8 +26,8 @@ class Folded:
 
 def fold(facts: Mapping[str, Facts]) -> Folded:
     """Fold {owner: {name: value}}; a fact that an owner lacks reads '-'."""
-    names = dict.fromkeys(name for found in facts.values() for name in found)
-    values = {name: {owner: found.get(name, NOTHING) for owner, found in facts.items()} for name in names}
+    names = dict.fromkeys(name for part in facts.values() for name in part)
+    values = {name: {owner: part.get(name, NOTHING) for owner, part in facts.items()} for name in names}
     alike = {name for name, by_owner in values.items() if len(set(by_owner.values())) == 1}
     common = {name: next(iter(by_owner.values())) for name, by_owner in values.items() if name in alike}
     return Folded(tuple(facts), common, {name: values[name] for name in names if name not in alike})
@@ -49,8 +49,8 @@ def environment(results: Sequence[Result]) -> Folded:
     """The hosts of all results, folded; a host that changed between two results is named once for each state."""
     hosts: dict[str, Facts] = {}
     for label, result in zip(tables.labels(results), results, strict=True):
-        for host, found in result.environment.hosts.items():
-            facts = flat(_plain(found))
+        for host, state in result.environment.hosts.items():
+            facts = flat(_plain(state))
             if hosts.get(host, facts) != facts:
                 hosts[f"{host} ({label})"] = facts
             else:
@@ -58,10 +58,10 @@ def environment(results: Sequence[Result]) -> Folded:
     return fold(hosts)
 
 
-def flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Facts:
     """Nested facts as text by a spelled-out name: {'mount': {'type': 'ext4'}} -> {'mount type': 'ext4'}."""
     facts: Facts = {}
-    for name, value in found.items():
+    for name, value in values.items():
         title = f"{prefix}{name}".replace("_", " ")
         facts |= flat(value, f"{title} ") if isinstance(value, Mapping) else {title: _shown(name, value)}
     return facts

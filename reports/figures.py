@@ -9,12 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports import sentences, statistics, tables
+from dlio_bench.reports import drawing, sentences, statistics, tables
 from dlio_bench.reports.drawing import GAP, INK, STALL_SCALE, Figure, compact
-from dlio_bench.reports.drawing import axis as _axis
-from dlio_bench.reports.drawing import layout as _layout
-from dlio_bench.reports.drawing import log_axis as _log_axis
-from dlio_bench.reports.drawing import text as _text
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.types import Metric, Result
@@ -47,17 +43,17 @@ def times(results: Sequence[Result]) -> Figure:
             "showlegend": False, "name": "median", "hovertemplate": "%{x:.4g} s<extra>median</extra>",
         })  # fmt: skip
     for position, (label, name, colour) in enumerate(zip(labels, names, colours, strict=True)):
-        own, legend = table[table["result"] == label], position == 0
-        trials = own.drop_duplicates("trial")["trial_seconds"].tolist()
-        first, later = (own[own["epoch"].eq(0) == is_first]["epoch_seconds"].tolist() for is_first in (True, False))
-        for axis, seconds, said, symbol in (
+        rows, legend = table[table["result"] == label], position == 0
+        trials = rows.drop_duplicates("trial")["trial_seconds"].tolist()
+        first, later = (rows[rows["epoch"].eq(0) == is_first]["epoch_seconds"].tolist() for is_first in (True, False))
+        for axis, seconds, title, symbol in (
             ("", trials, "a trial", "circle"),
             ("2", first, "a first epoch", "diamond"),
             ("2", later, "a later epoch", "circle-open"),
         ):
             data.append({
                 "type": "scatter", "mode": "markers", "xaxis": f"x{axis}", "y": [name] * len(seconds), "x": seconds,
-                "name": said, "legendgroup": said, "showlegend": legend and bool(seconds),
+                "name": title, "legendgroup": title, "showlegend": legend and bool(seconds),
                 "marker": {"color": colour, "size": 7, "symbol": symbol},
                 "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
@@ -68,11 +64,11 @@ def times(results: Sequence[Result]) -> Figure:
             "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 2, "color": INK}},
             "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    layout = _layout(140 + 56 * len(results)) | {
+    layout = drawing.layout(140 + 56 * len(results)) | {
         "bargap": 0.4,
-        "xaxis": _axis("trial, elapsed (s)", domain=[0, 0.48], rangemode="tozero"),
-        "xaxis2": _axis("epoch (s)", domain=[0.52, 1], rangemode="tozero"),
-        "yaxis": _axis("", autorange="reversed", showgrid=False, **GAP),
+        "xaxis": drawing.axis("trial, elapsed (s)", domain=[0, 0.48], rangemode="tozero"),
+        "xaxis2": drawing.axis("epoch (s)", domain=[0.52, 1], rangemode="tozero"),
+        "yaxis": drawing.axis("", autorange="reversed", showgrid=False, **GAP),
     }
     return _figure(data, layout, results)
 
@@ -83,19 +79,19 @@ def phases(results: Sequence[Result]) -> Figure:
     data = []
     for name in sentences.shares(results):
         shares = [100 * (result.metrics[name].value or 0.0) for result in results]
-        said = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
+        texts = [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares]
         light = name in ("share_stall", "share_compute")
         data.append({
             "type": "bar", "orientation": "h", "name": METRICS[name].title, "y": labels, "x": shares,
-            "text": said, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            "text": texts, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
             "textfont": {"color": "#ffffff" if light else INK}, "marker": {"color": PHASE_COLOURS[name]},
             "hovertemplate": "%{y}: %{x:.3g} %<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    layout = _layout(130 + 44 * len(results)) | {
+    layout = drawing.layout(130 + 44 * len(results)) | {
         "barmode": "stack",
         "bargap": 0.35,
-        "xaxis": _axis("share of the loop's wall time (%)", range=[0, 100.5]),
-        "yaxis": _axis("", autorange="reversed", showgrid=False, **GAP),
+        "xaxis": drawing.axis("share of the loop's wall time (%)", range=[0, 100.5]),
+        "yaxis": drawing.axis("", autorange="reversed", showgrid=False, **GAP),
     }
     layout["legend"] |= {"traceorder": "normal"}
     return _figure(data, layout, results)
@@ -109,12 +105,12 @@ def stall_map(result: Result, steps: Steps, ceiling: float) -> Figure:
     data = [{
         "type": "heatmap", "z": cells.tolist(), "x0": (by_step - 1) / 2, "dx": by_step, "y0": (by_rank - 1) / 2,
         "dy": by_rank, "zmin": 0, "zmax": ceiling, "colorscale": STALL_SCALE, "xgap": 1 if count <= 64 else 0,
-        "ygap": 1 if ranks <= 64 else 0, "colorbar": {"title": _text("stall (s)") | {"side": "right"}, "thickness": 12,
-        "outlinewidth": 0}, "hovertemplate": "rank %{y}, step %{x}: %{z:.3g} s<extra></extra>",
+        "ygap": 1 if ranks <= 64 else 0, "hovertemplate": "rank %{y}, step %{x}: %{z:.3g} s<extra></extra>",
+        "colorbar": {"title": drawing.text("stall (s)") | {"side": "right"}, "thickness": 12, "outlinewidth": 0},
     }]  # fmt: skip
-    layout = _layout(max(190, min(460, 130 + 14 * ranks))) | {
-        "xaxis": _axis("step", showgrid=False, zeroline=False),
-        "yaxis": _axis(
+    layout = drawing.layout(max(190, min(460, 130 + 14 * ranks))) | {
+        "xaxis": drawing.axis("step", showgrid=False, zeroline=False),
+        "yaxis": drawing.axis(
             "rank", showgrid=False, zeroline=False, autorange="reversed", tick0=0, dtick=math.ceil(len(grid) / 8)
         ),
         "shapes": _epoch_lines(steps["epoch"]),
@@ -145,9 +141,9 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
                 "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial}: %{{y:.0%}} of the steps "
                 "within %{x:.3g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
-    layout = _layout(340) | {
-        "xaxis": _axis("cost of a step: stall + check + compute of its slowest rank (s)", rangemode="tozero"),
-        "yaxis": _axis("share of the steps", range=[0, 1.02], tickformat=".0%"),
+    layout = drawing.layout(340) | {
+        "xaxis": drawing.axis("cost of a step: stall + check + compute of its slowest rank (s)", rangemode="tozero"),
+        "yaxis": drawing.axis("share of the steps", range=[0, 1.02], tickformat=".0%"),
     }
     return _figure(data, layout, results)
 
@@ -157,10 +153,10 @@ def scaling(results: Sequence[Result]) -> Figure:
     data: list[Figure] = []
     readers = list(dict.fromkeys(sentences.reader(result) for result in results))
     for position, reader in enumerate(readers):
-        own = sorted((r for r in results if sentences.reader(r) == reader), key=lambda r: r.plan.nodes)
-        nodes = [result.plan.nodes for result in own]
-        rates = [result.metrics["samples_per_second"] for result in own]
-        values = [result.value("samples_per_second") for result in own]
+        chosen = sorted((r for r in results if sentences.reader(r) == reader), key=lambda r: r.plan.nodes)
+        nodes = [result.plan.nodes for result in chosen]
+        rates = [result.metrics["samples_per_second"] for result in chosen]
+        values = [result.value("samples_per_second") for result in chosen]
         colour = COLOURS[position % len(COLOURS)]
         data.append({
             "type": "scatter", "mode": "lines+markers", "x": nodes, "y": values, "name": reader,
@@ -172,9 +168,9 @@ def scaling(results: Sequence[Result]) -> Figure:
             "showlegend": position == 0, "hoverinfo": "skip",
         })  # fmt: skip
     ticks = sorted({result.plan.nodes for result in results})
-    layout = _layout(340) | {
-        "xaxis": _axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
-        "yaxis": _log_axis("samples per second", [value for line in data for value in line["y"]]),
+    layout = drawing.layout(340) | {
+        "xaxis": drawing.axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
+        "yaxis": drawing.log_axis("samples per second", [value for line in data for value in line["y"]]),
     }
     return _figure(data, layout, results)
 
@@ -189,11 +185,11 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
         data.append({"type": "bar", "x": places, "y": values, "name": sentences.title(column, results),
                      "marker": {"color": colour},
                      "hovertemplate": "%{y:.4g} GB<extra>%{fullData.name}</extra>"})  # fmt: skip
-    layout = _layout(320) | {
+    layout = drawing.layout(320) | {
         "barmode": "group",
         "bargap": 0.3,
-        "xaxis": _axis("", type="multicategory", showgrid=False),
-        "yaxis": _axis("GB (10⁹ bytes) in an epoch", rangemode="tozero"),
+        "xaxis": drawing.axis("", type="multicategory", showgrid=False),
+        "yaxis": drawing.axis("GB (10⁹ bytes) in an epoch", rangemode="tozero"),
     }
     return _figure(data, layout, results)
 
@@ -256,10 +252,10 @@ def _figure(data: list[Figure], layout: Figure, results: Sequence[Result]) -> Fi
     """Data and layout, with a watermark across the figure when a result in it is no measurement."""
     word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
     if word:
-        said = "TINY: not a measurement" if word == "TINY" else "INVALID"
+        text = "TINY: not a measurement" if word == "TINY" else "INVALID"
         size = min(48, 0.15 * layout["height"])
         layout = layout | {"annotations": [{
-            "text": said, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
+            "text": text, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
             "font": {"size": size, "color": "#8c1c13"}, "opacity": 0.3,
         }]}  # fmt: skip
     return dict(compact({"data": data, "layout": layout}))

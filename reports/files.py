@@ -1,4 +1,4 @@
-"""Writing results and pages: whole or not at all, and a clear word when it cannot be."""
+"""Write results and pages whole or not at all, with a clear error if that fails."""
 
 from contextlib import suppress
 from pathlib import Path

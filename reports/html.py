@@ -6,8 +6,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from dlio_bench.reports import facts, figures, formatting, judge, predictions, sentences, tables, transfers
 from dlio_bench.reports.advice import advice, slowest_rank
 from dlio_bench.reports.comparison import comparisons, refusals
@@ -15,7 +13,7 @@ from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
-from dlio_bench.reports.page import embedded, template
+from dlio_bench.reports.page import render
 from dlio_bench.reports.statistics import median_trial
 from dlio_bench.reports.types import Result
 
@@ -37,15 +35,14 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     results = [result for result, _ in pairs]
     labels = tables.labels(results)
     drawn = _figures(pairs)
-    return template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
         shared_evidence=_shared_evidence(results),
         failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),
-        plotly=get_plotlyjs(),
-        drawn=embedded(drawn),
-        heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
@@ -58,7 +55,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         checks=_checks(results),
         advice=_advice(pairs),
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
-        told={
+        sections={
             "Training": sentences.each(labels, results, sentences.training),
             "Inference": sentences.each(labels, results, sentences.inference),
             "Who reads what": sentences.each(labels, results, sentences.sharing),
@@ -118,8 +115,8 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     metrics = result.metrics
     rank, host, worst, _ = slowest_rank(result, steps)
 
-    def steady(name: str, said: str) -> str:
-        return "; ".join(part for part in (sentences.steady(metrics, name), said) if part)
+    def steady(name: str, remark: str) -> str:
+        return "; ".join(part for part in (sentences.steady(metrics, name), remark) if part)
 
     beside = {
         "elapsed_seconds": sentences.certainty(result),
@@ -132,8 +129,8 @@ def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
     if metrics["elapsed_seconds"].ci:
         beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
     return [
-        {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": said}
-        for name, said in beside.items()
+        {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}
+        for name, remark in beside.items()
         if metrics[name].value is not None
     ]
 
@@ -196,13 +193,13 @@ def _checks(results: Sequence[Result]) -> list[dict[str, Any]]:
             rows.setdefault((check.ok, check.name, check.expected, check.found), []).append(label)
     everyone = len(results)
     return [
-        {"ok": ok, "name": name, "expected": expected, "found": found,
-         "who": "all" if len(who) == everyone > 1 else ", ".join(who)}
-        for (ok, name, expected, found), who in sorted(rows.items(), key=lambda row: bool(row[0][0]))
+        {"ok": ok, "name": name, "expected": expected, "found": actual,
+         "who": "all" if len(names) == everyone > 1 else ", ".join(names)}
+        for (ok, name, expected, actual), names in sorted(rows.items(), key=lambda row: bool(row[0][0]))
     ]  # fmt: skip
 
 
 def _advice(pairs: Sequence[tuple[Result, Steps]]) -> list[str]:
     results = [result for result, _ in pairs]
-    said = [advice(result, steps) for result, steps in pairs]
-    return sentences.shared(tables.labels(results), said)
+    suggestions = [advice(result, steps) for result, steps in pairs]
+    return sentences.shared(tables.labels(results), suggestions)

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from dlio_bench.reports.types import Check, Result
+from dlio_bench.reports.types import Check, Class, Result
 
-Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
 NO_LIMITS: Literal["none"] = "none"  # the verdict until limits are judged
 HEADLINES = ("INVALID", "FAIL", "EXPLORE", "ACCEPTANCE", "PASS")  # gravest first
 STATUS_GRAVEST_FIRST = (4, 3, 5, 1, 0)

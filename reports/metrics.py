@@ -5,7 +5,8 @@ Formulas are in `statistics`. Every counter is a metric too: that of a trial.
 
 from dlio_bench.counters import COUNTERS, SECONDS, Quantity
 
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
+PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")  # of a step, in their order
+TRAINING = ("convert", "checkpoint")  # phases of real training alone
 TRIALS, STEPS, BOTH = "trials", "step times", "trials and step times"
 MLPERF = "step times, by the rule of MLPerf Storage"
 RATE, SHARE, RATIO = "B/s", "share", "ratio"
@@ -64,7 +65,7 @@ _SHARES = tuple(
         "own stall" if name == "stall" else name,  # that in get is a rank's own, not the job's
         f"of the loop, a rank's time in {name}",
         STEPS,
-        optional=name in ("convert", "checkpoint"),  # of earlier versions nobody knows
+        optional=name in TRAINING,  # of earlier versions nobody knows
     )
     for name in (*PHASES, "validation", "other")
 )

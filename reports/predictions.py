@@ -29,25 +29,25 @@ class Line:
 
 def lines(results: Sequence[Result]) -> list[Line]:
     """The predictions of all results that have one: the first epoch, and the later ones together (their median)."""
-    found = []
+    rows = []
     for label, result in zip(tables.labels(results), results, strict=True):
         prediction, metrics, epochs = result.prediction, result.metrics, result.plan.epochs
         if prediction is None:
             continue
         first, later = metrics["first_epoch_seconds"].value, metrics["later_epochs_seconds"].value
         measured = result.value("epoch_seconds") if first is None else first
-        found.append(Line(label, "1", prediction.first_epoch_seconds, measured, prediction.reason))
+        rows.append(Line(label, "1", prediction.first_epoch_seconds, measured, prediction.reason))
         if later is not None and prediction.reason is None:
             numbers = "2" if epochs == 2 else f"2-{epochs}"
-            found.append(Line(label, numbers, prediction.later_epochs_seconds, later))
-    return found
+            rows.append(Line(label, numbers, prediction.later_epochs_seconds, later))
+    return rows
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    """What a reader should know of the predictions: the description they were made from, and its gaps."""
-    said: dict[str, None] = {}
+    """Notes on the predictions: the system description that they come from, and what it lacks."""
+    sentences: dict[str, None] = {}
     for result in results:
         if (prediction := result.prediction) is not None:
-            said[f"predicted before the run from the system {prediction.system}"] = None
-            said.update(dict.fromkeys(prediction.notes))
-    return list(said)
+            sentences[f"predicted before the run from the system {prediction.system}"] = None
+            sentences.update(dict.fromkeys(prediction.notes))
+    return list(sentences)

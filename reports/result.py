@@ -12,17 +12,17 @@ import msgspec
 import numpy as np
 
 from dlio_bench import documents
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.reports import bound, earlier, judge, statistics
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.metrics import PHASES
-from dlio_bench.reports.statistics import TRAINING
-from dlio_bench.reports.typed import convert
+from dlio_bench.reports.metrics import PHASES, TRAINING
+from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
 from dlio_bench.reports.types import SCHEMA, Draft, Result, StepsFile
 
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"
+FIX = "Name the folder of a result that dlio-bench run wrote, or the result.json in it"
 
 
 def complete(draft: Draft, steps: Steps) -> Result:
@@ -83,12 +83,13 @@ def load(path: Path) -> tuple[Result, Steps]:
     whole: broken JSON, unknown schema, a digest that does not match, steps missing or altered.
     """
     file = path / RESULT_NAME if path.is_dir() else path
-    document = _parse(file, _read(file))
-    found = digest(document)
-    if document.get("digest") != found:
+    document = load_json(file, FIX)
+    require_schema(document, [SCHEMA, *earlier.SCHEMAS], str(file), FIX)
+    actual = digest(document)
+    if document.get("digest") != actual:
         raise DataError(
             f"'{file}' was altered after it was written: it says digest {document.get('digest')}, its content gives "
-            f"{found}. Use the original file, or run the benchmark again."
+            f"{actual}. Use the original file, or run the benchmark again."
         )
     old = document["schema"] != SCHEMA
     try:
@@ -99,35 +100,14 @@ def load(path: Path) -> tuple[Result, Steps]:
     return earlier.worked_out(result, steps) if old else result, steps
 
 
-def to_json(result: Draft) -> dict[str, Any]:
-    """A result in JSON's own types, NumPy's numbers and paths among them made so."""
-    document: dict[str, Any] = msgspec.to_builtins(result, enc_hook=_scalar)
-    return document
-
-
-def _parse(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        result = documents.load_json(content)
-    except ValueError as error:
-        raise DataError(
-            f"'{file}' is not JSON ({error}): it was cut short or edited. Use the original file, or run the benchmark "
-            "again."
-        ) from error
-    named = result.get("schema") if isinstance(result, dict) else None
-    if named not in (SCHEMA, *earlier.SCHEMAS):
-        raise DataError(
-            f"'{file}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a result.json written by dlio-bench "
-            "run, or use the version of dlio-bench that wrote this one."
-        )
-    return dict(result)
-
-
 def _load_steps(file: Path, result: Result) -> Steps:
     steps_path = file.with_name(result.steps_file.name)
     try:
-        packed = _read(steps_path)
-    except (UsageError, ValueError) as error:  # no such file, or a name that none can have
+        packed = documents.read(steps_path)
+    except (FileNotFoundError, UsageError, ValueError) as error:  # no file, or a name that no file can have
         raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy them together.") from error
+    except OSError as error:
+        raise EnvironmentFailure(f"'{steps_path}' could not be read: {error.strerror}. {remedy(error)}.") from error
     if hashlib.sha256(packed).hexdigest() != result.steps_file.sha256:
         raise DataError(
             f"'{steps_path}' is not the file that '{file}' was written with: its sha256 differs. Copy the two files "
@@ -140,17 +120,6 @@ def _load_steps(file: Path, result: Result) -> Steps:
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"'{steps_path}' does not hold the steps of its result: {error}. Run it again.") from error
     return steps
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return documents.read(file)
-    except FileNotFoundError as error:
-        raise UsageError(f"'{file}' does not exist. Name a result's folder, or the {RESULT_NAME} inside it.") from error
-    except OSError as error:
-        raise EnvironmentFailure(
-            f"'{file}' could not be read: {error.strerror}. Check its owner and permissions."
-        ) from error
 
 
 def _pack(steps: Steps) -> bytes:
@@ -184,14 +153,6 @@ def _check_shapes(result: Draft, steps: Steps) -> None:
         raise ValueError(f"{len(result.environment.rank_hosts)} hosts are named for {ranks} ranks")
     if any(trial.elapsed_seconds <= 0 for trial in result.trials):
         raise ValueError("a trial's elapsed_seconds must be above 0")
-
-
-def _scalar(value: object) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} {value!r} has no place in a result")
 
 
 def _canonical(value: Any) -> bytes:

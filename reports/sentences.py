@@ -11,10 +11,10 @@ from dlio_bench.units import format_bytes
 EMULATED_PFS = "EMULATED PFS"  # the mark
 
 
-def shared(labels: Sequence[str], said: Sequence[Sequence[str]]) -> list[str]:
+def shared(labels: Sequence[str], sentences_of: Sequence[Sequence[str]]) -> list[str]:
     """Each sentence once, headed by the results that say it, unless all do."""
     speakers: dict[str, list[str]] = {}
-    for label, sentences in zip(labels, said, strict=True):
+    for label, sentences in zip(labels, sentences_of, strict=True):
         for sentence in sentences:
             speakers.setdefault(sentence, []).append(label)
     everyone = len(labels)
@@ -26,7 +26,7 @@ def shared(labels: Sequence[str], said: Sequence[Sequence[str]]) -> list[str]:
 
 def each(labels: Sequence[str], results: Sequence[Result], tell: Callable[[Result], str | None]) -> list[str]:
     """What `tell` says of the results, as `shared`; it says None where there is nothing to say."""
-    return shared(labels, [[told] if (told := tell(result)) else [] for result in results])
+    return shared(labels, [[sentence] if (sentence := tell(result)) else [] for result in results])
 
 
 def reader(result: Result) -> str:
@@ -66,7 +66,7 @@ def has_interval(result: Result) -> bool:
 
 
 def ceiling(result: Result) -> str | None:
-    """How what the file system gave compares with what its path gave any reader; None where that was not measured."""
+    """The rate of the file system as a share of what `dlio-bench storage` measured; None without such a measurement."""
     measured = result.environment.ceiling
     if measured is None:
         return None
@@ -84,7 +84,7 @@ def steady(metrics: Mapping[str, Metric], name: str) -> str:
 
 
 def shares(results: Sequence[Result]) -> list[str]:
-    """The names of the shares of the loop that these results have: only what somebody did among those not all do."""
+    """The names of the shares of the loop to show; validation, convert and checkpoint only if a result has them."""
     there = {
         "share_validation": any(result.plan.validation for result in results),
         "share_convert": any(result.compute.is_network for result in results),
@@ -100,9 +100,9 @@ def meanwhile(result: Result) -> str:
     metrics = result.metrics
     counted = [counter for counter in COUNTERS.values() if counter.unit == SECONDS]
     parts = ", ".join(f"{counter.title} {number(metrics[counter.name])}" for counter in counted)
-    said = f"{parts} a rank, summed over its threads"
+    text = f"{parts} a rank, summed over its threads"
     reduced = metrics["allreduce_seconds"]
-    return said if reduced.value is None else f"{said}; all-reduces {number(reduced)}"
+    return text if reduced.value is None else f"{text}; all-reduces {number(reduced)}"
 
 
 def harness(results: Sequence[Result]) -> str | None:
@@ -118,23 +118,23 @@ def training(result: Result) -> str | None:
     compute, last = result.compute, result.measured[-1].training
     if last is None:
         return None
-    said = [
+    parts = [
         f"{compute.title}, {compute.parameters:,} parameters",
         f"loss {last.loss[0]:.4g} to {last.final_loss:.4g} in {plural(len(last.loss), 'step')}",
         f"gradients by {compute.exchange} ({compute.exchange_why})",
     ]
     if last.allreduce_bytes:
-        said.append(f"all-reduce {format_time(last.allreduce_seconds)} of {format_bytes(last.allreduce_bytes)}")
+        parts.append(f"all-reduce {format_time(last.allreduce_seconds)} of {format_bytes(last.allreduce_bytes)}")
     if compute.resume:
-        said.insert(1, f"gone on from step {compute.step}")
+        parts.insert(1, f"gone on from step {compute.step}")
     if saved := last.checkpoints:
         mean = sum(checkpoint.seconds for checkpoint in saved) / len(saved)
-        said.append(f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1].bytes)}, {format_time(mean)} each")
+        parts.append(f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1].bytes)}, {format_time(mean)} each")
     if last.scores:
         scores = last.scores[-1]
         shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")
-        said.append(f"validation: {shown} (best constant: {compute.metric} {compute.chance:.4g})")
-    return "; ".join(said)
+        parts.append(f"validation: {shown} (best constant: {compute.metric} {compute.chance:.4g})")
+    return "; ".join(parts)
 
 
 def inference(result: Result) -> str | None:
@@ -147,11 +147,11 @@ def inference(result: Result) -> str | None:
     weights = "initial weights, not trained" if untrained else f"weights of step {compute.step}"
     dealt = f"{last.samples} predictions of {plural(samples, 'sample')} on {plural(plan.ranks, 'rank')}"
     scores = f"{_scores(last.scores)} (best constant: {compute.metric} {compute.chance:.4g})"
-    said = [f"{compute.title}, {compute.parameters:,} parameters, {weights}", dealt]
-    said.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
+    parts = [f"{compute.title}, {compute.parameters:,} parameters, {weights}", dealt]
+    parts.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
     if last.held_out:
-        said.append(f"of samples that no training reads: {_scores(last.held_out)}")
-    return "; ".join(said)
+        parts.append(f"of samples that no training reads: {_scores(last.held_out)}")
+    return "; ".join(parts)
 
 
 def _scores(scores: Mapping[str, float]) -> str:
@@ -178,7 +178,7 @@ def validation(result: Result) -> str | None:
     passes = [epoch.validation for trial in result.measured for epoch in trial.epochs if epoch.validation]
     if plan is None or not passes:
         return None
-    requested = sum(one.bytes_requested for one in passes) / len(passes)
+    requested = sum(validation_pass.bytes_requested for validation_pass in passes) / len(passes)
     epochs = "each epoch" if plan.every_epochs == 1 else f"every {plan.every_epochs} epochs"
     return (
         f"{number(metrics['validation_seconds'])} a pass behind {epochs}, over {plan.samples} samples "
@@ -190,10 +190,10 @@ def validation(result: Result) -> str | None:
 def delivers(result: Result) -> str | None:
     """What the trainer is given beyond the fields as they are stored; None where nothing was done to them."""
     policy = result.policy
-    said = [f"decoded: {policy.decode}"] if policy.decode else []
+    parts = [f"decoded: {policy.decode}"] if policy.decode else []
     if policy.check_crc:
-        said.append("CRC32C of every field compared inside the loop")
-    return "; ".join(said) or None
+        parts.append("CRC32C of every field compared inside the loop")
+    return "; ".join(parts) or None
 
 
 def emulated(results: Sequence[Result]) -> list[str]:
@@ -217,12 +217,12 @@ def step_time(result: Result) -> str:
     compute = result.compute
     if compute.mode == "none":
         return "no compute: the trainer only reads"
-    asked = "" if compute.asked_step_seconds is None else f"{format_time(compute.asked_step_seconds)} a step, "
+    step = "" if compute.asked_step_seconds is None else f"{format_time(compute.asked_step_seconds)} a step, "
     if compute.is_network:
         return f"that of a real network, {compute.model}, on {compute.device}"
     mode = "emulated"
     if compute.kind == "measured":
         model = f" of {compute.profile.model}" if compute.profile and compute.profile.model else ""
-        return f"{asked}{mode}: step time{model} measured on {compute.device}"
+        return f"{step}{mode}: step time{model} measured on {compute.device}"
     device = f" {compute.device}" if compute.device else ""
-    return f"{asked}{mode}{device}" + (f" ({compute.kind})" if compute.kind else "")
+    return f"{step}{mode}{device}" + (f" ({compute.kind})" if compute.kind else "")

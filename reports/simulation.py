@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dlio_bench import documents
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.simulation_types import GRID, Axis, Case, Cell, Row, Simulation
-from dlio_bench.reports.typed import convert
+from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
 from dlio_bench.units import format_bytes
 
 SCHEMA = "dlio-bench/simulation/1"
@@ -22,6 +19,7 @@ SINGLE = "simulation"
 LOWER_BOUND = "lower-bound"
 NODES = "nodes"
 NAME = "simulation.json"
+FIX = "Name a file written by dlio-bench simulate --out"
 
 
 @dataclass(frozen=True)
@@ -39,29 +37,16 @@ class Map:
 
 def complete(draft: Mapping[str, Any]) -> Simulation:
     """The document of a draft that holds to the schema. ValueError when it does not."""
-    try:
-        return convert(json.loads(json.dumps(draft, allow_nan=False)), Simulation)
-    except ValueError as error:
-        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
+    return convert(json.loads(json.dumps(draft, allow_nan=False)), Simulation)
 
 
 def validate(document: Any, name: str = "the simulation document") -> Simulation:
     """The document, when it follows the schema. DataError, saying where it does not; `name` is for the message."""
-    named = document.get("schema") if isinstance(document, dict) else None
-    if named != SCHEMA:
-        raise DataError(
-            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
-            "simulate --out, or use the version of dlio-bench that wrote this one."
-        )
+    require_schema(document, [SCHEMA], name, FIX)
     try:
         return convert(document, Simulation)
     except ValueError as error:
         raise DataError(f"'{name}' does not follow {SCHEMA}: {error}. Simulate again.") from error
-
-
-def to_json(document: Simulation) -> dict[str, Any]:
-    """The document in JSON's own types."""
-    return dict(msgspec.to_builtins(document))
 
 
 def save(document: Simulation, path: Path) -> None:
@@ -71,35 +56,25 @@ def save(document: Simulation, path: Path) -> None:
 
 def load(path: Path) -> Simulation:
     """The document in a file. UsageError when there is none, EnvironmentFailure, DataError as `validate`."""
-    try:
-        document = documents.load_json(documents.read(path))
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench simulate ... --out FOLDER.") from error
-    except OSError as error:
-        raise EnvironmentFailure(
-            f"'{path}' could not be read: {error.strerror}. Name a {NAME} written by --out."
-        ) from error
-    except ValueError as error:
-        raise DataError(f"'{path}' is not JSON ({error}). Write it anew with dlio-bench simulate --out.") from error
-    return validate(document, str(path))
+    return validate(load_json(path, FIX), str(path))
 
 
-def said_value(axis: str, value: int) -> str:
+def value_text(axis: str, value: int) -> str:
     """'8' for nodes, '10 GB' for a tier."""
     return str(value) if axis == NODES else format_bytes(value)
 
 
-def said_cell(at: Mapping[str, int]) -> str:
+def place_text(at: Mapping[str, int]) -> str:
     """'nodes 8, ram 10 GB'."""
-    return ", ".join(f"{axis} {said_value(axis, value)}" for axis, value in at.items())
+    return ", ".join(f"{axis} {value_text(axis, value)}" for axis, value in at.items())
 
 
-def said_axis(axis: str) -> str:
+def axis_title(axis: str) -> str:
     """What an axis is, for its title: 'nodes', 'ram of a node'."""
     return NODES if axis == NODES else f"{axis} of a node"
 
 
-def said_source(name: str) -> str:
+def source_title(name: str) -> str:
     """A tier's name, and the two sources beyond a node in words."""
     return {"remote": "other nodes", "pfs": "PFS", "ram": "RAM"}.get(name, name)
 
@@ -109,7 +84,7 @@ def ratio(row: Row) -> float | None:
     return None if row.over_bound is None else 1 + row.over_bound
 
 
-def said_ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
     """'1.003×' near the bound, '4.24×' and '12.1×' away from it."""
     return f"{value:.{3 if value < 1.0995 else 2 if value < 9.995 else 1}f}×"
 
@@ -119,7 +94,7 @@ def mark(row: Row) -> str:
     return "*" if row.pfs_in_steps else ""
 
 
-def said_seconds(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """'3,837 s', '38.40 s', '0.07000 s': to four digits, always in seconds, so that cells compare."""
     return f"{seconds:,.0f} s" if seconds >= 999.95 else f"{seconds:#.4g} s"
 
@@ -137,60 +112,61 @@ def maps(document: Simulation) -> list[Map]:
     first, *others = document.axes
     table = {(row.policy, tuple(row.place.values())): row for row in document.rows}
     names = [name for name in policies(document) if name != LOWER_BOUND] or [LOWER_BOUND]
-    across, x = said_axis(first.name), tuple(said_value(first.name, value) for value in first.values)
+    across, x = axis_title(first.name), tuple(value_text(first.name, value) for value in first.values)
     if not others:
         cells = tuple(tuple(table[name, (value,)] for value in first.values) for name in names)
         return [Map("All policies", across, x, "", tuple(names), cells)]
     second, *rest = others
-    down, y = said_axis(second.name), tuple(said_value(second.name, value) for value in second.values)
+    down, y = axis_title(second.name), tuple(value_text(second.name, value) for value in second.values)
     chosen = [("Fastest policy", names), *((name, [name]) for name in names)]
     return [
         Map(
-            title=title + said,
+            title=title + suffix,
             across=across,
             x=x,
             down=down,
             y=y,
             cells=tuple(
-                tuple(_fastest([table[name, (value, below, *place)] for name in own]) for value in first.values)
+                tuple(_fastest([table[name, (value, below, *place)] for name in names_shown]) for value in first.values)
                 for below in second.values
             ),
-            named=len(own) > 1,
+            named=len(names_shown) > 1,
         )
-        for title, own in (chosen if len(names) > 1 else chosen[1:])
-        for place, said in _third(rest)
+        for title, names_shown in (chosen if len(names) > 1 else chosen[1:])
+        for place, suffix in _third(rest)
     ]
 
 
 def bounds(document: Simulation) -> str:
     """'Lower bound, compute alone: 3,829 s.'; of a grid over nodes, for each number of them."""
     nodes = {tuple(cell.at.values()): cell.nodes for cell in document.cells}
-    found: dict[int, float] = {}
+    bound_seconds: dict[int, float] = {}
     for row in document.rows:
         over = ratio(row)
         if over is not None:
             count = nodes[tuple(row.place.values())] if nodes else document.case.nodes or 0
-            found.setdefault(count, row.took / over)
-    said = [
-        said_seconds(seconds) + (f" on {plural(n, 'node')}" if len(found) > 1 else "") for n, seconds in found.items()
+            bound_seconds.setdefault(count, row.took / over)
+    several = len(bound_seconds) > 1
+    texts = [
+        seconds_text(seconds) + (f" on {plural(n, 'node')}" if several else "") for n, seconds in bound_seconds.items()
     ]
-    return f"Lower bound, compute alone: {', '.join(said) or 'not asked for'}."
+    return f"Lower bound, compute alone: {', '.join(texts) or 'not asked for'}."
 
 
 def inapplicable(document: Simulation) -> list[str]:
     """A sentence for each policy that does not apply somewhere: where, and why it does not at the first such place."""
-    said = []
+    sentences = []
     for name in policies(document):
         rows = [row for row in document.rows if row.policy == name]
-        none = [row for row in rows if row.seconds is None]
-        if not none:
+        failing = [row for row in rows if row.seconds is None]
+        if not failing:
             continue
         where = ""
         if document.kind == GRID:
-            cells = "any cell" if len(none) == len(rows) else f"{len(none)} of {len(rows)} cells"
-            where = f" in {cells}; at {said_cell(none[0].place)}"
-        said.append(f"{name} does not apply{where}: {none[0].reason}")
-    return said
+            cells = "any cell" if len(failing) == len(rows) else f"{len(failing)} of {len(rows)} cells"
+            where = f" in {cells}; at {place_text(failing[0].place)}"
+        sentences.append(f"{name} does not apply{where}: {failing[0].reason}")
+    return sentences
 
 
 def subject(document: Simulation) -> str:
@@ -212,43 +188,43 @@ def machine(document: Simulation) -> str:
 
 def step_time(document: Simulation) -> str | None:
     """The sentence on the time of a step, or None where the system says a rate."""
-    found = document.case.step_time
-    return f"A step computes for {found}." if found else None
+    source = document.case.step_time
+    return f"A step computes for {source}." if source else None
 
 
 def assumed(document: Simulation) -> str | None:
     """The sentence on numbers of the system that no source gives, or None."""
-    found = document.system.estimated
-    return f"Estimated, no source gives it of this system: {', '.join(found)}." if found else None
+    names = document.system.estimated
+    return f"Estimated, no source gives it of this system: {', '.join(names)}." if names else None
 
 
 def estimated(document: Simulation) -> str | None:
     """The sentence on jobs of which some nodes alone were simulated, or None."""
     cases: Sequence[Case | Cell] = document.cells if document.kind == GRID else [document.case]
-    some = [case for case in cases if (case.simulated_nodes or 0) < (case.nodes or 0)]
-    if not some:
+    partial = [case for case in cases if (case.simulated_nodes or 0) < (case.nodes or 0)]
+    if not partial:
         return None
-    said = f"{some[0].simulated_nodes} of {some[0].nodes} nodes are simulated"
-    if len(some) > 1 or document.kind == GRID:
-        said = f"In {len(some)} of {len(cases)} cells not all nodes are simulated"
-    return f"{said}: the lower bound is exact, the other rows are estimates, and bytes are scaled up."
+    scope = f"{partial[0].simulated_nodes} of {partial[0].nodes} nodes are simulated"
+    if len(partial) > 1 or document.kind == GRID:
+        scope = f"In {len(partial)} of {len(cases)} cells not all nodes are simulated"
+    return f"{scope}: the lower bound is exact, the other rows are estimates, and bytes are scaled up."
 
 
 def starred(document: Simulation) -> list[str]:
     """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
-    found = {row.policy for row in document.rows if row.seconds is not None and row.pfs_in_steps}
-    return [name for name in policies(document) if name in found]
+    marked = {row.policy for row in document.rows if row.seconds is not None and row.pfs_in_steps}
+    return [name for name in policies(document) if name in marked]
 
 
 def counted(document: Simulation) -> str:
     """How the PFS is taken to be shared: 'all 4 nodes, always (--pfs-clients worst)'."""
     case, clients = document.case, document.pfs_clients
     everyone = "all nodes, always" if case.nodes is None else f"all {case.nodes} nodes, always"
-    said = {
+    text = {
         "published": "as the published simulator counted them",
         "conserved": f"{everyone}, whose threads share the node's part",
     }.get(clients, everyone)
-    return f"{said} (--pfs-clients {clients})"
+    return f"{text} (--pfs-clients {clients})"
 
 
 def _fastest(rows: Sequence[Row]) -> Row:
@@ -262,4 +238,4 @@ def _third(rest: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], str]]:
         return
     axis = rest[0].name
     for value in rest[0].values:
-        yield (value,), f" · {axis} {said_value(axis, value)}"
+        yield (value,), f" · {axis} {value_text(axis, value)}"

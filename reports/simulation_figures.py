@@ -24,7 +24,7 @@ SOURCES = {"ram": ("#3f6c9b", ""), "": ("#8fb8a3", "."), "remote": ("#e9b872", "
 
 def ceiling(maps: Sequence[Map]) -> float:
     """The end of the colour scale that all maps share: times the lower bound, a tick at or above every cell."""
-    ratios = [ratio for one in maps for row in one.cells for cell in row if (ratio := simulation.ratio(cell))]
+    ratios = [ratio for each in maps for row in each.cells for cell in row if (ratio := simulation.ratio(cell))]
     greatest = max(ratios, default=1.0)
     return next((tick for tick in TICKS if tick >= max(greatest, LEAST_CEILING)), greatest)
 
@@ -44,54 +44,54 @@ def gradient() -> str:
     return f"linear-gradient(to right, {', '.join(f'{colour} {100 * stop:g}%' for stop, colour in STALL_SCALE)})"
 
 
-def heat_map(one: Map, end: float) -> Figure:
+def heat_map(map_: Map, end: float) -> Figure:
     """A map's cells, coloured by the logarithm of the time over the bound; hatched where the policy does not apply."""
-    drawn = layout(104 + 46 * len(one.y)) | {
+    drawn = layout(104 + 46 * len(map_.y)) | {
         "margin": {"l": 60, "r": 10, "t": 32, "b": 48},
         "bargap": 0,
         "showlegend": False,
-        "xaxis": _categories(one.across, one.x),
-        "yaxis": _categories(one.down, one.y) | {"autorange": False, "range": [len(one.y) - 0.5, -0.5]},
+        "xaxis": _categories(map_.across, map_.x),
+        "yaxis": _categories(map_.down, map_.y) | {"autorange": False, "range": [len(map_.y) - 0.5, -0.5]},
     }
     shades = {
-        "type": "heatmap", "z": [[_shade(cell, end) for cell in row] for row in one.cells],
+        "type": "heatmap", "z": [[_shade(cell, end) for cell in row] for row in map_.cells],
         "zmin": 0, "zmax": 1, "colorscale": STALL_SCALE, "showscale": False, "xgap": 2, "ygap": 2,
-        "hovertext": [[_hover(cell) for cell in row] for row in one.cells],
+        "hovertext": [[_hover(cell) for cell in row] for row in map_.cells],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }  # fmt: skip
-    return _figure([shades, *_hatched(one), _numbers(one, end)], drawn)
+    return _figure([shades, *_hatched(map_), _numbers(map_, end)], drawn)
 
 
-def _numbers(one: Map, end: float) -> Figure:
+def _numbers(map_: Map, end: float) -> Figure:
     """The cells' numbers, dark on light and light on dark."""
-    said, colours = [], []
-    roomy = len(one.x) <= 2 * ROOMY
-    for row in one.cells:
+    texts, colours = [], []
+    roomy = len(map_.x) <= 2 * ROOMY
+    for row in map_.cells:
         for cell in row:
-            text = _said(cell, roomy=roomy or one.named, named=one.named)
-            said.append(text if len(one.x) <= ROOMY else text.replace("-", "-<br>", 1))
+            text = _cell_text(cell, roomy=roomy or map_.named, named=map_.named)
+            texts.append(text if len(map_.x) <= ROOMY else text.replace("-", "-<br>", 1))
             colours.append(_ink(_shade(cell, end) or 0.0))
-    columns = len(one.x)
+    columns = len(map_.x)
     return {
-        "type": "scatter", "mode": "text", "x": [place % columns for place in range(len(said))],
-        "y": [place // columns for place in range(len(said))], "text": said, "hoverinfo": "skip",
+        "type": "scatter", "mode": "text", "x": [place % columns for place in range(len(texts))],
+        "y": [place // columns for place in range(len(texts))], "text": texts, "hoverinfo": "skip",
         "textfont": {"size": 12 if columns <= 2 * ROOMY else 10, "color": colours},
     }  # fmt: skip
 
 
-def _hatched(one: Map) -> list[Figure]:
+def _hatched(map_: Map) -> list[Figure]:
     """Bars that fill the cells of a policy that does not apply."""
-    none = [
-        (x, y, _hover(cell)) for y, row in enumerate(one.cells) for x, cell in enumerate(row) if cell.seconds is None
+    cells = [
+        (x, y, _hover(cell)) for y, row in enumerate(map_.cells) for x, cell in enumerate(row) if cell.seconds is None
     ]
     pattern = {"shape": "/", "fgcolor": "#9a9da3", "bgcolor": "#ffffff", "size": 9, "solidity": 0.2}
     bars = {
-        "type": "bar", "x": [x for x, _, _ in none], "base": [y - 0.47 for _, y, _ in none],
-        "y": [0.94] * len(none), "width": 0.97, "hovertext": [said for _, _, said in none],
+        "type": "bar", "x": [x for x, _, _ in cells], "base": [y - 0.47 for _, y, _ in cells],
+        "y": [0.94] * len(cells), "width": 0.97, "hovertext": [hover for _, _, hover in cells],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {"color": "#ffffff", "line": {"color": "#bdbab2", "width": 1}, "pattern": pattern},
     }  # fmt: skip
-    return [bars] if none else []
+    return [bars] if cells else []
 
 
 def bars(document: Simulation) -> Figure:
@@ -105,15 +105,15 @@ def bars(document: Simulation) -> Figure:
         plain | {"x": bounds, "name": "lower bound: compute alone", "marker": {"color": "#9db4c8"},
                  "hovertemplate": "%{x:.5g} s<extra>lower bound</extra>"},
         plain | {"x": over, "name": "over the bound", "marker": _filled("#7f2a1d", "/"),
-                 "text": [_said(row, roomy=True).replace("<br>", " · ") for row in rows], "textposition": "outside",
-                 "cliponaxis": False, "textfont": {"size": 12},
+                 "text": [_cell_text(row, roomy=True).replace("<br>", " · ") for row in rows],
+                 "textposition": "outside", "cliponaxis": False, "textfont": {"size": 12},
                  "hovertemplate": "%{x:.5g} s<extra>over the bound</extra>"},
     ]  # fmt: skip
     for source in dict.fromkeys(name for row in rows for name in row.bytes):
         colour, pattern = SOURCES.get(source, SOURCES[""])
         sizes = [row.bytes.get(source, 0) for row in rows]
         data.append(
-            plain | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": simulation.said_source(source),
+            plain | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": simulation.source_title(source),
                      "hovertext": [format_bytes(size) for size in sizes],
                      "marker": _filled(colour, pattern),
                      "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>"}
@@ -155,27 +155,27 @@ def _ink(shade: float) -> str:
     return "#ffffff" if 1.05 / (luminance(shade) + 0.05) >= LEAST_CONTRAST else "#000000"
 
 
-def _said(cell: Row, *, roomy: bool, named: bool = False) -> str:
+def _cell_text(cell: Row, *, roomy: bool, named: bool = False) -> str:
     over = simulation.ratio(cell)
     if over is None:
         return "<b>n/a</b>"
-    said = simulation.said_ratio(over) + simulation.mark(cell)
-    below = cell.policy if named else simulation.said_seconds(cell.took)
-    return f"{said}<br>{below}" if roomy else said
+    text = simulation.ratio_text(over) + simulation.mark(cell)
+    below = cell.policy if named else simulation.seconds_text(cell.took)
+    return f"{text}<br>{below}" if roomy else text
 
 
 def _hover(cell: Row) -> str:
-    heading = f"<b>{cell.policy}</b><br>{simulation.said_cell(cell.place)}"
+    heading = f"<b>{cell.policy}</b><br>{simulation.place_text(cell.place)}"
     over = simulation.ratio(cell)
     if over is None:
         reason = "<br>".join(wrapped(f"does not apply: {cell.reason}", width=60))
         return f"{heading}<br>{reason}"
     sources = ", ".join(
-        f"{simulation.said_source(name)} {format_bytes(size)}" for name, size in cell.bytes.items() if size
+        f"{simulation.source_title(name)} {format_bytes(size)}" for name, size in cell.bytes.items() if size
     )
     return (
-        f"{heading}<br>{simulation.said_seconds(cell.took)}, {simulation.said_ratio(over)} the lower bound"
-        f"<br>stall {simulation.said_seconds(cell.stall_seconds or 0.0)}<br>{'<br>'.join(wrapped(sources, width=60))}"
+        f"{heading}<br>{simulation.seconds_text(cell.took)}, {simulation.ratio_text(over)} the lower bound"
+        f"<br>stall {simulation.seconds_text(cell.stall_seconds or 0.0)}<br>{'<br>'.join(wrapped(sources, width=60))}"
     )
 
 

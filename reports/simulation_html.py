@@ -4,12 +4,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from dlio_bench.reports import simulation, simulation_figures
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.page import embedded, template
+from dlio_bench.reports.page import render
 from dlio_bench.reports.simulation import Map
 from dlio_bench.reports.simulation_types import GRID, Row, Simulation
 from dlio_bench.units import format_bytes
@@ -28,10 +26,12 @@ def page(document: Simulation) -> str:
     every = simulation.maps(document) if is_grid else []
     maps = every[:MOST_MAPS]
     end = simulation_figures.ceiling(every)
-    drawn = {f"map{position}": simulation_figures.heat_map(one, end) for position, one in enumerate(maps)}
+    drawn = {f"map{position}": simulation_figures.heat_map(map_, end) for position, map_ in enumerate(maps)}
     if not is_grid:
         drawn = {"bars": simulation_figures.bars(document)}
-    return template("simulation.html.j2").render(
+    return render(
+        "simulation.html.j2",
+        drawn,
         document=document,
         is_grid=is_grid,
         subject=simulation.subject(document),
@@ -43,42 +43,39 @@ def page(document: Simulation) -> str:
         starred=simulation.starred(document),
         counted=simulation.counted(document),
         inapplicable=simulation.inapplicable(document),
-        maps=[_map(name, one, drawn[name]) for name, one in zip(drawn, maps, strict=False)],
-        wide=any(len(one.x) > simulation_figures.ROOMY for one in maps) or len(maps) == 1,
+        maps=[_map(name, map_, drawn[name]) for name, map_ in zip(drawn, maps, strict=False)],
+        wide=any(len(map_.x) > simulation_figures.ROOMY for map_ in maps) or len(maps) == 1,
         maps_left_out=len(every) - len(maps),
-        ticks=[(f"{100 * place:.3g}", said) for place, said in simulation_figures.ticks(end)],
+        ticks=[(f"{100 * place:.3g}", label) for place, label in simulation_figures.ticks(end)],
         gradient=simulation_figures.gradient(),
         table=_cells(document) if is_grid else _rows(document),
         command=shlex.join(document.command),
-        plotly=get_plotlyjs(),
-        drawn=embedded(drawn),
-        heights={name: figure["layout"]["height"] for name, figure in drawn.items()},
     )
 
 
-def _map(name: str, one: Map, figure: Figure) -> dict[str, Any]:
+def _map(name: str, map_: Map, figure: Figure) -> dict[str, Any]:
     """What the template shows of a heat map, and what a screen reader says instead."""
-    cells = [cell for row in one.cells for cell in row]
+    cells = [cell for row in map_.cells for cell in row]
     done = sorted((cell for cell in cells if cell.seconds is not None), key=lambda cell: cell.over_bound or 0.0)
-    said = "applies nowhere"
+    caption = "applies nowhere"
     if done:
         ends = [done[0], done[-1]] if done[0].over_bound != done[-1].over_bound else [done[0]]
-        said = " to ".join(_place(cell, named=one.named or not one.down) for cell in ends)
-        said = said if len(ends) > 1 else f"{simulation.said_ratio(1 + (done[0].over_bound or 0.0))} everywhere"
+        caption = " to ".join(_place(cell, named=map_.named or not map_.down) for cell in ends)
+        caption = caption if len(ends) > 1 else f"{simulation.ratio_text(1 + (done[0].over_bound or 0.0))} everywhere"
     return {
         "name": name,
-        "title": one.title,
-        "named": one.named,
-        "caption": said,
+        "title": map_.title,
+        "named": map_.named,
+        "caption": caption,
         "height": figure["layout"]["height"],
-        "least_width": 100 + len(one.x) * (78 if len(one.x) <= 2 * simulation_figures.ROOMY else 52),
-        "label": f"Heat map of {one.title}, {one.across} across, {one.down or 'policies'} down: {said}.",
+        "least_width": 100 + len(map_.x) * (78 if len(map_.x) <= 2 * simulation_figures.ROOMY else 52),
+        "label": f"Heat map of {map_.title}, {map_.across} across, {map_.down or 'policies'} down: {caption}.",
     }
 
 
 def _place(cell: Row, *, named: bool) -> str:
-    who = f" with {cell.policy}" if named else ""
-    return f"{simulation.said_ratio(1 + (cell.over_bound or 0.0))}{who} at {simulation.said_cell(cell.place)}"
+    policy = f" with {cell.policy}" if named else ""
+    return f"{simulation.ratio_text(1 + (cell.over_bound or 0.0))}{policy} at {simulation.place_text(cell.place)}"
 
 
 def _rows(document: Simulation) -> dict[str, Any]:
@@ -92,23 +89,23 @@ def _rows(document: Simulation) -> dict[str, Any]:
         rows.append(([f"{row.policy} {simulation.mark(row)}"], cells))
     none = ["does not apply", *["-"] * (2 + len(sources))]
     rows += [([row.policy], none) for row in document.rows if row.seconds is None]
-    heads = ["seconds", "over bound", "stall (s)", *(f"from {simulation.said_source(name)}" for name in sources)]
+    heads = ["seconds", "over bound", "stall (s)", *(f"from {simulation.source_title(name)}" for name in sources)]
     return {"keys": ["policy"], "heads": heads, "rows": rows}
 
 
 def _cells(document: Simulation) -> dict[str, Any]:
     """The table of a grid: a row for each cell, a column for each policy."""
     names = simulation.policies(document)
-    found = {(tuple(row.place.values()), row.policy): row for row in document.rows}
+    table = {(tuple(row.place.values()), row.policy): row for row in document.rows}
     rows = []
     for cell in document.cells:
         at = cell.at
-        said = []
+        texts = []
         for name in names:
-            row = found[tuple(at.values()), name]
+            row = table[tuple(at.values()), name]
             over = simulation.ratio(row)
-            said.append("n/a" if over is None else f"{simulation.said_seconds(row.took)}\n"
-                        f"{simulation.said_ratio(over)}{simulation.mark(row)}")  # fmt: skip
-        rows.append(([simulation.said_value(axis, value) for axis, value in at.items()], said))
-    keys = [simulation.said_axis(axis.name) for axis in document.axes]
+            texts.append("n/a" if over is None else f"{simulation.seconds_text(row.took)}\n"
+                        f"{simulation.ratio_text(over)}{simulation.mark(row)}")  # fmt: skip
+        rows.append(([simulation.value_text(axis, value) for axis, value in at.items()], texts))
+    keys = [simulation.axis_title(axis.name) for axis in document.axes]
     return {"keys": keys, "heads": names, "rows": rows}

@@ -13,14 +13,14 @@ def render(document: Simulation) -> str:
     """The document as text; no line is longer than 80 columns, long policy names excepted."""
     lines = wrapped(f"{document.case.title}: {simulation.subject(document)}", hang=2)
     lines += wrapped(simulation.machine(document), hang=2)
-    for said in (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document)):
-        if said:
-            lines += wrapped(said, hang=2)
+    for sentence in (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document)):
+        if sentence:
+            lines += wrapped(sentence, hang=2)
     lines += ["", *(_grid(document) if document.kind == GRID else _table(document))]
     if simulation.starred(document):
-        what = "it depends" if document.kind == simulation.SINGLE else "its time depends"
+        subject = "it depends" if document.kind == simulation.SINGLE else "its time depends"
         lines += ["", *wrapped(
-            f"* reads the PFS during steps, so {what} on how many nodes are taken to read it at once: "
+            f"* reads the PFS during steps, so {subject} on how many nodes are taken to read it at once: "
             f"{simulation.counted(document)}.",
             hang=2,
         )]  # fmt: skip
@@ -43,25 +43,25 @@ def _grid(document: Simulation) -> Iterator[str]:
     """A table for each heat map; cells are seconds, and times the lower bound."""
     yield from wrapped("Cells: seconds, and how many times the lower bound that is (1 means no stall).", hang=2)
     yield from wrapped(simulation.bounds(document), hang=2)
-    for one in simulation.maps(document):
+    for map_ in simulation.maps(document):
         yield ""
-        yield from _map(one)
-    for said in simulation.inapplicable(document):
+        yield from _map(map_)
+    for sentence in simulation.inapplicable(document):
         yield ""
-        yield from wrapped(said, hang=2)
+        yield from wrapped(sentence, hang=2)
 
 
-def _map(one: Map) -> Iterator[str]:
+def _map(map_: Map) -> Iterator[str]:
     """A heat map's numbers, in blocks of as many columns as a line has room for."""
-    said = [[_cell(cell, named=one.named) for cell in row] for row in one.cells]
-    margin = max(map(len, one.y)) + 1
-    width = 2 + max(map(len, [*one.x, *(cell for row in said for cell in row)]))
+    rows = [[_cell(cell, named=map_.named) for cell in row] for row in map_.cells]
+    margin = max(map(len, map_.y)) + 1
+    width = 2 + max(map(len, [*map_.x, *(cell for row in rows for cell in row)]))
     columns = max(1, (WIDTH - margin) // width)
-    yield f"{one.title}  (across: {one.across}{f'; down: {one.down}' if one.down else ''})"
-    for start in range(0, len(one.x), columns):
+    yield f"{map_.title}  (across: {map_.across}{f'; down: {map_.down}' if map_.down else ''})"
+    for start in range(0, len(map_.x), columns):
         chosen = slice(start, start + columns)
-        yield " " * margin + "".join(f"{value:>{width - 1}} " for value in one.x[chosen]).rstrip()
-        for value, row in zip(one.y, said, strict=True):
+        yield " " * margin + "".join(f"{value:>{width - 1}} " for value in map_.x[chosen]).rstrip()
+        for value, row in zip(map_.y, rows, strict=True):
             yield f"{value:<{margin}}" + "".join(f"{cell:>{width}}" for cell in row[chosen]).rstrip()
 
 
@@ -70,5 +70,5 @@ def _cell(row: Row, *, named: bool) -> str:
     over = simulation.ratio(row)
     if over is None:
         return "n/a "
-    what = row.policy if named else simulation.said_seconds(row.took)
-    return f"{what} {simulation.said_ratio(over)}{simulation.mark(row) or ' '}"
+    text = row.policy if named else simulation.seconds_text(row.took)
+    return f"{text} {simulation.ratio_text(over)}{simulation.mark(row) or ' '}"

@@ -42,9 +42,9 @@ class Axis(Struct, frozen=True):
     values: Annotated[list[Count], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        """ValueError for a value that stands there twice."""
+        """ValueError for a value that is listed twice."""
         if len(set(self.values)) < len(self.values):
-            raise ValueError(f"a value of {self.name} stands there twice")
+            raise ValueError(f"a value of {self.name} is listed twice")
 
 
 class Cell(Struct, frozen=True):

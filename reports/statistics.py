@@ -27,7 +27,6 @@ from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Draft, Metric
 
-TRAINING = ("convert", "checkpoint")  # of real training alone: steps without one have none of them
 MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range
 RESAMPLES = 4000
 CI_SEED = 0x646C696F
@@ -44,20 +43,19 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     arrival, and what is in no phase.
 
     Validation passes are in `elapsed_seconds` and `no_io_seconds` (and so in `over_bound`), in bytes and bandwidths, in
-    `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. They are not in what tells
-    of training: epochs, steps, `samples_per_second`, what is called stall or AU. Formulas: README, "How the metrics
-    are worked out".
+    `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. The metrics of
+    training leave them out: epochs, steps, `samples_per_second`, stall and AU. Formulas: docs/reference/metrics.md.
     """
     table = per_trial(draft, steps)
     resamples = _resamples(len(measured(draft)))
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     for name, quantity in METRICS.items():
         values = table[name]
         mean = name in SHARES
         value = None if values is None else _centre(values, mean=mean)
         interval = None if values is None or resamples is None else _interval(values[resamples], mean=mean)
-        found[name] = Metric(value, quantity.unit, interval)
-    return found
+        by_name[name] = Metric(value, quantity.unit, interval)
+    return by_name
 
 
 def measured(draft: Draft) -> list[int]:
@@ -124,10 +122,10 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     no_io = no_io + validation(steps, "validation_busy")[rows].max(axis=1).sum(axis=1)
     validated = passes.max(axis=1)  # [trials, passes]
     training = elapsed - passes.min(axis=1).sum(axis=1)  # a pass begins when the last rank does
-    own = timed["stall"].sum(axis=2) / training[:, None]  # [trials, ranks]
+    own_stall = timed["stall"].sum(axis=2) / training[:, None]  # [trials, ranks]
     waited = validation(steps, "validation_stall")[rows].sum(axis=2)
 
-    found: dict[str, Floats | None] = {
+    values: dict[str, Floats | None] = {
         "elapsed_seconds": elapsed,
         "epoch_seconds": np.median(epochs, axis=1),
         # with a cold start the first epoch reads the storage, and later ones what caches have kept of it
@@ -137,8 +135,8 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
         "pfs_bandwidth": _column(trials, "bytes_requested") / elapsed,
         "stall_share": job_stall(timed, meeting) / training,
-        "own_stall_share": own.mean(axis=1),
-        "own_stall_share_worst_rank": own.max(axis=1),
+        "own_stall_share": own_stall.mean(axis=1),
+        "own_stall_share_worst_rank": own_stall.max(axis=1),
         "au": utilisation(timed, meeting) if computes else None,
         **_steady(timed, meeting, computes=computes),
         "no_io_seconds": no_io,
@@ -151,15 +149,15 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
         "share_validation": 1.0 - in_training.mean(axis=1),
     }
     for percent in (50, 95, 99):
-        found[f"step_p{percent}"] = np.percentile(cost, percent, axis=1)
+        values[f"step_p{percent}"] = np.percentile(cost, percent, axis=1)
     for position, name in enumerate(PHASES):
-        found[f"share_{name}"] = by_phase[:, position]
-    found["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
+        values[f"share_{name}"] = by_phase[:, position]
+    values["share_other"] = in_training.mean(axis=1) - by_phase.sum(axis=1)
     # where ranks meet once an epoch, or behind a pass, their waiting for each other is among what is left
     known = "barrier" in steps and draft.plan.sync != "epoch"
     barriers = (steps["barrier"][rows] / loop).mean(axis=1) if known else None
-    found["harness_share"] = None if barriers is None else barriers + found["share_check"] + found["share_other"]
-    return found
+    values["harness_share"] = None if barriers is None else barriers + values["share_check"] + values["share_other"]
+    return values
 
 
 def _steady(steps: Steps, meeting: Any, *, computes: bool) -> dict[str, Floats | None]:
@@ -194,8 +192,8 @@ def _reduced(trials: list[Trial]) -> Floats | None:
 
 def _overrun(trials: list[Trial]) -> Floats | None:
     """How far the compute phase ran past what was asked, as a share of it (0.02 = 2 % late)."""
-    asked = _column(trials, "compute_asked_seconds")
-    return _column(trials, "compute_actual_seconds") / asked - 1.0 if (asked > 0).all() else None
+    asked_seconds = _column(trials, "compute_asked_seconds")
+    return _column(trials, "compute_actual_seconds") / asked_seconds - 1.0 if (asked_seconds > 0).all() else None
 
 
 def _centre(values: Floats, *, mean: bool) -> float:

@@ -5,18 +5,17 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from dlio_bench import documents
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports.environment import Mount
 from dlio_bench.reports.formatting import format_share, plural
-from dlio_bench.reports.typed import Amount, Share, Some, convert
+from dlio_bench.reports.typed import Amount, Share, Some, convert, load_json, require_schema
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
 SCHEMA = "dlio-bench/storage/1"
+FIX = "Name a file written by dlio-bench storage --out"
 NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
 MOST_SPREAD = 0.20  # (max - min) / median of the trials: beyond it a row is noisy
 FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
@@ -55,7 +54,7 @@ class ReadTrial(Struct, frozen=True, kw_only=True):
 
 
 class Best(Struct, frozen=True, kw_only=True):
-    """Rates of reads with so many ranks, and threads of each rank."""
+    """Read rates with this number of ranks, and of threads per rank."""
 
     pattern: Pattern
     ranks: Some
@@ -143,10 +142,7 @@ def complete(draft: Mapping[str, Any]) -> Document:
         "metadata": {"note": METADATA_NOTE, "rates": rates},
         "ceiling": {key: best[key] for key in ("pattern", "ranks", "threads", "median", "min", "max", "noisy")},
     }
-    try:
-        return convert(document, Document)
-    except ValueError as error:
-        raise ValueError(f"the document does not follow {SCHEMA}: {error}") from error
+    return convert(document, Document)
 
 
 def validate(document: Any, name: str = "the storage document") -> Document:
@@ -154,12 +150,7 @@ def validate(document: Any, name: str = "the storage document") -> Document:
 
     UsageError for a document of another kind, DataError saying where it does not follow.
     """
-    named = document.get("schema") if isinstance(document, dict) else None
-    if named != SCHEMA:
-        raise UsageError(
-            f"'{name}' is of schema {named!r}; this version reads '{SCHEMA}'. Name a file written by dlio-bench "
-            "storage --out, or use the version of dlio-bench that wrote this one."
-        )
+    require_schema(document, [SCHEMA], name, FIX, UsageError)
     try:
         return convert(document, Document)
     except ValueError as error:
@@ -170,22 +161,7 @@ def validate(document: Any, name: str = "the storage document") -> Document:
 
 def load(path: Path) -> Document:
     """The document in a file. UsageError when it is no such file, EnvironmentFailure, DataError as `validate`."""
-    try:
-        content = documents.read(path, "Name a file written by dlio-bench storage --out.")
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. Write it with dlio-bench storage DIR --out {path}.") from error
-    except OSError as error:
-        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
-    try:
-        document = documents.load_json(content)
-    except ValueError as error:
-        raise UsageError(f"'{path}' is not JSON ({error}). Name a file written by dlio-bench storage --out.") from error
-    return validate(document, str(path))
-
-
-def to_json(document: Document) -> dict[str, Any]:
-    """The document in JSON's own types."""
-    return dict(msgspec.to_builtins(document))
+    return validate(load_json(path, FIX, UsageError), str(path))
 
 
 def ceiling_for(document: Document, sample_bytes: float) -> float | None:
@@ -232,9 +208,9 @@ def _lines(document: Document) -> Iterator[str]:
     yield from _wrapped(document.metadata.note, indent=2)
     yield ""
     best = document.ceiling
-    what = f"random {size}" if best.pattern == "random" else "sequential"
+    reads = f"random {size}" if best.pattern == "random" else "sequential"
     yield (
-        f"ceiling {format_bytes(best.median)}/s: {what}, {plural(best.ranks, 'rank')} x "
+        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')} x "
         f"{plural(best.threads, 'thread')}, {document.cache}, median of {document.trials}"
         + (" (noisy)" if best.noisy else "")
     )
@@ -255,11 +231,11 @@ def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its rates in bytes a second, of each trial too, and the median of what the device delivered."""
     trials = [{**trial, "bytes_per_second": trial["bytes"] / trial["seconds"]} for trial in row["trials"]]
     device = [trial["device_bytes"] for trial in trials]
-    found = _summary([trial["bytes_per_second"] for trial in trials])
+    summary = _summary([trial["bytes_per_second"] for trial in trials])
     return {
         **row,
-        **found,
-        "noisy": found["spread"] > MOST_SPREAD,
+        **summary,
+        "noisy": summary["spread"] > MOST_SPREAD,
         "device_bytes": None if None in device else median(device),
         "trials": trials,
     }

@@ -1,4 +1,4 @@
-"""Tables of results: trials x epochs (also `trials.csv`), and readers x nodes. Text, HTML and CSV share them."""
+"""Names of results, and the table of their trials and epochs, which figures and `trials.csv` share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,6 @@ import pandas as pd
 from dlio_bench.counters import COUNTERS
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.sentences import reader
 from dlio_bench.reports.trials import Pass
 from dlio_bench.reports.types import Result
 
@@ -72,17 +71,6 @@ def epochs(results: Sequence[Result]) -> pd.DataFrame:
     table = trials(results)
     columns = ["epoch_seconds", "bytes_useful", "bytes_requested", "bytes_device"]
     return table[~table["warmup"]].groupby(["result", "epoch"], sort=False)[columns].median().reset_index()
-
-
-def readers(results: Sequence[Result]) -> pd.DataFrame:
-    """One row per result with its main metrics as floats (None becomes NaN), in the order given."""
-    names = ("elapsed_seconds", "epoch_seconds", "delivered_bandwidth", "samples_per_second", "stall_share", "step_p99")
-    rows = [
-        {"result": label, "reader": reader(result), "nodes": result.plan.nodes, "class": result.class_}
-        | {name: result.metrics[name].value for name in names}
-        for label, result in zip(labels(results), results, strict=True)
-    ]
-    return pd.DataFrame(rows)
 
 
 def write_csv(results: Sequence[Result], path: Path) -> None:

@@ -16,7 +16,7 @@ VALUE = 10
 NAME = 18
 MOST_ADVICE = 6
 CEILING = "of the ceiling"
-SAID = {
+SENTENCES = {
     "delivers": sentences.delivers,
     "training": sentences.training,
     "inference": sentences.inference,
@@ -67,9 +67,9 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
     yield from _transfers(results)
     yield from _predictions(results)
     yield from _notes(results)
-    said = sentences.shared(labels, [advice(result) for result in results])
-    more = [f"and {len(said) - MOST_ADVICE} more in the report"] if len(said) > MOST_ADVICE else []
-    yield from _list("advice", said[:MOST_ADVICE] + more)
+    suggestions = sentences.shared(labels, [advice(result) for result in results])
+    more = [f"and {len(suggestions) - MOST_ADVICE} more in the report"] if len(suggestions) > MOST_ADVICE else []
+    yield from _list("advice", suggestions[:MOST_ADVICE] + more)
 
 
 def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
         yield from _list(f"at {plural(comparison.nodes, 'node')}", comparison.sentences)
     bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
     yield from _list("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
-    for label, tell in SAID.items():
+    for label, tell in SENTENCES.items():
         yield from _list(label, sentences.each(labels, results, tell))
     yield from _list("checked", sentences.shared(labels, [[_held(result)] for result in results]))
 
@@ -138,8 +138,9 @@ def _numbers(result: Result) -> Iterator[str]:
     if metrics["bytes_device"].value is not None:
         device = f"the {storage} delivered {number(metrics['bytes_device'])}"
     yield from _entry("requested", f"{number(metrics['bytes_requested'])} in a trial; {device}")
-    own = f"a rank's own {number(metrics['own_stall_share'])}, at most {number(metrics['own_stall_share_worst_rank'])}"
-    yield from _metric(metrics, "stall_share", _beside(sentences.steady(metrics, "stall_share"), own))
+    mean, worst = number(metrics["own_stall_share"]), number(metrics["own_stall_share_worst_rank"])
+    own_stall = f"a rank's own {mean}, at most {worst}"
+    yield from _metric(metrics, "stall_share", _beside(sentences.steady(metrics, "stall_share"), own_stall))
     if metrics["au"].value is not None:
         rule = "compute / wall time, first steps left out"
         yield from _metric(metrics, "au", _beside(sentences.steady(metrics, "au"), rule))
@@ -148,9 +149,9 @@ def _numbers(result: Result) -> Iterator[str]:
     if metrics["over_bound"].value is not None:
         yield from _metric(metrics, "over_bound", f"no-I/O bound {number(metrics['no_io_seconds'])}")
     yield from _entry("step time", sentences.step_time(result))
-    for label, tell in SAID.items():
-        if label != CEILING and (told := tell(result)):
-            yield from _entry(label, told)
+    for label, tell in SENTENCES.items():
+        if label != CEILING and (content := tell(result)):
+            yield from _entry(label, content)
     names = sentences.shares([result])
     shares = ", ".join(f"{METRICS[name].title} {number(metrics[name])}" for name in names)
     harness = sentences.harness([result])
@@ -185,12 +186,12 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
 
 def _predictions(results: Sequence[Result]) -> Iterator[str]:
     """What was predicted before the run, beside what was measured."""
-    if not (found := predictions.lines(results)):
+    if not (lines := predictions.lines(results)):
         return
     spoken = None
     yield ""
     yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
-    for line in found:
+    for line in lines:
         name = line.label if len(results) > 1 and line.label != spoken else ""
         predicted = NOTHING if line.predicted is None else format_time(line.predicted)
         columns = f"{line.epochs:>6}{predicted:>11}{format_time(line.measured):>11}{line.difference:>12}"
@@ -242,8 +243,8 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     for label, result in zip(labels, results, strict=True):
         shares = (f"{number(result.metrics[name]):>{width}}" for name, width in widths.items())
         yield from _row(label, "".join(shares))
-    if own := sentences.harness(results):
-        yield from _row("", f"  {own}")
+    if harness := sentences.harness(results):
+        yield from _row("", f"  {harness}")
 
 
 def _row(name: str, columns: str) -> Iterator[str]:
@@ -254,8 +255,8 @@ def _row(name: str, columns: str) -> Iterator[str]:
     yield f"  {name:<{NAME}}{columns}"
 
 
-def _unique(found: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(found))
+def _unique(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))
 
 
 def _metric(metrics: Mapping[str, Metric], name: str, remark: str = "", without_ci: str | None = None) -> Iterator[str]:

@@ -42,10 +42,10 @@ def rows(results: Sequence[Result]) -> list[Row]:
             cells = tuple(_shown(name, _bytes(epochs, name)) for name in SOURCES)
             misses = _median(epochs, "remote_misses") or 0.0
             if number and (folded[-1].cells, round(folded[-1].misses)) == (cells, round(misses)):
-                told, misses = f"{first + 1}-{number + 1}", folded.pop().misses
+                epoch_numbers, misses = f"{first + 1}-{number + 1}", folded.pop().misses
             else:
-                first, told = number, str(number + 1)
-            folded.append(Row(label, told, cells, any(_median(epochs, name) for name in TIERS), misses))
+                first, epoch_numbers = number, str(number + 1)
+            folded.append(Row(label, epoch_numbers, cells, any(_median(epochs, name) for name in TIERS), misses))
     return folded
 
 

@@ -1,7 +1,7 @@
-"""What a result says, as types: from them a file is checked and its JSON schema is made (`reports.schema`).
+"""The types of a result: loading checks a file against them, and `reports.schema` makes the JSON schema from them.
 
-Sizes are in bytes and times in seconds. An object may carry more than its type lists, and loses it when it is loaded;
-the objects that judge (`strict`) may not. What has a default, results of earlier versions may lack.
+Sizes are in bytes and times in seconds. Loading drops fields that a type does not list; a type with
+`forbid_unknown_fields` refuses them. A field has a default if results of earlier versions may lack it.
 """
 
 from typing import Annotated, Literal
@@ -19,6 +19,8 @@ SCHEMA = "dlio-bench/result/3"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
 Mode = Literal["none", "emulate", "train", "infer"]
+Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
+BoundBy = Literal["storage", "CPU", "compute", "not determined"]
 
 
 class Named(Struct, frozen=True):
@@ -37,7 +39,7 @@ class Split(Struct, frozen=True):
 
 
 class Data(Struct, frozen=True, kw_only=True):
-    """The dataset as far as the run reads it. view_bytes: delivered of a sample, the mean."""
+    """The dataset as far as the run reads it. view_bytes: mean bytes delivered per sample."""
 
     digest: str
     folder: str
@@ -78,7 +80,7 @@ class Passes(Struct, frozen=True):
 
 
 class PlannedPasses(Passes, frozen=True, kw_only=True):
-    """The validation passes of a trial. compute_share: of a training step's time a sample; source: who did it so."""
+    """The validation passes of a trial. compute_share: compute per sample over that of training; source: who did so."""
 
     every_epochs: Some
     passes: Some
@@ -128,7 +130,7 @@ class Profile(Struct, frozen=True):
 
 
 class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was trained or what predicted, and how its gradients were exchanged, as far as there are any."""
+    """The network that was trained or that predicted, and how its gradients were exchanged."""
 
     device: str | None
     source: str | None
@@ -188,7 +190,7 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True):
 class Bound(Struct, frozen=True, forbid_unknown_fields=True):
     """What bound the run, with the sentences that say why."""
 
-    by: Literal["storage", "CPU", "compute", "not determined"]
+    by: BoundBy
     evidence: Annotated[list[str], Meta(min_length=1)]
 
 
@@ -244,7 +246,7 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     schema: Literal["dlio-bench/result/3"]
     kind: Literal["run"]
-    class_: Literal["ACCEPTANCE", "EXPLORE", "INVALID"] = field(name="class")
+    class_: Class = field(name="class")
     verdict: Literal["pass", "fail", "none"]
     metrics: dict[str, Metric]
     bound: Bound
@@ -252,14 +254,14 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
     digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
     def __post_init__(self) -> None:
-        """ValueError where parts do not fit: the metrics are those of the table, a training has been told of."""
+        """ValueError if parts contradict each other: other metrics than the table's, a training without its figures."""
         if not self.measured:
             raise ValueError("trials has none that is not a warm-up")
         for name, mode in (("training", "train"), ("inference", "infer")):
             if any((getattr(trial, name) is not None) != (self.compute.mode == mode) for trial in self.trials):
-                raise ValueError(f"trials say otherwise of {name} than compute.mode, {self.compute.mode}")
+                raise ValueError(f"the trials contradict compute.mode {self.compute.mode}: {name}")
         if len(set(self.marks)) < len(self.marks):
-            raise ValueError("a mark stands there twice")
+            raise ValueError("a mark is listed twice")
         if unknown := sorted(set(self.metrics) - set(METRICS)):
             raise ValueError(f"metrics.{unknown[0]} is no metric")
         for name, quantity in METRICS.items():

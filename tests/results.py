@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.reports import result
-from dlio_bench.reports.typed import convert
+from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.reports.types import Draft, Result
 
 
@@ -21,4 +21,4 @@ def complete(draft: dict[str, Any], steps: dict[str, Any]) -> Result:
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A result that is loaded and checked, as JSON, and its steps."""
     found, steps = result.load(path)
-    return result.to_json(found), steps
+    return to_json(found), steps

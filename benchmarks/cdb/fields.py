@@ -115,14 +115,14 @@ def pool(seed: int, rows: int, columns: int) -> Pool:
 def weather(draw: np.random.Generator, columns: int) -> Weather:
     """The modes of one sample."""
     common = {group: (int(draw.integers(_MODES)), int(draw.integers(columns)), _sign(draw)) for group in _GROUPS}
-    found = []
+    terms = []
     for channel in CHANNELS:
         mode, column, sign = common[channel.group]
         angle = np.arcsin(_OWN) + _WOBBLE * (draw.random() - 0.5)
-        own = (mode + 1 + int(draw.integers(_MODES - 1))) % _MODES
-        second = Term(own, int(draw.integers(columns)), float(np.sin(angle)) * _sign(draw))
-        found.append((Term(mode, column, float(np.cos(angle)) * sign), second))
-    return tuple(found)
+        other_mode = (mode + 1 + int(draw.integers(_MODES - 1))) % _MODES
+        second = Term(other_mode, int(draw.integers(columns)), float(np.sin(angle)) * _sign(draw))
+        terms.append((Term(mode, column, float(np.cos(angle)) * sign), second))
+    return tuple(terms)
 
 
 def fill(pool: Pool, weather: Weather, number: int, out: Plane) -> None:

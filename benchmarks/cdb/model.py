@@ -1,6 +1,8 @@
 """The two networks that segmented climate images, and what they were trained by."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dlio_bench.benchmarks.cdb import deeplab, tiramisu
@@ -53,14 +55,6 @@ def _larc(rate: float) -> Any:
     return larc_adam(rate)
 
 
-def _cori_optimizer() -> Any:
-    return _larc(CORI_RATE)
-
-
-def _default_optimizer() -> Any:
-    return _larc(DEFAULT_RATE)
-
-
 TIRAMISU = Model(
     name="tiramisu",
     title="Tiramisu",
@@ -75,7 +69,7 @@ TIRAMISU = Model(
     sample=sample,
     network=tiramisu.network,
     loss=loss,
-    optimizer=_cori_optimizer,
+    optimizer=partial(_larc, CORI_RATE),
     rate=constant(CORI_RATE),
     count=confusion_counts,
     score=confusion_score,
@@ -85,27 +79,18 @@ TIRAMISU = Model(
     notes=(_NO_DECAY, "431 012 of its parameters are a step down that is made and never used."),
 )
 
-DEEPLAB = Model(
+DEEPLAB = replace(
+    TIRAMISU,
     name="deeplab",
     title="DeepLabv3+",
     source="azrael417/ClimDeepLearn @e046f54, semanticsegm/deeplab-tf/deeplab_model.py (resnet_v2_50, deconv1x), "
     "deeplab-tf-train.py; Kurth et al., arXiv 1810.01993",
-    variants=("cori",),
     published_shape=(768, 1152, 16),
     parameters=43_669_251,
-    counted=ALL,
-    batch=1,
     epochs=150,
-    sample=sample,
     network=deeplab.network,
-    loss=loss,
-    optimizer=_default_optimizer,
+    optimizer=partial(_larc, DEFAULT_RATE),
     rate=constant(DEFAULT_RATE),
-    count=confusion_counts,
-    score=confusion_score,
-    metric="mean_iou",
-    better=HIGHER,
-    chance=FREQUENCIES[0] / len(FREQUENCIES),
     notes=(
         _NO_DECAY,
         "Published with 16 channels; CDB's data have the four that its pipeline delivers.",

@@ -20,14 +20,14 @@ def make(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list[int]]:
     _, rows, columns = data.shape
     pool = fields.pool(seed, rows, columns)
     draw = np.random.Generator(random_bytes.source(seed, sample, _STREAM))
-    weather, found = fields.weather(draw, columns), storms.storms(draw, rows, columns)
+    weather, storms_ = fields.weather(draw, columns), storms.storms(draw, rows, columns)
     stats, checksums = np.empty((len(CHANNELS), 4), dtype="<f4"), []
     for number, channel in enumerate(CHANNELS):
         fields.fill(pool, weather, number, data[number])
-        storms.add(found, number, data[number])
+        storms.add(storms_, number, data[number])
         stats[number], crc = _finish(channel, data[number].reshape(-1))
         checksums.append(crc)
-    labels = storms.labels(found, pool, data[NUMBERS["TMQ"]], data[NUMBERS["PSL"]])
+    labels = storms.labels(storms_, pool, data[NUMBERS["TMQ"]], data[NUMBERS["PSL"]])
     return labels, stats, checksums
 
 
@@ -40,8 +40,8 @@ def dataset_stats(seed: int, shape: tuple[int, int, int]) -> Plane:
     rows = np.array([make(seed, sample, data)[1] for sample in range(_STATS_SAMPLES)], dtype=np.float64)
     means, largest, smallest, deviations = np.moveaxis(rows, -1, 0)
     spread = np.sqrt(np.mean(np.square(deviations), axis=0) + np.var(means, axis=0))
-    found = np.stack([means.mean(axis=0), largest.max(axis=0), smallest.min(axis=0), spread], axis=1)
-    return np.asarray(found, dtype=np.float32)
+    stats = np.stack([means.mean(axis=0), largest.max(axis=0), smallest.min(axis=0), spread], axis=1)
+    return np.asarray(stats, dtype=np.float32)
 
 
 def _finish(channel: Channel, values: npt.NDArray[np.float32]) -> tuple[tuple[float, float, float, float], int]:

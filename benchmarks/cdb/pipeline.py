@@ -83,11 +83,11 @@ class Processes:
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks: whole files."""
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for epoch, ids in plan:
             files = dataset.locate(ids, ())[0].tolist()
-            found[epoch] = found.get(epoch, 0) + sum(dataset.manifest.files[file].bytes for file in files)
-        return found
+            sizes[epoch] = sizes.get(epoch, 0) + sum(dataset.manifest.files[file].bytes for file in files)
+        return sizes
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -112,10 +112,10 @@ class Processes:
                         failures.append((number, read_failure(path, error)))
                     raise
                 with lock:  # several threads of TensorFlow come here
-                    own = cost(epochs[number])
-                    own.bytes_requested += size
-                    own.read_seconds += reading
-                    own.decode_seconds += decoding
+                    epoch_cost = cost(epochs[number])
+                    epoch_cost.bytes_requested += size
+                    epoch_cost.read_seconds += reading
+                    epoch_cost.decode_seconds += decoding
                 return image, labels, weights
 
             def load(position: Any) -> tuple[Any, ...]:
@@ -135,15 +135,15 @@ class Processes:
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del epoch
-            return Batch(ids, tuple(Block.even(tensors.array(one)) for one in element))
+            return Batch(ids, tuple(Block.even(tensors.array(tensor)) for tensor in element))
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             if failures:
                 return min(failures, key=lambda failure: failure[0])[1]
-            return named(dataset, dataset.locate(stretch.ids, ())[0].tolist(), said)
+            return named(dataset, dataset.locate(stretch.ids, ())[0].tolist(), message)
 
-        with tensors.delivered(plan, build, take, explain, anew=True) as found:
-            yield found
+        with tensors.delivered(plan, build, take, explain, anew=True) as batches:
+            yield batches
 
     def close(self) -> None:
         """See Pipeline.close."""

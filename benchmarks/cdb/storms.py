@@ -56,7 +56,7 @@ def labels(storms: tuple[Storm, ...], pool: Pool, moisture: Plane, pressure: Pla
 
     A cyclone is the lowest pressure of its box, a river the most moisture, beyond what its latitude has, of its band.
     """
-    found = np.zeros(moisture.shape, np.float32)
+    kinds = np.zeros(moisture.shape, np.float32)
     for storm in storms:
         if storm.kind == CYCLONE:
             score = -pressure[storm.box]
@@ -67,8 +67,8 @@ def labels(storms: tuple[Storm, ...], pool: Pool, moisture: Plane, pressure: Pla
             score = moisture[storm.box] - climate
             wanted = max(1, int(np.count_nonzero(storm.shape > _RIVER_CORE)))
             marked = within & (score >= _threshold(score[within], wanted))
-        found[storm.box][marked] = storm.kind
-    return found
+        kinds[storm.box][marked] = storm.kind
+    return kinds
 
 
 def _cyclone(draw: np.random.Generator, rows: int, columns: int, scale: float) -> Storm:

@@ -11,10 +11,10 @@ CORI = (3, 3, 4, 4, 7, 7, 10)  # layers of each dense block: run_cori_knl.sh --b
 def levels(shape: tuple[int, ...], most: int) -> int:
     """How many dense blocks an image has room for: every step down must halve both sides without a rest."""
     rows, columns = shape[:2]
-    found = 1
-    while found < most and rows % 2 == columns % 2 == 0:
-        rows, columns, found = rows // 2, columns // 2, found + 1
-    return found
+    count = 1
+    while count < most and rows % 2 == columns % 2 == 0:
+        rows, columns, count = rows // 2, columns // 2, count + 1
+    return count
 
 
 def network(

@@ -26,15 +26,15 @@ def side(dataset: Dataset) -> int:
     """Voxels along a side. DataError when the records' length is not that of a message of whole cubes."""
     message = dataset.manifest.fields[0].shape[0]
     voxel, length = (4, sc18_bytes) if is_sc18(dataset) else (2 * REDSHIFTS, mlperf_bytes)
-    found: int = round(max(message / voxel, 1) ** (1 / 3))
-    while found > 1 and found**3 * voxel > message:
-        found -= 1
-    if length(found) != message:
+    edge: int = round(max(message / voxel, 1) ** (1 / 3))
+    while edge > 1 and edge**3 * voxel > message:
+        edge -= 1
+    if length(edge) != message:
         raise DataError(
-            f"The records of {dataset.folder} have {message} bytes, which is no CosmoFlow sample of {found}^3 voxels. "
+            f"The records of {dataset.folder} have {message} bytes, which is no CosmoFlow sample of {edge}^3 voxels. "
             "Name the variant that the data are of."
         )
-    return found
+    return edge
 
 
 def decode(dataset: Dataset) -> Decode:

@@ -64,13 +64,13 @@ def runs(source: np.random.SFC64, side: int, strength: float, tilt: float) -> tu
     draw = np.random.Generator(source)
     levels = _mixed(draw, strength, _LEVELS)
     tilts = _mixed(draw, tilt, _TILTS)
-    found = []
+    chosen = []
     for level, slope in zip(levels, tilts, strict=True):
         start, step = int(draw.integers(_DEPTH)), 1 - 2 * int(draw.integers(2))
         roll, flip = draw.integers(side, size=2), draw.integers(2, size=2)
         planes = tuple((start + step * n) % _DEPTH for n in range(side // RUNS))
-        found.append(Run(level, slope, planes, (int(roll[0]), int(roll[1])), (bool(flip[0]), bool(flip[1]))))
-    return tuple(found)
+        chosen.append(Run(level, slope, planes, (int(roll[0]), int(roll[1])), (bool(flip[0]), bool(flip[1]))))
+    return tuple(chosen)
 
 
 def assemble(planes: Counts, arrangement: tuple[Run, ...], out: Counts) -> None:

@@ -54,10 +54,10 @@ def sample(seed: int, number: int, side: int, count: int) -> tuple[npt.NDArray[n
     sigma_8 sets the strength of the field. Omega_m, n_s and H_0 all move its spectrum, the first as much as the others
     together: one number, their mean, sets the tilt.
     """
-    found = parameters(random_bytes.source(seed, number, _LABELS), count)
-    density, strength, others = float(found[0]), float(found[1]), found[2:].tolist()
+    labels = parameters(random_bytes.source(seed, number, _LABELS), count)
+    density, strength, others = float(labels[0]), float(labels[1]), labels[2:].tolist()
     tilt = (len(others) * density + sum(others)) / (2 * len(others))
-    return found, matter.runs(random_bytes.source(seed, number, _ARRANGEMENT), side, strength, tilt)
+    return labels, matter.runs(random_bytes.source(seed, number, _ARRANGEMENT), side, strength, tilt)
 
 
 def _sc18_records(spec: FileSpec, seed: int, side: int) -> Iterator[Sequence[Piece]]:

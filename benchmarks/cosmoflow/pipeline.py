@@ -23,7 +23,7 @@ from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
 from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
 from dlio_bench.benchmarks.failures import ANEW, named
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
-from dlio_bench.benchmarks.records import asked, framed, runs, sequence
+from dlio_bench.benchmarks.records import bytes_asked, framed, runs, sequence
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -61,7 +61,7 @@ class Records:
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks."""
-        return asked(dataset, plan)
+        return bytes_asked(dataset, plan)
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -78,15 +78,15 @@ class Records:
             )
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
-            voxels, targets, lengths = (tensors.array(one) for one in element)
+            voxels, targets, lengths = (tensors.array(tensor) for tensor in element)
             cost(epoch).bytes_requested += framed(dataset, ids, lengths)
             return Batch(ids, (Block.even(voxels), Block.even(targets)))
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
-        with tensors.delivered(plan, build, take, explain) as found:
-            yield found
+        with tensors.delivered(plan, build, take, explain) as batches:
+            yield batches
 
     def close(self) -> None:
         """Nothing to end."""

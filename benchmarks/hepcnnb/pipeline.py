@@ -50,13 +50,13 @@ class WholeFiles:
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks: every load asks for the five datasets of the whole file."""
-        found = {epoch: 0 for epoch, _ in plan}
+        sizes = {epoch: 0 for epoch, _ in plan}
         for load in chain(*loads(dataset, plan)):
             if load.reads:
                 entry = dataset.manifest.files[load.file]
                 samples = np.arange(entry.first, entry.first + entry.samples)
-                found[load.epoch] += int(dataset.locate(samples, FIELDS)[2].sum())
-        return found
+                sizes[load.epoch] += int(dataset.locate(samples, FIELDS)[2].sum())
+        return sizes
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -90,13 +90,13 @@ def loads(dataset: Dataset, plan: Plan) -> tuple[list[Load], list[Load]]:
 
 def _turns(dataset: Dataset, plan: Plan) -> list[list[Load]]:
     """The files of each epoch, one after the other."""
-    found: list[list[Load]] = []
+    turns_by_epoch: list[list[Load]] = []
     for epoch in dict.fromkeys(epoch for epoch, _ in plan):
         ids = np.concatenate([ids for other, ids in plan if other == epoch])
         files = dataset.locate(ids, ())[0]
         parts = np.split(np.arange(len(ids)), np.flatnonzero(np.diff(files)) + 1)
-        found.append([Load(epoch, int(files[part[0]]), ids[part], reads=True) for part in parts if len(part)])
-    return [turns for turns in found if turns]
+        turns_by_epoch.append([Load(epoch, int(files[part[0]]), ids[part], reads=True) for part in parts if len(part)])
+    return [turns for turns in turns_by_epoch if turns]
 
 
 def _read_once(turns: list[Load]) -> list[Load]:
@@ -148,7 +148,7 @@ def _deliver(dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Batch]:
         if is_validation(epoch) and after != epoch:
             validation.load_next()
         columns = [[piece[name] for piece in pieces] for name in FIELDS]
-        yield Batch(ids, tuple(Block.even(one[0] if len(one) == 1 else np.concatenate(one)) for one in columns))
+        yield Batch(ids, tuple(Block.even(parts[0] if len(parts) == 1 else np.concatenate(parts)) for parts in columns))
 
 
 def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:

@@ -199,9 +199,9 @@ def record(seed: int, sample: int, shrink: int, fill: str) -> list[Piece]:
     )
 
 
-def _require(files: int, most: int, what: str) -> None:
+def _require(files: int, most: int, noun: str) -> None:
     if files > most:
-        raise UsageError(f"ImageNet has {most} {what}, but {files} were asked for. Ask for at most {most}.")
+        raise UsageError(f"ImageNet has {most} {noun}, but {files} were asked for. Ask for at most {most}.")
 
 
 def _first_image(shard: int, images: int, shards: int) -> int:

@@ -30,7 +30,7 @@ from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.failures import ANEW, named
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SHORTER, SIDE, folder_labels
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
-from dlio_bench.benchmarks.records import asked, framed, interleaved, paths
+from dlio_bench.benchmarks.records import bytes_asked, framed, interleaved, paths
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -75,7 +75,7 @@ class Images:
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """See Pipeline.asks."""
-        return asked(dataset, plan)
+        return bytes_asked(dataset, plan)
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -85,18 +85,18 @@ class Images:
 
         def take(epoch: int, ids: Ids, element: Any) -> Batch:
             del ids
-            images, labels, found, lengths = (tensors.array(one) for one in element)
-            cost(epoch).bytes_requested += framed(dataset, found, lengths)
-            return Batch(found, (Block.even(images), Block.even(labels)))
+            images, labels, delivered, lengths = (tensors.array(tensor) for tensor in element)
+            cost(epoch).bytes_requested += framed(dataset, delivered, lengths)
+            return Batch(delivered, (Block.even(images), Block.even(labels)))
 
-        def explain(stretch: tensors.Stretch, said: str) -> BenchError:
-            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), said)
+        def explain(stretch: tensors.Stretch, message: str) -> BenchError:
+            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
         def dataset_of(stretch: tensors.Stretch) -> Any:
             return build(dataset, stretch, stage).with_options(self._limits(dataset))
 
-        with tensors.delivered(plan, dataset_of, take, explain) as found:
-            yield found
+        with tensors.delivered(plan, dataset_of, take, explain) as batches:
+            yield batches
 
     def close(self) -> None:
         """Nothing to end."""

@@ -152,14 +152,14 @@ def _tables() -> tuple[Table, Table]:
 
 def _huffman(counts: bytes, symbols: bytes) -> dict[int, tuple[int, int]]:
     """Symbol -> code and its length (T.81, annex C)."""
-    found, code, at = {}, 0, 0
+    codes, code, at = {}, 0, 0
     for length, count in enumerate(counts, start=1):
         for symbol in symbols[at : at + count]:
-            found[symbol] = code, length
+            codes[symbol] = code, length
             code += 1
         at += count
         code <<= 1
-    return found
+    return codes
 
 
 @cache

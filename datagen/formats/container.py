@@ -1,11 +1,14 @@
 """What is known of a container: where its samples lie, how they are read, by what names its files are found."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
+from dlio_bench.errors import DataError
 
 H5PY, TF_DATA = "h5py", "tf.data"
 
@@ -68,3 +71,37 @@ class Container:
     def plain(self) -> bool:
         """Whether a stored extent is bytes of the file as they are delivered."""
         return self.decode is None and self.library is None
+
+
+@contextmanager
+def opened(path: Path, container: Container, names: Sequence[str]) -> Iterator[Callable[[int, int, int, int], bytes]]:
+    """(column, offset, stored bytes, delivered bytes) -> what is delivered of an open file. DataError; OSError.
+
+    names: the fields, by column.
+    """
+    if container.library is not None:
+        with closing(container.library(path)) as file:
+
+            def fetched(column: int, offset: int, _: int, delivered: int) -> bytes:
+                out = bytearray(delivered)
+                file.fetch(names[column], offset, memoryview(out))
+                return bytes(out)
+
+            yield fetched
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(_: int, offset: int, stored: int, delivered: int) -> bytes:
+        content = os.pread(handle, stored, offset)
+        if len(content) != stored:
+            raise DataError(f"{path} ends before byte {offset + stored}, where its metadata place a sample.")
+        if container.decode is None:
+            return content
+        out = bytearray(delivered)
+        container.decode(memoryview(content), memoryview(out))
+        return bytes(out)
+
+    try:
+        yield read
+    finally:
+        os.close(handle)

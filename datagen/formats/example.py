@@ -119,15 +119,15 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
 
 
 def _decoded(feature: memoryview) -> Decoded:
-    found: Decoded = []
+    values: Decoded = []
     for number, _, body in _fields(feature):
         if number == _BYTES:
-            found = list(_messages(_view(body), 1))
+            values = list(_messages(_view(body), 1))
         elif number == _FLOATS:
-            found = _floats(_view(body))
+            values = _floats(_view(body))
         elif number == _INTEGERS:
-            found = _integers(_view(body))
-    return found
+            values = _integers(_view(body))
+    return values
 
 
 def _floats(body: memoryview) -> npt.NDArray[np.float32]:
@@ -151,8 +151,8 @@ def _integers(body: memoryview) -> npt.NDArray[np.int64]:
         elif wire == _LENGTH:
             at, packed = 0, _view(value)
             while at < len(packed):
-                one, at = _read_varint(packed, at)
-                numbers.append(one)
+                integer, at = _read_varint(packed, at)
+                numbers.append(integer)
         else:
             raise _malformed("an int64 list is not made of varints")
     return np.array(numbers, dtype=np.uint64).view(np.int64)
@@ -207,5 +207,7 @@ def _view(value: memoryview | int | Any) -> memoryview:
     return value
 
 
-def _malformed(what: str) -> DataError:
-    return DataError(f"The record is not a tf.train.Example: {what}. Restore its file, or generate the dataset anew.")
+def _malformed(problem: str) -> DataError:
+    return DataError(
+        f"The record is not a tf.train.Example: {problem}. Restore its file, or generate the dataset anew."
+    )

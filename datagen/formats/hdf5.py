@@ -1,6 +1,6 @@
 """HDF5 files whose bytes lie where a plain read finds them: contiguous datasets, or one chunk without filters.
 
-HDF5 lays the file out and tells the offsets. h5py is imported on first use: naming a layout must not cost it.
+HDF5 lays out the file and tells the offsets. h5py is imported on first use, so that naming a layout costs nothing.
 """
 
 import errno
@@ -190,9 +190,9 @@ def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
 
 def _datasets(file: Any) -> dict[str, Any]:
     """Everything in a file by its name without its groups."""
-    found: dict[str, Any] = {}
-    file.visititems(lambda name, one: found.setdefault(name.rpartition("/")[2], one) and None)
-    return found
+    datasets: dict[str, Any] = {}
+    file.visititems(lambda name, dataset: datasets.setdefault(name.rpartition("/")[2], dataset) and None)
+    return datasets
 
 
 WHOLE = -1  # a dataset that is one sample

@@ -131,13 +131,13 @@ def locate(path: Path, fields: Sequence[Field]) -> Extents:
 
 def checksums(path: Path, extents: Extents) -> Checksums:
     """The CRC32C that stands behind each record of a plain file, uint32 [samples, 1]. DataError, OSError."""
-    found = bytearray()
+    stored = bytearray()
     with path.open("rb", buffering=0) as file:
         for end in extents[:, 0].sum(axis=1).tolist():
-            found += os.pread(file.fileno(), TAIL, end)
-    if len(found) != TAIL * len(extents):
+            stored += os.pread(file.fileno(), TAIL, end)
+    if len(stored) != TAIL * len(extents):
         raise DataError(f"{path} ends inside a record. {_ANEW}")
-    return unmasked(np.frombuffer(found, dtype="<u4").astype(np.uint32))[:, None]
+    return unmasked(np.frombuffer(stored, dtype="<u4").astype(np.uint32))[:, None]
 
 
 def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
@@ -152,10 +152,10 @@ def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
 def measure_gzip(path: Path, fields: Sequence[Field]) -> Written:
     """The one record of a GZIP stream: its extent, which is the whole file, and its CRC32C. DataError; OSError."""
     del fields  # nothing in the file speaks of them
-    found = list(records(path, compressed=True))
-    if len(found) != 1:
-        raise DataError(f"{path} holds {len(found)} records in one GZIP stream: only a single one can be served.")
-    return _written([(0, path.stat().st_size, len(found[0]))], [crc32c(found[0])])
+    payloads = list(records(path, compressed=True))
+    if len(payloads) != 1:
+        raise DataError(f"{path} holds {len(payloads)} records in one GZIP stream: only a single one can be served.")
+    return _written([(0, path.stat().st_size, len(payloads[0]))], [crc32c(payloads[0])])
 
 
 def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
@@ -172,7 +172,7 @@ def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 
 def _pieces(file: IO[bytes] | gzip.GzipFile, length: int, path: Path, offset: int) -> bytes:
-    """So many bytes, or all there are: memory is taken as they come, for a length is quickly written."""
+    """`length` bytes, or fewer at the end of the file. Memory grows with what is read: a wrong length may be huge."""
     if length > MOST_BYTES:
         raise DataError(f"{path}: the record at byte {offset} has {length} bytes, and at most {MOST_BYTES} are read.")
     content = bytearray()

@@ -75,7 +75,7 @@ class TfData:
         """See Reader.asks."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
         if self._has_records:
-            return records.asked(self.sample_view.dataset, batches)
+            return records.bytes_asked(self.sample_view.dataset, batches)
         return stored_by_epoch(self.sample_view, batches)
 
     @contextmanager

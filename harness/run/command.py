@@ -27,6 +27,7 @@ from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.reports import html, judge, result, storage, text
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 
 INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finished
@@ -116,6 +117,6 @@ def _print_plans(
 
 def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([result.to_json(complete) for complete in results]))
+        print(json.dumps([to_json(complete) for complete in results]))
     else:
         print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")

@@ -26,6 +26,7 @@ from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.refusals import unknown
 from dlio_bench.reports import simulation, simulation_text
 from dlio_bench.reports.simulation_types import Simulation
+from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
@@ -67,7 +68,7 @@ def simulate(options: Options) -> int:
         )
         if folder is not None:
             _write(document, folder)
-    print(json.dumps(simulation.to_json(document), indent=1) if options.json else simulation_text.render(document))
+    print(json.dumps(to_json(document), indent=1) if options.json else simulation_text.render(document))
     if folder is not None and not options.json:
         print(f"\n  results  {folder / simulation.NAME}\n  report   {folder / REPORT}")
     return 0

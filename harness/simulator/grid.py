@@ -43,7 +43,7 @@ def answer(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clients: 
     for number, at in enumerate(places):
         spent = time.monotonic() - started
         left = f"  eta {format_seconds(spent / number * (len(places) - number))}" if number else ""
-        show(f"cell {number + 1} of {len(places)}  {simulation.said_cell(at)}{left}")
+        show(f"cell {number + 1} of {len(places)}  {simulation.place_text(at)}{left}")
         cell_rows = _cell(at_cell(base, at), names, pfs_clients, known)
         rows += [{"at": at, **asdict(row)} for row in cell_rows]
     varied = {axis.name for axis in axes}
@@ -73,7 +73,7 @@ def at_cell(base: Case, at: At) -> Case:
     try:
         return replace(base, nodes=at.get(NODES, base.nodes), system=base.system.with_capacities(sizes))
     except UsageError as error:
-        raise UsageError(f"Cell {simulation.said_cell(at)}: {error}") from None
+        raise UsageError(f"Cell {simulation.place_text(at)}: {error}") from None
 
 
 def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> float:

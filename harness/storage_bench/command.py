@@ -33,6 +33,7 @@ from dlio_bench.harness.storage_bench.reading import REQUEST
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 
 DEFAULT_WORKLOAD = "cdb"
@@ -74,7 +75,7 @@ def storage(options: Options) -> int:
         measured = [_measure(options, ranks, files, place, seed, progress) for ranks in options.ranks]
     progress.done()
     document = report.complete(_draft(options, files, seed, measured))
-    content = json.dumps(report.to_json(document), indent=1, allow_nan=False)
+    content = json.dumps(to_json(document), indent=1, allow_nan=False)
     print(content if options.json else report.render(document), end="\n" if options.json else "")
     if options.out is not None:
         write_whole(options.out, (content + "\n").encode())

@@ -44,7 +44,7 @@ def samples_in(dataset: Dataset, files: int) -> Reads:
     second request of what any reader may have read beforehand.
     """
     count = sum(entry.samples for entry in dataset.training_files[:files])
-    fields = [field.name for field in dataset.manifest.fields]
+    fields = dataset.field_names
     file, offsets, stored, _ = dataset.locate(np.arange(count, dtype=np.int64), fields)
     first, length = longest_runs(offsets, stored)
     return np.stack([file, first, length], axis=1)

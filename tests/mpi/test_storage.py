@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.reports import storage
+from dlio_bench.reports.typed import to_json
 
 DLIO = [sys.executable, "-m", "dlio_bench"]
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--threads", "2")
@@ -32,9 +33,7 @@ def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedPr
 
 
 def test_two_ranks_share_the_bytes_and_all_of_them_come_from_the_device(tmp_path: Path) -> None:
-    found = storage.to_json(
-        storage.validate(json.loads(dlio(tmp_path, ".", *SMALL, "--ranks", "1,2", "--json").stdout))
-    )
+    found = to_json(storage.validate(json.loads(dlio(tmp_path, ".", *SMALL, "--ranks", "1,2", "--json").stdout)))
     assert {row["ranks"] for row in found["reads"]} == {1, 2}
     for row in found["reads"]:
         assert [trial["bytes"] for trial in row["trials"]] == [4_000_000] * 5

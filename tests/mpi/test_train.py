@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio_bench.reports.metrics import PHASES
 from tests.mpi.conftest import complaint, dlio
 from tests.results import load
 
 # a small one, and one with statistics of batches, which have no gradients; tests/unit/test_models.py has them all
 NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "imagenet": ("resnet50", "top_1")}
-PHASES = ("stall", "check", "convert", "compute", "exchange", "checkpoint")
 
 
 @pytest.mark.parametrize("workload", NETWORKS)

@@ -39,10 +39,11 @@ from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader, Tally, largest, planned, touched
 from dlio_bench.harness.run.measured import loop
-from dlio_bench.harness.timeline import PHASES, StepLog
+from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow
+from dlio_bench.reports.metrics import PHASES
 
 SAMPLES = 64  # of the dataset, one tiny file
 RATE = 1e-3

@@ -38,6 +38,7 @@ from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import result, storage
+from dlio_bench.reports.typed import to_json
 from tests.damages import verify_files
 from tests.results import complete
 from tests.unit.test_storage_report import draft as storage_draft
@@ -65,7 +66,7 @@ for _kind in images.KINDS:
     _content = io.BytesIO()
     Image.new("P" if _kind == "GIF" else "RGB", (20, 30)).save(_content, _kind)
     PICTURES.append(_content.getvalue())
-STORAGE = storage.to_json(storage.complete(storage_draft()))
+STORAGE = to_json(storage.complete(storage_draft()))
 PIECES = (
     b"[",
     b"{",

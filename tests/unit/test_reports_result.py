@@ -18,6 +18,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.reports import judge, result, text
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.schema import DOCUMENTS, schema
+from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Check, Draft
 from tests.results import complete, drafted
 
@@ -92,7 +93,7 @@ def test_a_stored_result_of_schema_2_is_read_with_the_same_numbers() -> None:
     renamed = {"requested_bytes": "bytes_requested", "device_bytes": "bytes_device"}
     values = {renamed.get(name, name): metric["value"] for name, metric in before["metrics"].items()}
     assert {name: found.metrics[name].value for name in values} == values
-    assert result.to_json(found)["bound"] == before["bound"]
+    assert to_json(found)["bound"] == before["bound"]
     assert found.trials[1].epochs[1].validation is not None
     assert "RAM tier" in text.render([found])
 

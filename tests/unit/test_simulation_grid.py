@@ -11,6 +11,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.simulator import answers, axes, command, grid
 from dlio_bench.harness.simulator.axes import Axis
 from dlio_bench.reports import simulation
+from dlio_bench.reports.typed import to_json
 
 SMALL = ("--scenario", "S1", "--epochs", "2")
 SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative,staged"
@@ -18,7 +19,7 @@ SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative
 
 def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["simulate", *words, "--json"]) == 0
-    return simulation.to_json(simulation.validate(json.loads(capsys.readouterr().out)))
+    return to_json(simulation.validate(json.loads(capsys.readouterr().out)))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

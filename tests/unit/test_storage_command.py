@@ -16,6 +16,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import NAME, WORK, claimed
 from dlio_bench.reports import storage
+from dlio_bench.reports.typed import to_json
 
 DLIO = [sys.executable, "-m", "dlio_bench"]
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
@@ -35,7 +36,7 @@ def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedPr
 
 
 def measured(cwd: Path, *arguments: str) -> dict[str, Any]:
-    return storage.to_json(storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout)))
+    return to_json(storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout)))
 
 
 def files_in(folder: Path) -> list[Path]:

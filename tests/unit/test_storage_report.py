@@ -9,6 +9,7 @@ import pytest
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import storage
+from dlio_bench.reports.typed import to_json
 
 BYTES = 1_000_000_000
 
@@ -46,7 +47,7 @@ def test_the_ceiling_is_the_row_with_the_highest_median() -> None:
     assert document.marks == []
     assert document.metadata.rates[0].median == 10000
     assert [row.pattern for row in document.reads] == ["sequential", "sequential", "random", "random"]
-    assert storage.validate(json.loads(json.dumps(storage.to_json(document)))) == document
+    assert storage.validate(json.loads(json.dumps(to_json(document)))) == document
 
 
 def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
@@ -111,7 +112,7 @@ def test_a_run_is_held_against_the_best_cold_random_rate_of_its_sample_size(
 
 def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
     whole = storage.complete(draft())
-    document = storage.to_json(whole)
+    document = to_json(whole)
     path = tmp_path / "ceiling.json"
     path.write_text(json.dumps(document))
     assert storage.load(path) == whole
@@ -129,5 +130,5 @@ def test_what_is_no_storage_document_is_refused(tmp_path: Path) -> None:
         storage.load(path)
     with pytest.raises(UsageError, match="does not exist"):
         storage.load(tmp_path / "none.json")
-    with pytest.raises(ValueError, match="does not follow"):
+    with pytest.raises(ValueError, match=r"at \$.seed"):
         storage.complete(draft(seed="seven"))

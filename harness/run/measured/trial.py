@@ -26,8 +26,9 @@ from dlio_bench.harness.run.measured.site import Delivered, Site
 from dlio_bench.harness.run.measured.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
-from dlio_bench.harness.timeline import MEETING, TRAINING, StepLog
+from dlio_bench.harness.timeline import MEETING, StepLog
 from dlio_bench.harness.training.trainer import Left, Trainer
+from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
 
 

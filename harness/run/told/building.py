@@ -22,10 +22,10 @@ from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, Re
 from dlio_bench.harness.run.told import passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.pfs.spec import describe
-from dlio_bench.harness.timeline import PHASES
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.storage import Document, ceiling_for
 from dlio_bench.reports.trials import Cache, Cached, Epoch, Trial
 from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
