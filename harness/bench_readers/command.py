@@ -23,9 +23,9 @@ from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
-from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes

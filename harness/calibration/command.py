@@ -11,6 +11,7 @@ from typing import Any
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration import description
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
@@ -27,7 +28,7 @@ from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
+from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
@@ -21,7 +22,6 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from dlio_bench.harness.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.storage.capacity import free_bytes
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.units import format_bytes
 
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25

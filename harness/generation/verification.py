@@ -14,7 +14,7 @@ from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, 
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
 
-SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes of a machine
 FLAGS = "flags"
 
 
@@ -96,7 +96,7 @@ def attach(folders: Sequence[Path], sizes: Sequence[int]) -> TierFiles:
                 os.close(handle)
         raise EnvironmentFailure(
             f"A tier in {folders[0]} on {host_name()} cannot be opened: {error.strerror}. All ranks of a node must see "
-            "the same /dev/shm and the same --local-tier."
+            f"the same {SHARED_MEMORY} and the same --local-tier."
         ) from error
 
 
@@ -111,9 +111,9 @@ def _allocate(path: Path, size: int, *, reserve: bool = True) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        found = os.statvfs(path.parent)
+        free = free_bytes(path.parent) or 0
         raise EnvironmentFailure(
             f"A tier of {format_bytes(size)} cannot be made in {path.parent.parent} on {host_name()}: "
-            f"{error.strerror} ({format_bytes(found.f_bavail * found.f_frsize)} are free). Ask for smaller --tiers, or "
+            f"{error.strerror} ({format_bytes(free)} are free). Ask for smaller --tiers, or "
             "free space there."
         ) from error

@@ -12,6 +12,7 @@ from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
@@ -21,8 +22,7 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
-from dlio_bench.harness.storage.capacity import free_bytes
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, write_files

@@ -20,10 +20,10 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine.mounts import parse_mountinfo
+from dlio_bench.harness.machine.temp_folders import JUST_MADE, temp_folder
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
 from dlio_bench.harness.storage.pfs.emulation import FOLDER, Emulation, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage.temp_folders import JUST_MADE, temp_folder
 
 MIB = 1 << 20
 FREE = PfsSpec(None)
@@ -348,7 +348,7 @@ def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: 
 
 HOLDER = """
 import json, pathlib, sys, time
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec

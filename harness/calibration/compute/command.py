@@ -23,7 +23,7 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.units import format_seconds
 

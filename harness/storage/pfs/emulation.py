@@ -16,12 +16,12 @@ from pathlib import Path
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.machine import mounts
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage.temp_folders import temp_folder
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
