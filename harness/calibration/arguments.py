@@ -82,9 +82,9 @@ def add_calibrate(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
 
-def run_calibrate(asked: argparse.Namespace) -> int:
+def run_calibrate(options: argparse.Namespace) -> int:
     """`calibrate`. UsageError for options of the one kind with the other."""
-    given = values_of(asked, "json", "out")
+    given = values_of(options, "json", "out")
     values = {name: value for name, value in given.items() if value is not None and value is not False}
     kind = _kind(values)
     if kind == "compute":
@@ -92,10 +92,10 @@ def run_calibrate(asked: argparse.Namespace) -> int:
 
         if "threads" in values:
             values["threads"] = _one(values["threads"])
-        return compute.calibrate(compute.Options(**values), asked.out or Path("compute.toml"), as_json=asked.json)
+        return compute.calibrate(compute.Options(**values), options.out or Path("compute.toml"), as_json=options.json)
     from dlio_bench.harness.calibration.command import Options, calibrate
 
-    return calibrate(Options(**values), asked.out or Path("system.toml"), as_json=asked.json)
+    return calibrate(Options(**values), options.out or Path("system.toml"), as_json=options.json)
 
 
 def _kind(given: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ READERS_A_FILE = 2  # files are at least as many as half of the readers, so that
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench calibrate`. None: chosen here, or not measured."""
+    """The options of `dlio-bench calibrate`. None: chosen here, or not measured."""
 
     pfs: Path
     local: Path | None = None

@@ -50,7 +50,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
             tell({"event": "calibrate", "what": what})
 
     step("memory and local storage")
-    own = together(comm, lambda: _own(job, typical) if comm.rank == 0 else {})[0]
+    of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
     step("opens")
     opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
     stream, pfs = {}, {}
@@ -73,12 +73,12 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
         "barrier": _barrier(comm),
         "network": _network(comm),
         "hosts": sorted(set(comm.allgather(host_name()))),
-        **own,
+        **of_node,
     }
 
 
-def _own(job: Job, size: int) -> dict[str, Any]:
-    """What a node has for itself."""
+def _of_node(job: Job, size: int) -> dict[str, Any]:
+    """Rates of a node's own memory, disk and decoding."""
     return {
         "ram": tiers.measure(SHARED_MEMORY, job.threads, size, job.seed, cold=False),
         "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
@@ -100,13 +100,13 @@ def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
 
 def _barrier(comm: Comm) -> float:
     """Seconds that ranks need to meet when they come at the same time; the median of some."""
-    found = []
+    times = []
     for _ in range(BARRIERS):
         comm.barrier()
         started = time.perf_counter()
         comm.barrier()
-        found.append(time.perf_counter() - started)
-    return float(max(comm.allgather(statistics.median(found))))
+        times.append(time.perf_counter() - started)
+    return float(max(comm.allgather(statistics.median(times))))
 
 
 def _network(comm: Comm) -> float | None:
@@ -138,16 +138,16 @@ def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     nowhere = Address((), 0, "", b"")  # of ranks that do not serve
     peers = Peers([address or nowhere for address in addresses], token)
     outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
-    found = []
+    times = []
     try:
         for _ in range(4):
             started = time.perf_counter()
             if not all(peers.fetch(1, range(MESSAGES), outs)):
                 return 0.0
-            found.append(time.perf_counter() - started)
+            times.append(time.perf_counter() - started)
     finally:
         peers.close()
-    return statistics.median(found[1:])  # the first one makes the connection
+    return statistics.median(times[1:])  # the first one makes the connection
 
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What a machine is, for the results: enough to explain a number and to see that two machines differ, no secrets."""
+"""The description of a machine in results: enough to explain a number and to tell two machines apart, no secrets."""
 
 import math
 import os
@@ -110,10 +110,10 @@ def cpu_model() -> str:
 
 def parse_stripe(text: str) -> dict[str, str]:
     """`name: value` pairs of `lfs getstripe -d` (lfs-getstripe(1)): on one line, or on a line each; the first wins."""
-    found: dict[str, str] = {}
+    stripe: dict[str, str] = {}
     for name, value in re.findall(r"(?:lmm_|lcme_)?(stripe_\w+|pattern|pool|layout_gen|mirror_count):\s+(\S+)", text):
-        found.setdefault(name, value)
-    return found
+        stripe.setdefault(name, value)
+    return stripe
 
 
 def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
@@ -142,7 +142,7 @@ def describe_host(path: Path) -> Host:
         memory_limit_bytes=room.limit,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: found for name in PACKAGES if (found := installed(name))},
+        packages={name: version for name in PACKAGES if (version := installed(name))},
         libmpi=loaded_library(),
         mount=Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None,
         stripe=stripe_layout(path, mount.type if mount else None),
@@ -159,8 +159,8 @@ def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     shared = set.intersection(*entries) if entries else set()
     first = next(iter(hosts.values()), {})
     common = {name: first[name] for name in first if name in shared and _all_equal(hosts, name)}
-    own = {host: {name: value for name, value in found.items() if name not in common} for host, found in hosts.items()}
-    return {"common": common, "hosts": own}
+    besides = {name: {key: value for key, value in host.items() if key not in common} for name, host in hosts.items()}
+    return {"common": common, "hosts": besides}
 
 
 def _all_equal(hosts: Mapping[str, Mapping[str, Any]], name: str) -> bool:

@@ -63,7 +63,7 @@ def listen() -> tuple[socket.socket, Address]:
 
 def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
     """The IPv4 addresses of this host's interfaces but loopback, by link speed (unknown ones last)."""
-    found: list[tuple[float, str]] = []
+    by_speed: list[tuple[float, str]] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             try:
@@ -72,8 +72,8 @@ def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
                 continue
             host = socket.inet_ntoa(answer[20:24])  # sin_addr of the sockaddr_in after the 16 bytes of the name
             if not host.startswith("127."):
-                found.append((-_speed(sys / "class" / "net" / name / "speed"), host))
-    return tuple(dict.fromkeys(host for _, host in sorted(found, key=lambda pair: pair[0])))
+                by_speed.append((-_speed(sys / "class" / "net" / name / "speed"), host))
+    return tuple(dict.fromkeys(host for _, host in sorted(by_speed, key=lambda pair: pair[0])))
 
 
 def _speed(file: Path) -> float:

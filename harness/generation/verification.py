@@ -1,4 +1,4 @@
-"""`dlio-bench verify`: a dataset's every byte against its manifest, by local processes; each bad file is named."""
+"""`dlio-bench verify`: compare every byte of a dataset with its manifest and name each bad file."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SHOWN = 20  # bad files in the text; the JSON has all
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench verify`."""
+    """The options of `dlio-bench verify`."""
 
     folder: Path
     sample_fraction: float
@@ -110,7 +110,7 @@ def _render(document: dict[str, Any]) -> str:
         lines.append(f"  {document['remade_files']} files were made anew and compared")
     if document["remake_note"]:
         lines.append(f"  {document['remake_note']}")
-    lines += [f"  BAD  {one['problem']}" for one in bad[:SHOWN]]
+    lines += [f"  BAD  {entry['problem']}" for entry in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")
     lines.append(f"  {len(bad)} bad files" if bad else "  every byte is as it was written")

@@ -44,12 +44,14 @@ def add_storage(commands: Commands) -> None:
         metavar="SIZE",
         help="bytes in all files together (default: 1 to 2 GB, at most 10%% of the free space)",
     )
-    who = parser.add_argument_group("who reads")
-    who.add_argument(
+    readers = parser.add_argument_group("who reads")
+    readers.add_argument(
         "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads of each rank (default 1,2,4)"
     )
-    who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="numbers of ranks (default 1,2)")
-    add_launcher(who)
+    readers.add_argument(
+        "--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="numbers of ranks (default 1,2)"
+    )
+    add_launcher(readers)
     how = parser.add_argument_group("trials")
     how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each kind of read (default 5)")
     how.add_argument(
@@ -59,11 +61,11 @@ def add_storage(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON to a file")
 
 
-def run_storage(asked: argparse.Namespace) -> int:
+def run_storage(options: argparse.Namespace) -> int:
     """`storage`."""
     from dlio_bench.harness.storage_bench.command import Options, storage
 
-    return storage(Options(**values_of(asked)))
+    return storage(Options(**values_of(options)))
 
 
 def _threads(text: str) -> tuple[int, ...]:

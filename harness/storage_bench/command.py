@@ -40,7 +40,7 @@ DEFAULT_WORKLOAD = "cdb"
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench storage`. None: chosen here."""
+    """The options of `dlio-bench storage`. None: chosen here."""
 
     folder: Path | None
     workload: str | None
@@ -88,8 +88,8 @@ def _require(options: Options) -> None:
     if options.folder is not None and not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
-    asked = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
-    given = [flag for flag, value in asked.items() if value is not None]
+    sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
+    given = [flag for flag, value in sources.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
@@ -157,8 +157,8 @@ def _require_memory(options: Options, files: Files) -> None:
         )
 
 
-def _launch(ranks: int, work: Path, asked: str | None) -> Launch:
-    return plan("storage_bench.rank", work, 1, ranks, asked)
+def _launch(ranks: int, work: Path, launcher: str | None) -> Launch:
+    return plan("storage_bench.rank", work, 1, ranks, launcher)
 
 
 def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
     job = Job(ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
 
     def heard(event: dict[str, Any]) -> None:
-        who = f"{event['ranks']} ranks x {event['threads']} threads"
-        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {who}  {event['pattern']}")
+        readers = f"{event['ranks']} ranks x {event['threads']} threads"
+        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
 
     work = place / WORK
     start = _launch(ranks, work, options.launcher)

@@ -56,4 +56,4 @@ def _rate(comm: Comm, operation: Callable[[str], None], paths: Iterable[str], *,
         if not whole and (done >= OPERATIONS or seconds >= SECONDS):
             break
     everybody = comm.allgather((done, seconds))
-    return float(sum(each for each, _ in everybody) / max(each for _, each in everybody))
+    return float(sum(count for count, _ in everybody) / max(seconds for _, seconds in everybody))

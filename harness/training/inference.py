@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
-from dlio_bench.benchmarks.model import Counts, Model, Sample, parameters
+from dlio_bench.benchmarks.model import Counts, Model, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
-from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import Diverged
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
-from dlio_bench.harness.training.network import Widths, blank, memory_told
+from dlio_bench.harness.training.network import Widths, blank, described, memory_told
 from dlio_bench.harness.training.trainer import NOTHING, Spent
 from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
@@ -60,19 +59,7 @@ class Inference:
     @property
     def described(self) -> Network:
         """What predicts, and where, for the result."""
-        return Network(
-            model=self._model.name,
-            title=self._model.title,
-            parameters=parameters(self._model, self._network),
-            metric=self._model.metric,
-            better=self._model.better,
-            chance=self._model.chance,
-            device=self._device,
-            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            tensorflow=str(tensorflow().__version__),
-            source=self._model.source,
-            notes=list(self._model.notes),
-        )
+        return described(self._model, self._network, self._device)
 
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
@@ -93,7 +80,7 @@ class Inference:
         lent = lend(batch)
         converted = time.perf_counter()
         with memory_told(self._model):
-            outputs, labels = (one.numpy() for one in self._evaluate(lent))
+            outputs, labels = (tensor.numpy() for tensor in self._evaluate(lent))
         if not np.isfinite(outputs).all():
             raise Diverged(
                 f"Some of what {self._model.name} predicts for samples {batch.ids[:4]}... is no number. Use weights of "
@@ -122,8 +109,8 @@ class Inference:
     def end(self) -> Inferred:
         """See Trainer. All ranks call it together."""
         counts = self._comm.allgather(self._counts)
-        every = [own for found in counts for own in found.values()]
-        held_out = [found[False] for found in counts if False in found]
+        every = [part for of_rank in counts for part in of_rank.values()]
+        held_out = [of_rank[False] for of_rank in counts if False in of_rank]
         return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
 
     def _score(self, counts: list[Counts]) -> dict[str, float]:

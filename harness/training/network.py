@@ -102,21 +102,13 @@ class NetworkTrainer:
     @property
     def described(self) -> Network:
         """What is trained, where, and how gradients are exchanged, for the result."""
-        return Network(
-            model=self._model.name,
-            title=self._model.title,
-            parameters=parameters(self._model, self._network),
+        return described(
+            self._model,
+            self._network,
+            self._device,
             published_parameters=self._model.parameters,
-            metric=self._model.metric,
-            better=self._model.better,
-            chance=self._model.chance,
-            device=self._device,
-            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            tensorflow=str(tensorflow().__version__),
             exchange=self._exchange.choice.kind,
             exchange_why=self._exchange.choice.why,
-            source=self._model.source,
-            notes=list(self._model.notes),
         )
 
     def compile(self, training: Iterable[tuple[int, Widths]], validation: Iterable[tuple[int, Widths]]) -> None:
@@ -168,8 +160,8 @@ class NetworkTrainer:
 
     def save(self) -> None:
         """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
-        own = self._checkpoints
-        if own is None or self._comm.rank != 0 or self._step % own.every:
+        checkpoints = self._checkpoints
+        if checkpoints is None or self._comm.rank != 0 or self._step % checkpoints.every:
             return
         lagged = self._exchange.lagged()
         state = State(
@@ -179,7 +171,7 @@ class NetworkTrainer:
             captured(self._network.variables),
             captured(self._optimizer.variables),
             None if lagged is None else [np.array(mean) for mean in lagged],
-            own.about,
+            checkpoints.about,
         )
         saved = save(self._folder, state)
         self._saved.append(Checkpoint(self._step, saved.nbytes, saved.ended - saved.started))
@@ -193,7 +185,7 @@ class NetworkTrainer:
 
     def score(self) -> dict[str, float]:
         """See Trainer."""
-        counts = [own for own in self._comm.allgather(self._counts) if own is not None]
+        counts = [count for count in self._comm.allgather(self._counts) if count is not None]
         self._counts = None
         return {name: float(value) for name, value in self._model.score(np.sum(counts, axis=0)).items()}
 
@@ -219,6 +211,24 @@ class NetworkTrainer:
             tensorflow().test.experimental.sync_devices()
 
 
+def described(model: Model, network: Any, device: str, **training: Any) -> Network:
+    """A network and where it computes, for the result; `training`: what only a training has."""
+    return Network(
+        model=model.name,
+        title=model.title,
+        parameters=parameters(model, network),
+        metric=model.metric,
+        better=model.better,
+        chance=model.chance,
+        device=device,
+        threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+        tensorflow=str(tensorflow().__version__),
+        source=model.source,
+        notes=list(model.notes),
+        **training,
+    )
+
+
 def widths(batch: Batch) -> Widths:
     """Bytes of a sample in each block of a batch of samples that are all of one size."""
     return tuple(block.data.size // len(batch.ids) for block in batch.blocks)
@@ -230,7 +240,7 @@ def blank(samples: int, widths: Widths) -> tuple[Any, ...]:
     1 is a class in every workload; 0 is none where classes count from 1.
     """
     blank = [np.ones((samples, width // WORD), np.int32).view(np.float32) for width in widths]
-    return tuple(tensorflow().constant(own) for own in blank)
+    return tuple(tensorflow().constant(block) for block in blank)
 
 
 def _tensors(means: Sequence[Any]) -> list[Any]:

@@ -420,7 +420,7 @@ def test_a_daemon_that_cannot_start_is_told_with_its_words(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse3.so")
-    with pytest.raises(EnvironmentFailure, match=r"node 0 at .* ended with status 1. It said: .*/nowhere/libfuse3.so"):
+    with pytest.raises(EnvironmentFailure, match=r"node 0 at .* status 1. Its output: .*/nowhere/libfuse3.so"):
         emulated(FREE, source, 2, tmp_path / "work").__enter__()
     assert not list(tmp_path.iterdir())
 

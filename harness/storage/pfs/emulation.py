@@ -59,7 +59,7 @@ def available() -> str | None:
 
 @contextmanager
 def mounted(spec: PfsSpec, source: Path, nodes: int) -> Iterator[Emulation]:
-    """`emulated` in a folder below the temporary one, held against commands that sweep up what dead ones left."""
+    """`emulated` in a locked temporary folder, which commands that clean up after killed ones leave alone."""
     with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
         yield emulation
 
@@ -121,6 +121,11 @@ def _log(point: Path) -> Path:
     return point.with_suffix(".log")
 
 
+def _logged(point: Path) -> str:
+    """The end of a daemon's output, on one line."""
+    return " / ".join(_log(point).read_text(errors="replace").split("\n"))[-600:].strip(" /")
+
+
 def _start(point: Path) -> "subprocess.Popen[bytes]":
     """A daemon in a session of its own: Ctrl-C is for the command, which ends its daemons last."""
     with _log(point).open("wb") as log:
@@ -149,10 +154,9 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
             status = daemons[node].poll()
             if status is not None or time.monotonic() > deadline:
                 what = f"did not answer within {_PATIENCE:.0f} s" if status is None else f"ended with status {status}"
-                said = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
                 raise EnvironmentFailure(
-                    f"The emulated file system of node {node} at '{points[node]}' {what}. It said: "
-                    f"{said or '(nothing)'}. If it may not mount: {_INSTALL}."
+                    f"The emulated file system of node {node} at '{points[node]}' {what}. Its output: "
+                    f"{_logged(points[node]) or '(none)'}. If it may not mount: {_INSTALL}."
                 )
             time.sleep(_LOOK)
 
@@ -160,21 +164,21 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
 def _require_alive(
     points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"], error: BenchError | OSError
 ) -> None:
-    """EnvironmentFailure where a daemon is dead: what failed then failed for that, whatever it looked like."""
+    """EnvironmentFailure where a daemon is dead: that is the cause of `error`, whatever it looks like."""
     for node, daemon in enumerate(daemons):
         status = daemon.poll()
         if status is not None:
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-            last = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
+            output = _logged(points[node])
             raise EnvironmentFailure(
                 f"The daemon of the emulated file system of node {node} at '{points[node]}' ended {how} while it was "
-                f"in use{f', and said: {last}' if last else ''}. The kernel ends processes when memory runs out (see "
-                f"dmesg). Run again: it is mounted anew. What was seen of it: {error}"
+                f"in use{f', with the output: {output}' if output else ''}. The kernel ends processes when memory runs "
+                f"out (see dmesg). Run again: it is mounted anew. What failed: {error}"
             ) from error
 
 
 def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
-    """Politely, then by force; then take away by force what is still mounted. Never waits for a reader."""
+    """Terminate the daemons, then kill them, then unmount what is still mounted. Never waits for a reader."""
     for daemon in daemons:
         daemon.terminate()
     deadline = time.monotonic() + _GRACE
