@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def add_calibrate(commands: Commands) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
     parser.add_argument(
         "--threads",
-        type=_threads,
+        type=partial(_ascending, "--threads"),
         metavar="N[,N...]",
         help="threads on each node (default 1,2,4); with --compute one number: the cores of a rank (default all)",
     )
@@ -66,7 +67,7 @@ def add_calibrate(commands: Commands) -> None:
     add_variant(compute)
     compute.add_argument(
         "--batch",
-        type=_batches,
+        type=partial(_ascending, "--batch"),
         metavar="B[,B...]",
         help="samples in a step (default 1, 2, 4, ... up to the published batch)",
     )
@@ -119,14 +120,6 @@ def _one(threads: tuple[int, ...]) -> int:
     if len(threads) > 1:
         raise UsageError(f"--threads {','.join(map(str, threads))}: with --compute give one number.")
     return threads[0]
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    return _ascending("--batch", text)
-
-
-def _threads(text: str) -> tuple[int, ...]:
-    return _ascending("--threads", text)
 
 
 def _ascending(flag: str, text: str) -> tuple[int, ...]:

@@ -39,7 +39,9 @@ def measured(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
 
 def declared(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str, Any]:
     """A [declared] table to begin with: tiers of these sizes, each with as many threads."""
-    tiers = {tier: {"capacity": _size(size), "threads": threads} for tier, size in capacities.items()}
+    tiers = {
+        tier: {"capacity": format_bytes(size).replace(" ", ""), "threads": threads} for tier, size in capacities.items()
+    }
     return {"name": name, "device": "v100", "tiers": tiers}
 
 
@@ -139,7 +141,3 @@ def _rate(bytes_per_second: float) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.4g}us" if seconds < 1e-2 else f"{seconds:.4g}s"
-
-
-def _size(count: int) -> str:
-    return format_bytes(count).replace(" ", "")

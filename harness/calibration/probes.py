@@ -56,7 +56,8 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
     """
     samples = pieces(place, size)
     buffers = reading.buffers(max(readers[comm.rank], 1), size)
-    count = min(LEAST_READS, _most(samples, readers))
+    most = len(samples) // sum(readers)
+    count = min(LEAST_READS, most)
     rates: list[float] = []
     for trial in range(TRIALS + 1):
         order = permutation(len(samples), trial, seed)
@@ -73,7 +74,7 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
         rates.append(sum(readers) * count * size / max(seconds, 1e-9))
         if trial == 0:  # the first trial tells how many reads fill the next ones
             wanted = SECONDS * rates.pop() / (sum(readers) * size)
-            count = max(1, min(_most(samples, readers), max(LEAST_READS, int(wanted))))
+            count = max(1, min(most, max(LEAST_READS, int(wanted))))
     return statistics.median(rates)
 
 
@@ -83,7 +84,3 @@ def pieces(place: Place, size: int) -> Reads:
     number = np.arange(each * len(place.paths), dtype=np.int64)
     file, row = np.divmod(number, each)
     return np.stack([file, row * size, np.full_like(number, size)], axis=1)
-
-
-def _most(samples: Reads, readers: Sequence[int]) -> int:
-    return len(samples) // sum(readers)

@@ -158,11 +158,7 @@ def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     entries = [set(host) for host in hosts.values()]
     shared = set.intersection(*entries) if entries else set()
     first = next(iter(hosts.values()), {})
-    common = {name: first[name] for name in first if name in shared and _all_equal(hosts, name)}
+    same = {name for name in shared if all(host[name] == first[name] for host in hosts.values())}
+    common = {name: value for name, value in first.items() if name in same}
     besides = {name: {key: value for key, value in host.items() if key not in common} for name, host in hosts.items()}
     return {"common": common, "hosts": besides}
-
-
-def _all_equal(hosts: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-    values = [host[name] for host in hosts.values()]
-    return all(value == values[0] for value in values)

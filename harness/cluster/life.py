@@ -77,7 +77,8 @@ class Pulse:
     def tell(self) -> None:
         """Send an event now."""
         with suppress(OSError, ValueError):  # nobody reads any more
-            self._tell({"event": PULSE, "idle": self._idle, **_state(), **self._about})
+            state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience}
+            self._tell({"event": PULSE, **state, **self._about})
 
     def close(self) -> None:
         """Stop sending."""
@@ -96,10 +97,6 @@ class Pulse:
             if _moved(seen, signs, now - then, now):
                 self._idle = 0.0
             seen, then = signs, now
-
-
-def _state() -> dict[str, Any]:
-    return {"waiting": life.waiting, "patience": life.patience}
 
 
 def _signs() -> tuple[int, float, int]:

@@ -1,6 +1,7 @@
 """The options of `dlio-bench storage`, and the call they lead to. Heavy imports wait until the command runs."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from dlio_bench.harness.ground.arguments import Commands, add_launcher, counts, values_of
@@ -46,10 +47,18 @@ def add_storage(commands: Commands) -> None:
     )
     readers = parser.add_argument_group("who reads")
     readers.add_argument(
-        "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads of each rank (default 1,2,4)"
+        "--threads",
+        type=partial(_ascending, "--threads"),
+        default=(1, 2, 4),
+        metavar="N[,N...]",
+        help="threads of each rank (default 1,2,4)",
     )
     readers.add_argument(
-        "--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="numbers of ranks (default 1,2)"
+        "--ranks",
+        type=partial(_ascending, "--ranks"),
+        default=(1, 2),
+        metavar="N[,N...]",
+        help="numbers of ranks (default 1,2)",
     )
     add_launcher(readers)
     how = parser.add_argument_group("trials")
@@ -68,9 +77,5 @@ def run_storage(options: argparse.Namespace) -> int:
     return storage(Options(**values_of(options)))
 
 
-def _threads(text: str) -> tuple[int, ...]:
-    return tuple(sorted(counts("--threads", text)))
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(sorted(counts("--ranks", text)))
+def _ascending(flag: str, text: str) -> tuple[int, ...]:
+    return tuple(sorted(counts(flag, text)))

@@ -97,10 +97,10 @@ def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
     path = folder / f"step-{state.step:08d}.npz"
     about = asdict(State(state.step, state.epoch, state.seed, [], [], None, state.about))
     arrays: dict[str, npt.NDArray[Any]] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    for group in _GROUPS:
-        for number, values in enumerate(getattr(state, group) or []):
-            arrays[f"{group}-{number}"] = np.asarray(values)
-    arrays["counts"] = np.array([_count(getattr(state, group)) for group in _GROUPS])
+    groups: dict[str, Arrays | None] = {group: getattr(state, group) for group in _GROUPS}
+    for group, values in groups.items():
+        arrays |= {f"{group}-{number}": np.asarray(value) for number, value in enumerate(values or [])}
+    arrays["counts"] = np.array([-1 if values is None else len(values) for values in groups.values()])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"step-*.npz{PART}"):  # of a training that was killed
@@ -201,10 +201,6 @@ def _load(path: Path) -> State:
             for group, count in zip(_GROUPS, counts, strict=True)
         }
     return State(**(about | groups))
-
-
-def _count(arrays: Arrays | None) -> int:
-    return -1 if arrays is None else len(arrays)
 
 
 def _numbers(arrays: Sequence[tuple[tuple[int, ...], str]]) -> int:

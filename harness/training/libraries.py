@@ -1,9 +1,9 @@
 """Which TensorFlow a training takes, and whether it and Horovod are installed."""
 
-from importlib import metadata
 from importlib.util import find_spec
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.code import installed
 
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what Horovod 0.28.1 compiles against, and the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
@@ -14,7 +14,7 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
     """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(f"{what} needs TensorFlow, which is not installed. {INSTALL}")
-    version = _tensorflow_version()
+    version = next(filter(None, map(installed, DISTRIBUTIONS)), None)  # None: a distribution of another name
     low, high = TENSORFLOW
     if version is not None and not low <= tuple(int(part) for part in version.split(".")[:2]) < high:
         raise EnvironmentFailure(
@@ -26,13 +26,3 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
             "--exchange horovod: Horovod is not installed. `scripts/install-horovod FOLDER` builds it for the "
             "TensorFlow of a virtual environment; or use --exchange mpi."
         )
-
-
-def _tensorflow_version() -> str | None:
-    """Of the installed distribution, without loading it; None where it has another name."""
-    for name in DISTRIBUTIONS:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None

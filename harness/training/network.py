@@ -37,7 +37,10 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
     threads = threads or max(1, usable_cores() // comm.host_size)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return "cpu" if gpu is None else str(tf.config.experimental.get_device_details(_device(tf)).get("device_name", gpu))
+    if gpu is None:
+        return "cpu"
+    device = tf.config.get_visible_devices("GPU")[0]
+    return str(tf.config.experimental.get_device_details(device).get("device_name", gpu))
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,3 @@ def memory_told(model: Model) -> Iterator[None]:
             f"{model.title} ran out of memory: {str(error.message).splitlines()[0]}. Use a smaller --batch, or fewer "
             "ranks on a machine."
         ) from error
-
-
-def _device(tf: Any) -> Any:
-    return tf.config.get_visible_devices("GPU")[0]
