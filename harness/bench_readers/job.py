@@ -47,7 +47,7 @@ TFDATA, TFDATA_BATCHED, TFDATA_INTERLEAVED = TFDATAS = ("tf.data", "tf.data batc
 
 @dataclass(frozen=True)
 class Job(SavedJob):
-    """One dataset, and who reads it: every contender once a trial, one after the other, by `ranks` ranks."""
+    """One dataset and its contenders: in each trial `ranks` ranks run every contender once, one after the other."""
 
     workload: str
     dataset: str

@@ -37,7 +37,7 @@ from dlio_bench.harness.storage_bench.sizing import Shape
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
-BYTES = 512_000_000  # of the test files, where nobody says how many
+BYTES = 512_000_000  # of the test files, without --size
 SHARE_OF_FREE = 0.10  # of a file system that belongs to others too
 FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one

@@ -29,7 +29,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 BARRIERS = 50
 MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
-SMALL = 2  # so many of the smallest sizes are read by all nodes at once: larger ones show the bandwidth instead
+SMALL = 2  # of the smallest sizes are read by all nodes at once: larger ones measure the bandwidth instead
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
@@ -135,8 +135,8 @@ def _network(comm: Comm) -> float | None:
 
 def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
-    nowhere = Address((), 0, "", b"")  # of ranks that do not serve
-    peers = Peers([address or nowhere for address in addresses], token)
+    absent = Address((), 0, "", b"")  # of ranks that do not serve
+    peers = Peers([address or absent for address in addresses], token)
     outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
     times = []
     try:

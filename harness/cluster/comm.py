@@ -62,7 +62,7 @@ class Comm(Protocol):
         ...
 
     def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
-        """Fill `sums` on every rank with the elementwise sums of everybody's `values`, the same bits on each.
+        """Fill `sums` on every rank with the elementwise sums of all ranks' `values`, the same bits on each.
 
         float16, float32 or float64, contiguous, of one length everywhere and below 2^31. float16 is added in float16,
         as over the wire of the published runs. TimeoutError after `seconds`: a rank died or has not called it. The job
@@ -75,7 +75,7 @@ class Comm(Protocol):
         ...
 
     def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
-        """Overwrite everybody's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+        """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
         ...
 
     def abort(self, status: int) -> None:

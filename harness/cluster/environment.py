@@ -45,7 +45,7 @@ _KEPT = frozenset(
     }
 )
 _KEPT_PREFIXES = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_", "MPICH_", "UCX_", "FI_", "HOROVOD_")
-# Set by Open MPI's mpirun for its ranks: nobody's choice
+# Set by Open MPI's mpirun for its ranks, not by the user
 _OF_MPIRUN = frozenset({"OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs"})
 _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
 

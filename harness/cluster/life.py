@@ -76,7 +76,7 @@ class Pulse:
 
     def tell(self) -> None:
         """Send an event now."""
-        with suppress(OSError, ValueError):  # nobody reads any more
+        with suppress(OSError, ValueError):  # the launching command has ended
             state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience}
             self._tell({"event": PULSE, **state, **self._about})
 

@@ -42,8 +42,8 @@ class Serving:
     """Answers other ranks' requests for samples, from its construction until `close`.
 
     `answer(sample)` says where the sample lies, or None when it is not here. It is called from several threads, one for
-    each connection, and may wait for a sample that is on its way, for less than the askers' patience; only those who
-    asked over that connection wait with it. Its descriptors stay open until `close` has returned.
+    each connection, and may wait for a sample that is on its way, for less than the clients' patience; only
+    requests on that connection wait with it. Its descriptors stay open until `close` has returned.
 
     Read at any time: samples asked for (`requests`), bytes sent, `misses` (asked for and not here) and the seconds in
     which threads were sending, added up over the connections; waits in `answer` are not among them.

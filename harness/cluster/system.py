@@ -79,7 +79,7 @@ class Stream:
 class System:
     """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None.
 
-    network 0: nobody has measured it, and nothing is read from other nodes. preprocess inf: samples are delivered as
+    network 0: not measured, and nothing is read from other nodes. preprocess inf: samples are delivered as
     they are stored. pfs_open, barrier: seconds that opening a file takes, and ranks that meet. pfs_stream: None where
     one thread's reads were not measured. estimated: the keys whose numbers no source gives. by: who measured on what.
     """

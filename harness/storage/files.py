@@ -64,11 +64,11 @@ class OpenFiles:
             opened = self._files[key] = OpenFile(self._path(file), jumps=self.jumps)
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
-        del forgotten  # closed here, outside the lock, where nobody reads it
+        del forgotten  # closed here, outside the lock, unless a thread reads it
         return opened
 
     def close(self) -> None:
-        """Close all of them; nobody may be reading."""
+        """Close all of them; no thread may be reading."""
         self._files.clear()
         for file in list(self._alive):
             file.close()

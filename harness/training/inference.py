@@ -15,7 +15,7 @@ from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.errors import Diverged
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
-from dlio_bench.harness.training.network import Widths, blank, described, memory_told
+from dlio_bench.harness.training.network import Widths, blank, described, memory_errors
 from dlio_bench.harness.training.trainer import NOTHING, Spent
 from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
@@ -25,10 +25,10 @@ from dlio_bench.reports.types import Network
 class Inferred:
     """What an inference of one trial left on one rank.
 
-    told: samples that this rank predicted, scores of the predictions of all ranks.
+    summary: samples that this rank predicted, scores of the predictions of all ranks.
     """
 
-    told: trials.Inference
+    summary: trials.Inference
     phases: ClassVar[tuple[str, ...]] = ("convert",)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -37,7 +37,7 @@ class Inferred:
 
 
 class Inference:
-    """See Trainer. Nothing is learnt and nothing exchanged: ranks meet nowhere, and each has its own network."""
+    """See Trainer. Nothing is learnt or exchanged: ranks do not meet, and each has its own network."""
 
     meets = False
 
@@ -63,7 +63,7 @@ class Inference:
 
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
-        with memory_told(self._model):
+        with memory_errors(self._model):
             for samples, widths in dict.fromkeys(batches):
                 outputs, labels = self._evaluate(blank(samples, widths))
                 self._model.count(outputs.numpy(), labels.numpy())
@@ -79,7 +79,7 @@ class Inference:
         began = time.perf_counter()
         lent = lend(batch)
         converted = time.perf_counter()
-        with memory_told(self._model):
+        with memory_errors(self._model):
             outputs, labels = (tensor.numpy() for tensor in self._evaluate(lent))
         if not np.isfinite(outputs).all():
             raise Diverged(

@@ -119,7 +119,7 @@ class NetworkTrainer:
 
         All ranks take as many training steps.
         """
-        with memory_told(self._model):
+        with memory_errors(self._model):
             for samples, widths in dict.fromkeys(training):
                 _, gradients = self._train(blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
                 self._apply(_tensors(self._exchange.reduce(gradients)))
@@ -132,7 +132,7 @@ class NetworkTrainer:
         if self._checkpoints is not None:
             self._folder = self._checkpoints.of(reader, trial)
         self._saved = []
-        self._exchange.lagged()  # what is still under way is nobody's
+        self._exchange.lagged()  # drops a reduction that is still under way
         self._exchange.resume(None if self._resumed is None else self._resumed.lagged)
         self._exchange.costs.clear()
         for variable, value in zip(self._variables, self._start, strict=True):
@@ -145,7 +145,7 @@ class NetworkTrainer:
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
         converted = clock()
-        with memory_told(self._model):
+        with memory_errors(self._model):
             loss, gradients = self._train(lent, key)
             value, rate = float(loss), self._model.rate(self._step, self._course)
             self._finish()
@@ -154,7 +154,7 @@ class NetworkTrainer:
         means = self._exchange.reduce(gradients)
         exchanged = clock()
         self._optimizer.learning_rate = rate
-        with memory_told(self._model):
+        with memory_errors(self._model):
             self._apply(_tensors(means))
             self._finish()
         self._losses.append(value)
@@ -181,7 +181,7 @@ class NetworkTrainer:
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
-        with memory_told(self._model):
+        with memory_errors(self._model):
             outputs, labels = self._evaluate(lend(batch))
             counts = self._model.count(outputs.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
@@ -251,7 +251,7 @@ def _tensors(means: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def memory_told(model: Model) -> Iterator[None]:
+def memory_errors(model: Model) -> Iterator[None]:
     """EnvironmentFailure where the device has too little memory for a batch."""
     try:
         yield

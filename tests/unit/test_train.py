@@ -289,8 +289,8 @@ def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path
     for batch in given[3:]:
         whole.step(batch)
     done = whole.end()
-    assert [checkpoint.step for checkpoint in done.told.checkpoints] == [2]
-    assert done.told.checkpoints[0].bytes == (folder / "step-00000002.npz").stat().st_size
+    assert [checkpoint.step for checkpoint in done.summary.checkpoints] == [2]
+    assert done.summary.checkpoints[0].bytes == (folder / "step-00000002.npz").stat().st_size
 
     found = newest(folder)
     assert found is not None

@@ -23,7 +23,7 @@ from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow
 Tell = Callable[[dict[str, Any]], None]
 
 WARM = 2  # steps behind the compilation that are not timed: devices choose their algorithms, memory is touched first
-LEAST, MOST, SECONDS = 5, 50, 2.0  # timed steps where nobody says how many: at least, at most, and until so long
+LEAST, MOST, SECONDS = 5, 50, 2.0  # timed steps without --steps: at least, at most, and seconds
 COURSE = Course(1000, 1)  # any: rates of learning take no time
 DIGITS = 5  # of the times that are written
 

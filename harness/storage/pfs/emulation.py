@@ -109,7 +109,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
         board.unlink(missing_ok=True)
         bucket.unlink(missing_ok=True)
         if made_work:
-            with contextlib.suppress(OSError):  # somebody else keeps files there
+            with contextlib.suppress(OSError):  # it holds files of others
                 work.rmdir()
 
 

@@ -67,4 +67,4 @@ class Background:
     def _serve(self) -> None:
         while (pending := self._queue.get()) is not None:
             pending.run()
-            del pending  # its outcome belongs to whoever waits
+            del pending  # its waiter alone holds the outcome

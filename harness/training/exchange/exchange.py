@@ -123,7 +123,7 @@ class Exchange:
         return copies
 
     def close(self) -> None:
-        """Wait for what is under way, whose means nobody uses, and end.
+        """Wait for the reduction under way, drop its means, and end.
 
         All ranks call it together, and not after a failure. EnvironmentFailure where a rank does not come.
         """

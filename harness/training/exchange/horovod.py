@@ -104,7 +104,7 @@ class OverHorovod:
         return mean
 
     def close(self) -> None:
-        """End Horovod's thread, which takes a part of a core as long as it lives, and everybody's with it."""
+        """End Horovod's thread, which uses a part of a core as long as it runs, on all ranks."""
         self._hvd.shutdown()
 
 
