@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from dlio_bench.reports.metrics import PHASES
 
-TRAINING = ("convert", "checkpoint")  # phases that only real training has
 # The column of StepLog.clock for when a rank comes to the barrier. It leaves in the next column.
 MEETING = PHASES.index("exchange")
 

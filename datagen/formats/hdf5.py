@@ -21,8 +21,8 @@ import numpy.typing as npt
 from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.layout import Extents, Field
 from dlio_bench.errors import DataError
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 
-_MEMORY = Path("/dev/shm")  # files in memory, shm_overview(7)
 # What h5py makes of damaged files: it has no error of its own, and turns HDF5's by their kinds.
 _FAILURES = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError)
 _ROOM = 1 << 20  # bytes, more than HDF5 writes beside the contents of a file
@@ -80,11 +80,7 @@ def _planned(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
 
 def _aside() -> Path | None:
     """The folder of a small file: in memory where that has room, else wherever this machine keeps temporary files."""
-    try:
-        room = os.statvfs(_MEMORY)
-    except OSError:
-        return None
-    return _MEMORY if os.access(_MEMORY, os.W_OK) and room.f_bavail * room.f_frsize > _ROOM else None
+    return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) and (free_bytes(SHARED_MEMORY) or 0) > _ROOM else None
 
 
 def _parts(handle: int) -> Iterator[tuple[int, bytes]]:

@@ -32,8 +32,8 @@ def add_bench_readers(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_bench_readers(asked: argparse.Namespace) -> int:
+def run_bench_readers(options: argparse.Namespace) -> int:
     """`bench-readers`."""
     from dlio_bench.harness.bench_readers.command import Options, bench_readers
 
-    return bench_readers(Options(workloads=tuple(asked.workloads), **values_of(asked, "workloads")))
+    return bench_readers(Options(workloads=tuple(options.workloads), **values_of(options, "workloads")))

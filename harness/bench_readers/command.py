@@ -23,9 +23,9 @@ from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
-from dlio_bench.harness.storage.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
@@ -36,7 +36,7 @@ RAW = "raw preadv"
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench bench-readers`."""
+    """The options of `dlio-bench bench-readers`."""
 
     workloads: tuple[str, ...]
     ranks: int
@@ -110,7 +110,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         workload=name,
         dataset=str(folder),
         code_digest=code_digest(),
-        contenders=tuple(dict.fromkeys(who for one in expected for who in (one.ours, *one.yardsticks))),
+        contenders=tuple(dict.fromkeys(name for ratio in expected for name in (ratio.ours, *ratio.yardsticks))),
         ranks=options.ranks,
         threads=options.threads or MOST_THREADS,
         staging_bytes=max(STAGING_BYTES, 3 * largest),

@@ -1,4 +1,4 @@
-"""What every rank of a comparison is told."""
+"""The job of every rank of a comparison."""
 
 from dataclasses import dataclass
 
@@ -28,14 +28,14 @@ class H5py:
 def raws(ranks: int) -> dict[str, Raw]:
     """The contenders of which the fastest is the limit of the storage, by name: 1, 2 or all of `ranks` ranks."""
     kinds = [Raw(some, threads) for some in sorted({1, min(2, ranks), ranks}) for threads in (1, 2, 4)]
-    return {f"raw preadv, {_count(one.ranks, 'rank')}, {_count(one.threads, 'thread')}": one for one in kinds}
+    return {f"raw preadv, {_count(raw.ranks, 'rank')}, {_count(raw.threads, 'thread')}": raw for raw in kinds}
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number > 1 else ''}"
 
 
-# HDF5 has one lock: more threads hide what is done without it, or only wait for each other.
+# HDF5 has one lock: more threads overlap the work outside it, or only wait for each other.
 H5PYS = {
     f"h5py {'read_direct' if direct else 'ds[i]'}, {_count(threads, 'thread')}": H5py(threads, direct)
     for direct in (False, True)
@@ -47,7 +47,7 @@ TFDATA, TFDATA_BATCHED, TFDATA_INTERLEAVED = TFDATAS = ("tf.data", "tf.data batc
 
 @dataclass(frozen=True)
 class Job(SavedJob):
-    """One dataset, and who reads it: every contender once a trial, one after the other, by `ranks` ranks."""
+    """One dataset and its contenders: in each trial `ranks` ranks run every contender once, one after the other."""
 
     workload: str
     dataset: str

@@ -102,10 +102,10 @@ def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list
 def _job_wide(ranks: list[Timed]) -> dict[str, float]:
     """The least interval around both barriers is the job's time (McCalpin 2019); the rest are sums."""
     return {
-        "seconds": min(one.seconds for one in ranks),
-        "cpu": sum(one.cpu for one in ranks),
-        "bytes": sum(one.bytes for one in ranks),
-        "samples": sum(one.samples for one in ranks),
+        "seconds": min(timed.seconds for timed in ranks),
+        "cpu": sum(timed.cpu for timed in ranks),
+        "bytes": sum(timed.bytes for timed in ranks),
+        "samples": sum(timed.samples for timed in ranks),
     }
 
 
@@ -127,18 +127,18 @@ def _prepare(
     if name == PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
     if raw := raws(job.ranks).get(name):
-        own = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
-        return _theirs(enter(yardsticks.raw(form, own, raw.threads)), own, comm)
-    if one := H5PYS.get(name):
-        return _theirs(enter(yardsticks.h5py(form, shuffled, one)), shuffled, comm)
+        plan = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
+        return _theirs(enter(yardsticks.raw(form, plan, raw.threads)), plan, comm)
+    if how := H5PYS.get(name):
+        return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
     assert name in TFDATAS
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
     timed = _theirs(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
 
     def run() -> Timed:
-        one = timed()
-        return Timed(one.seconds, one.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
+        epoch = timed()
+        return Timed(epoch.seconds, epoch.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
 
     return run
 

@@ -1,11 +1,10 @@
-"""What our readers are held against: each a function that reads this rank's share of an epoch once, marks excepted.
+"""The yardsticks of our readers: each is a function that reads this rank's share of an epoch once.
 
-They keep nothing and check nothing, unless the library does so by itself: what they leave out is in their favour.
+They keep and check nothing, unless the library does so by itself; what they leave out makes them faster.
 """
 
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import Batch, Block
+from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import H5PY
-from dlio_bench.errors import DataError, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, largest, touched
@@ -43,7 +43,7 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int) -> Iterator[Wor
     with ExitStack() as stack:
         handles: dict[int, int] = {}
         for step, batch in enumerate(plan):
-            memory, own = slots[step % threads], calls[step % threads]
+            memory, of_thread = slots[step % threads], calls[step % threads]
             files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
             for row, file in enumerate(files.tolist()):
                 if file not in handles:
@@ -51,9 +51,9 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int) -> Iterator[Wor
                     stack.callback(os.close, handles[file])
                 at = int(batch.starts[row])
                 for offset, length in _merged(offsets[row].tolist(), stored[row].tolist()):
-                    own.append((handles[file], [memory[at : at + length]], offset))
+                    of_thread.append((handles[file], [memory[at : at + length]], offset))
                     at += length
-        yield lambda: _together([partial(_issue, own) for own in calls])
+        yield lambda: _together([partial(_issue, of_thread) for of_thread in calls])
 
 
 def _issue(calls: Sequence[tuple[int, list[memoryview], int]]) -> None:
@@ -147,20 +147,20 @@ class Opened(ExitStack):
         made = []
         for place, (sample, file) in enumerate(zip(ids, files, strict=True)):
             opened = None
-            found = self._kept.get(file)
-            if found is None:
+            datasets = self._kept.get(file)
+            if datasets is None:
                 opened = library.File(self._form.dataset.path(file), "r", locking=False)
-                found = _datasets(opened)
+                datasets = _datasets(opened)
                 if not self._of_one:
-                    self._kept[file] = found
+                    self._kept[file] = datasets
                     self.enter_context(opened)
             for name, stem, part in self._names:
                 row = ... if self._of_one else sample - self._form.dataset.manifest.files[file].first
                 index: Any = int(part) if part else row
                 if arrays is not None and arrays[name].ndim > 1:
-                    found[stem].read_direct(arrays[name], np.s_[index], np.s_[place])
+                    datasets[stem].read_direct(arrays[name], np.s_[index], np.s_[place])
                 else:
-                    made.append(found[stem][index])
+                    made.append(datasets[stem][index])
             if opened is not None and self._of_one:
                 opened.close()
         return made
@@ -168,9 +168,9 @@ class Opened(ExitStack):
 
 def _datasets(file: Any) -> dict[str, Any]:
     """Name -> dataset, whatever group it is in."""
-    found: dict[str, Any] = {}
-    file.visititems(lambda at, one: found.setdefault(at.rpartition("/")[2], one) and None)
-    return found
+    datasets: dict[str, Any] = {}
+    file.visititems(lambda at, member: datasets.setdefault(at.rpartition("/")[2], member) and None)
+    return datasets
 
 
 @contextmanager
@@ -182,7 +182,10 @@ def tfdata(form: SampleView, files: Sequence[int], name: str, batch: int) -> Ite
     does. `files` are this rank's. Tried and slower, or not faster: decode_raw on each record (half the rate at
     0.1 MB), num_parallel_reads, ragged batches, buffers of 1 to 8 MiB instead of 256 KiB.
     """
-    tf = _tensorflow()
+    try:
+        tf = tensorflow()
+    except EnvironmentFailure as error:
+        raise NotMeasured("TensorFlow is not installed (pip install 'dlio-bench[tensorflow]')") from error
     manifest = form.dataset.manifest
     names = [str(form.dataset.path(file)) for file in files]
     count = sum(manifest.files[file].samples for file in files)
@@ -202,17 +205,6 @@ def tfdata(form: SampleView, files: Sequence[int], name: str, batch: int) -> Ite
             raise DataError(f"tf.data gave {seen} of {count} samples.")
 
     yield epoch
-
-
-def _tensorflow() -> Any:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log is not what is measured
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy deprecate
-            import tensorflow as tf  # type: ignore[import-untyped]  # it has no stubs
-    except ImportError as error:
-        raise NotMeasured("TensorFlow is not installed (pip install 'dlio-bench[tensorflow]')") from error
-    return tf
 
 
 def _together(works: Sequence[Work]) -> None:

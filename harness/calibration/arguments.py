@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def add_calibrate(commands: Commands) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
     parser.add_argument(
         "--threads",
-        type=_threads,
+        type=partial(_ascending, "--threads"),
         metavar="N[,N...]",
         help="threads on each node (default 1,2,4); with --compute one number: the cores of a rank (default all)",
     )
@@ -66,7 +67,7 @@ def add_calibrate(commands: Commands) -> None:
     add_variant(compute)
     compute.add_argument(
         "--batch",
-        type=_batches,
+        type=partial(_ascending, "--batch"),
         metavar="B[,B...]",
         help="samples in a step (default 1, 2, 4, ... up to the published batch)",
     )
@@ -82,9 +83,9 @@ def add_calibrate(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
 
 
-def run_calibrate(asked: argparse.Namespace) -> int:
+def run_calibrate(options: argparse.Namespace) -> int:
     """`calibrate`. UsageError for options of the one kind with the other."""
-    given = values_of(asked, "json", "out")
+    given = values_of(options, "json", "out")
     values = {name: value for name, value in given.items() if value is not None and value is not False}
     kind = _kind(values)
     if kind == "compute":
@@ -92,10 +93,10 @@ def run_calibrate(asked: argparse.Namespace) -> int:
 
         if "threads" in values:
             values["threads"] = _one(values["threads"])
-        return compute.calibrate(compute.Options(**values), asked.out or Path("compute.toml"), as_json=asked.json)
+        return compute.calibrate(compute.Options(**values), options.out or Path("compute.toml"), as_json=options.json)
     from dlio_bench.harness.calibration.command import Options, calibrate
 
-    return calibrate(Options(**values), asked.out or Path("system.toml"), as_json=asked.json)
+    return calibrate(Options(**values), options.out or Path("system.toml"), as_json=options.json)
 
 
 def _kind(given: Mapping[str, Any]) -> str:
@@ -119,14 +120,6 @@ def _one(threads: tuple[int, ...]) -> int:
     if len(threads) > 1:
         raise UsageError(f"--threads {','.join(map(str, threads))}: with --compute give one number.")
     return threads[0]
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    return _ascending("--batch", text)
-
-
-def _threads(text: str) -> tuple[int, ...]:
-    return _ascending("--threads", text)
 
 
 def _ascending(flag: str, text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration import description
 from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
@@ -27,7 +28,7 @@ from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
+from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -36,7 +37,7 @@ from dlio_bench.harness.storage_bench.sizing import Shape
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
-BYTES = 512_000_000  # of the test files, where nobody says how many
+BYTES = 512_000_000  # of the test files, without --size
 SHARE_OF_FREE = 0.10  # of a file system that belongs to others too
 FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one
@@ -44,7 +45,7 @@ READERS_A_FILE = 2  # files are at least as many as half of the readers, so that
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench calibrate`. None: chosen here, or not measured."""
+    """The options of `dlio-bench calibrate`. None: chosen here, or not measured."""
 
     pfs: Path
     local: Path | None = None

@@ -7,9 +7,9 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
-from dlio_bench.harness.storage.temp_folders import temp_folder
 
 MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples
 SECONDS = 0.5

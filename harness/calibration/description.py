@@ -1,4 +1,4 @@
-"""The [measured] part of a system description: made of what the ranks found, and put beside what is declared."""
+"""The [measured] part of a system description, from the ranks' measurements, and its place beside [declared]."""
 
 import re
 import tomllib
@@ -16,21 +16,21 @@ _SECTION = re.compile(r"^\s*\[\s*([A-Za-z_][\w-]*)")
 _HEAD = "# Written by `dlio-bench calibrate`, which writes it anew each time; what you know better goes to [declared]."
 
 
-def measured(found: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
-    """The [measured] table of what `rank.measure` found; `by`: who measured, on what."""
+def measured(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
+    """The [measured] table of the `rates` that `rank.measure` returns; `by`: who measured, on what."""
     table: dict[str, Any] = {
-        "pfs_link": _rate(found["pfs"][min(found["pfs"])]),
-        "pfs_open": _time(found["open"]),
-        "barrier": _time(found["barrier"]),
+        "pfs_link": _rate(rates["pfs"][min(rates["pfs"])]),
+        "pfs_open": _time(rates["open"]),
+        "barrier": _time(rates["barrier"]),
     }
     for name in ("network", "preprocess"):
-        if found[name] is not None:
-            table[name] = _rate(found[name])
-    table["pfs"] = _rates(found["pfs"])
-    table["pfs_stream"] = _rates(found["stream"])
-    if found["stream_all"]:
-        table["pfs_stream_all"] = _rates(found["stream_all"])
-    tiers = {STAGING: found["ram"], MEMORY: found["ram"], DISK: found["disk"]}
+        if rates[name] is not None:
+            table[name] = _rate(rates[name])
+    table["pfs"] = _rates(rates["pfs"])
+    table["pfs_stream"] = _rates(rates["stream"])
+    if rates["stream_all"]:
+        table["pfs_stream_all"] = _rates(rates["stream_all"])
+    tiers = {STAGING: rates["ram"], MEMORY: rates["ram"], DISK: rates["disk"]}
     table["tiers"] = {
         name: {way: _rates(tier[way]) for way in ("read", "write")} for name, tier in tiers.items() if tier is not None
     }
@@ -39,7 +39,9 @@ def measured(found: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
 
 def declared(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str, Any]:
     """A [declared] table to begin with: tiers of these sizes, each with as many threads."""
-    tiers = {tier: {"capacity": _size(size), "threads": threads} for tier, size in capacities.items()}
+    tiers = {
+        tier: {"capacity": format_bytes(size).replace(" ", ""), "threads": threads} for tier, size in capacities.items()
+    }
     return {"name": name, "device": "v100", "tiers": tiers}
 
 
@@ -85,7 +87,7 @@ def require_measured(declares: str, out: Path, *, local: bool) -> None:
 
 
 def system_of(declares: str, measures: Mapping[str, Any], where: str) -> System:
-    """The description as `simulate` and `run` will read it. UsageError where the declared part does not do."""
+    """The description as `simulate` and `run` will read it. UsageError where the declared part cannot be used."""
     return parse(tomllib.loads(text(declares, measures)), where)
 
 
@@ -117,29 +119,25 @@ def _key(key: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(key)} = {_value(one)}' for key, one in value.items())} }}"
+        return f"{{ {', '.join(f'{_key(key)} = {_value(entry)}' for key, entry in value.items())} }}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
-        escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda found: f"\\u{ord(found[0]):04x}", value)
+        escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda match: f"\\u{ord(match[0]):04x}", value)
         return f'"{escaped}"'
     return repr(value)
 
 
-def _rates(found: Mapping[Any, float]) -> dict[str, float]:
+def _rates(points: Mapping[Any, float]) -> dict[str, float]:
     """Points in ascending order; JSON has made words of their numbers."""
-    return {str(point): _rate(rate) for point, rate in sorted((int(point), rate) for point, rate in found.items())}
+    return {str(point): _rate(rate) for point, rate in sorted((int(point), rate) for point, rate in points.items())}
 
 
-def _rate(found: float) -> float:
-    return float(f"{found / MB:.4g}")
+def _rate(bytes_per_second: float) -> float:
+    return float(f"{bytes_per_second / MB:.4g}")
 
 
-def _time(found: float) -> str:
-    return f"{found * 1e6:.4g}us" if found < 1e-2 else f"{found:.4g}s"
-
-
-def _size(count: int) -> str:
-    return format_bytes(count).replace(" ", "")
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.4g}us" if seconds < 1e-2 else f"{seconds:.4g}s"

@@ -1,4 +1,4 @@
-"""What every rank of a calibration is told."""
+"""The job of every rank of a calibration."""
 
 from dataclasses import dataclass
 

@@ -40,7 +40,7 @@ class Place:
         mine = [Path(path) for path in (self.origin or self.paths)[comm.host_rank :: comm.host_size]]
         if self.board is not None:
             if cache.residency(mine).share < 1:
-                read_through(mine)
+                cache.fill(mine)
             with Board.open(self.board) as board:
                 board.drop_cache(self.node)
         elif self.cold:
@@ -56,8 +56,9 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
     """
     samples = pieces(place, size)
     buffers = reading.buffers(max(readers[comm.rank], 1), size)
-    count = min(LEAST_READS, _most(samples, readers))
-    found: list[float] = []
+    most = len(samples) // sum(readers)
+    count = min(LEAST_READS, most)
+    rates: list[float] = []
     for trial in range(TRIALS + 1):
         order = permutation(len(samples), trial, seed)
         first = sum(readers[: comm.rank])
@@ -66,15 +67,15 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
             for reader, buffer in zip(range(first, first + readers[comm.rank]), buffers, strict=False)
         ]
         place.chill(comm)
-        # a rank that is not to read meets the others all the same
+        # a rank without readers still takes part in the barriers
         seconds = reading.timed(comm, work or [(samples[:0], buffers[0])], place.paths, size)
         opened = max((len(np.unique(reads[:, 0])) for reads, _ in work), default=0)
         seconds -= open_seconds * max(comm.allgather(opened))
-        found.append(sum(readers) * count * size / max(seconds, 1e-9))
-        if trial == 0:  # tells how much fills the others
-            wanted = SECONDS * found.pop() / (sum(readers) * size)
-            count = max(1, min(_most(samples, readers), max(LEAST_READS, int(wanted))))
-    return statistics.median(found)
+        rates.append(sum(readers) * count * size / max(seconds, 1e-9))
+        if trial == 0:  # the first trial tells how many reads fill the next ones
+            wanted = SECONDS * rates.pop() / (sum(readers) * size)
+            count = max(1, min(most, max(LEAST_READS, int(wanted))))
+    return statistics.median(rates)
 
 
 def pieces(place: Place, size: int) -> Reads:
@@ -83,16 +84,3 @@ def pieces(place: Place, size: int) -> Reads:
     number = np.arange(each * len(place.paths), dtype=np.int64)
     file, row = np.divmod(number, each)
     return np.stack([file, row * size, np.full_like(number, size)], axis=1)
-
-
-def read_through(paths: Sequence[Path]) -> None:
-    """Read files once, so that they lie in the page cache. OSError."""
-    buffer = bytearray(reading.REQUEST)
-    for path in paths:
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(buffer):
-                pass
-
-
-def _most(samples: Reads, readers: Sequence[int]) -> int:
-    return len(samples) // sum(readers)

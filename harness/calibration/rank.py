@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
@@ -21,7 +22,6 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from dlio_bench.harness.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
 
@@ -29,7 +29,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 BARRIERS = 50
 MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
-SMALL = 2  # so many of the smallest sizes are read by all nodes at once: larger ones show the bandwidth instead
+SMALL = 2  # of the smallest sizes are read by all nodes at once: larger ones measure the bandwidth instead
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
@@ -50,7 +50,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
             tell({"event": "calibrate", "what": what})
 
     step("memory and local storage")
-    own = together(comm, lambda: _own(job, typical) if comm.rank == 0 else {})[0]
+    of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
     step("opens")
     opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
     stream, pfs = {}, {}
@@ -73,12 +73,12 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
         "barrier": _barrier(comm),
         "network": _network(comm),
         "hosts": sorted(set(comm.allgather(host_name()))),
-        **own,
+        **of_node,
     }
 
 
-def _own(job: Job, size: int) -> dict[str, Any]:
-    """What a node has for itself."""
+def _of_node(job: Job, size: int) -> dict[str, Any]:
+    """Rates of a node's own memory, disk and decoding."""
     return {
         "ram": tiers.measure(SHARED_MEMORY, job.threads, size, job.seed, cold=False),
         "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
@@ -100,13 +100,13 @@ def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
 
 def _barrier(comm: Comm) -> float:
     """Seconds that ranks need to meet when they come at the same time; the median of some."""
-    found = []
+    times = []
     for _ in range(BARRIERS):
         comm.barrier()
         started = time.perf_counter()
         comm.barrier()
-        found.append(time.perf_counter() - started)
-    return float(max(comm.allgather(statistics.median(found))))
+        times.append(time.perf_counter() - started)
+    return float(max(comm.allgather(statistics.median(times))))
 
 
 def _network(comm: Comm) -> float | None:
@@ -135,19 +135,19 @@ def _network(comm: Comm) -> float | None:
 
 def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
-    nowhere = Address((), 0, "", b"")  # of ranks that do not serve
-    peers = Peers([address or nowhere for address in addresses], token)
+    absent = Address((), 0, "", b"")  # of ranks that do not serve
+    peers = Peers([address or absent for address in addresses], token)
     outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
-    found = []
+    times = []
     try:
         for _ in range(4):
             started = time.perf_counter()
             if not all(peers.fetch(1, range(MESSAGES), outs)):
                 return 0.0
-            found.append(time.perf_counter() - started)
+            times.append(time.perf_counter() - started)
     finally:
         peers.close()
-    return statistics.median(found[1:])  # the first one makes the connection
+    return statistics.median(times[1:])  # the first one makes the connection
 
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:

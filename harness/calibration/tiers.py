@@ -11,10 +11,10 @@ import numpy as np
 
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.storage.capacity import free_bytes
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.units import format_bytes
 
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
@@ -36,15 +36,15 @@ def measure(folder: Path, threads: Sequence[int], size: int, seed: int, *, cold:
             f"{folder} has {format_bytes(free or 0)} free, too little to measure it with {max(threads)} threads. Free "
             "space there, or use fewer --threads."
         )
-    found: dict[str, dict[int, float]] = {"read": {}, "write": {}}
+    rates: dict[str, dict[int, float]] = {"read": {}, "write": {}}
     with _files(folder, max(threads)) as paths:
         for count in (1, *threads):  # the first time makes the pages, which other files of the node have long had
-            found["write"][count] = count * total / _written(paths[:count], total, synced=cold)
+            rates["write"][count] = count * total / _written(paths[:count], total, synced=cold)
         for count in threads:
             place = Place(tuple(map(str, paths)), total, 0, cold=cold)
-            found["read"][count] = rate(Solo(), place, size, (count,), seed)
-    found["write"] = {count: found["write"][count] for count in threads}
-    return found
+            rates["read"][count] = rate(Solo(), place, size, (count,), seed)
+    rates["write"] = {count: rates["write"][count] for count in threads}
+    return rates
 
 
 @contextmanager

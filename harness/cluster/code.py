@@ -22,13 +22,13 @@ def sources() -> Iterator[tuple[str, Path]]:
     and whose root package lies inside another's (harness/root).
     """
     roots = _folders("dlio_bench")
-    found = {file.name: file for folder in roots for file in folder.glob("*.py")}
+    files = {file.name: file for folder in roots for file in folder.glob("*.py")}
     for room in _ROOMS:
         for folder in _folders(f"dlio_bench.{room}"):
             for file in folder.rglob("*.py"):
                 if not any(file.is_relative_to(root) for root in roots if root != folder.parent):
-                    found[f"{room}/{file.relative_to(folder).as_posix()}"] = file
-    yield from sorted(found.items())
+                    files[f"{room}/{file.relative_to(folder).as_posix()}"] = file
+    yield from sorted(files.items())
 
 
 def digest(files: Iterator[tuple[str, Path]], versions: dict[str, str | None]) -> str:

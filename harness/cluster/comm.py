@@ -1,4 +1,4 @@
-"""What ranks say to each other: a few methods, with MPI behind them or nobody."""
+"""How the ranks of a job communicate: the methods that MPI and a single rank both offer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,7 @@ class Comm(Protocol):
     host_size: int
 
     def barrier(self) -> None:
-        """Return when every rank has called it; the CPU is left to others meanwhile."""
+        """Return when every rank has called it. Waiting ranks leave the CPU to others."""
         ...
 
     def gather(self, value: Any) -> list[Any] | None:
@@ -45,7 +45,7 @@ class Comm(Protocol):
 
         All ranks call it together. Messages of one source arrive in the order in which it sent them. A message is at
         most 2 GiB - 1 and fits into `inbox`, which is used again after `arrived`, as may be the bytes of `outgoing`
-        when the next are asked for. Neither iterator nor `arrived` may fail: somebody would wait for ever.
+        when the next are asked for. Neither iterator nor `arrived` may fail: another rank would wait for ever.
         """
         ...
 
@@ -62,11 +62,11 @@ class Comm(Protocol):
         ...
 
     def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
-        """Fill `sums` on every rank with the elementwise sums of everybody's `values`, the same bits on each.
+        """Fill `sums` on every rank with the elementwise sums of all ranks' `values`, the same bits on each.
 
         float16, float32 or float64, contiguous, of one length everywhere and below 2^31. float16 is added in float16,
-        as over the wire of the published runs. TimeoutError when it is not over after `seconds`: somebody died, or
-        has not come. The ranks cannot go on together after that, only end.
+        as over the wire of the published runs. TimeoutError after `seconds`: a rank died or has not called it. The job
+        can only end then.
         """
         ...
 
@@ -75,7 +75,7 @@ class Comm(Protocol):
         ...
 
     def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
-        """Overwrite everybody's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+        """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
         ...
 
     def abort(self, status: int) -> None:
@@ -84,7 +84,7 @@ class Comm(Protocol):
 
 
 def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:
-    """Do `work` on every rank and return what each made, by rank; a BenchError of one rank is raised on every rank.
+    """Do `work` on every rank; its results by rank. Raises the BenchError of one rank on every rank.
 
     Ranks that are done leave the CPU to the others while they wait.
     """

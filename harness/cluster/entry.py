@@ -1,4 +1,4 @@
-"""What every launched rank does around its own work: connect, compare, speak, and say why it failed."""
+"""What every launched rank does around its work: it connects, compares digests, reports events and its failure."""
 
 import json
 import os
@@ -16,16 +16,16 @@ from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
-from dlio_bench.harness.cluster.stacks import Stacks, unique
+from dlio_bench.harness.cluster.stacks import Stacks
 
 STDOUT = 1
 
 
 def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]]]) -> int:
-    """Run one rank of the job whose work folder is `folder`; returns its exit status, having ended all on a failure.
+    """Run one rank of the job whose work folder is `folder`; its exit status. A failure ends all ranks.
 
-    `start` reads the job and gives the number of its ranks and what each of them does. To its very end the process
-    tells that it lives, where the launching command wants to know.
+    `start` reads the job and returns the number of ranks and what each of them does. If the launching command watches
+    the ranks, the process sends signs of life until it ends.
     """
     die_with_parent()
     about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
@@ -34,7 +34,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:
-        stacks = Stacks(folder, f"{host_name()}-{unique()}")
+        stacks = Stacks(folder, f"{host_name()}-process-{os.getpid()}")
         ranks, body = start()
         about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
         with life.waits():
@@ -67,8 +67,8 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
 def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mapping[str, Any]]]]) -> int:
     """Run one rank of a measurement, as `python -P -m MODULE FOLDER`; returns its exit status.
 
-    `start` reads the job in FOLDER and gives the number of its ranks and what each of them measures; what rank 0 found
-    is left in FOLDER.
+    `start` reads the job in FOLDER and returns the number of ranks and what each of them measures. Rank 0 writes its
+    result to FOLDER.
     """
     folder = Path(sys.argv[1])
 
@@ -80,19 +80,19 @@ def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mappi
 
 
 def _tell_where(stacks: Stacks) -> None:
-    """Write where this rank's threads stand, and have the launching command ask the same of the others."""
+    """Write this rank's stacks, and have the launching command ask the other ranks for theirs."""
     stacks.write()
     say({"event": STALLED})
     time.sleep(LAST_WORDS)
 
 
-def require_same(comm: Comm, what: str, asked: str, here: str, thing: str) -> None:
-    """EnvironmentFailure on every rank when one of them has another digest of `what` than was asked for."""
-    for rank, found in enumerate(comm.allgather(here)):
-        if found != asked:
+def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
+    """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
+    for rank, digest in enumerate(comm.allgather(here)):
+        if digest != expected:
             raise EnvironmentFailure(
-                f"Rank {rank} has another {what} (digest {found[:19]}...) than the command that launched it "
-                f"({asked[:19]}...). Make the same {thing} visible on every node."
+                f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
+                f"({expected[:19]}...). Make the same {thing} visible on every node."
             )
 
 
@@ -103,12 +103,12 @@ def say(event: dict[str, Any]) -> None:
 
 
 def _say_unbuffered(event: dict[str, Any]) -> None:
-    """As `say`, by another thread, which may be at it when the process ends: it holds no lock of Python's."""
+    """As `say`, for a thread that may still run when the process ends: takes no lock of Python's."""
     os.write(STDOUT, f"{EVENT}{json.dumps(event)}\n".encode())
 
 
 def _report(error: Exception) -> dict[str, Any]:
-    """What the launching command is told: a message for its user, or the trace of a defect of ours."""
+    """The report for the launching command: a message for its user, or the trace of a defect of dlio-bench."""
     if isinstance(error, OSError):
         where = f"{error.filename or 'A file'} on {host_name()}"
         error = EnvironmentFailure(f"{where}: {error.strerror or error}. {remedy(error)}.")

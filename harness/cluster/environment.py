@@ -1,4 +1,4 @@
-"""What a machine is, for the results: enough to explain a number and to see that two machines differ, no secrets."""
+"""The description of a machine in results: enough to explain a number and to tell two machines apart, no secrets."""
 
 import math
 import os
@@ -45,7 +45,7 @@ _KEPT = frozenset(
     }
 )
 _KEPT_PREFIXES = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_", "MPICH_", "UCX_", "FI_", "HOROVOD_")
-# Set by Open MPI's mpirun for its ranks: nobody's choice
+# Set by Open MPI's mpirun for its ranks, not by the user
 _OF_MPIRUN = frozenset({"OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs"})
 _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
 
@@ -110,10 +110,10 @@ def cpu_model() -> str:
 
 def parse_stripe(text: str) -> dict[str, str]:
     """`name: value` pairs of `lfs getstripe -d` (lfs-getstripe(1)): on one line, or on a line each; the first wins."""
-    found: dict[str, str] = {}
+    stripe: dict[str, str] = {}
     for name, value in re.findall(r"(?:lmm_|lcme_)?(stripe_\w+|pattern|pool|layout_gen|mirror_count):\s+(\S+)", text):
-        found.setdefault(name, value)
-    return found
+        stripe.setdefault(name, value)
+    return stripe
 
 
 def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
@@ -142,7 +142,7 @@ def describe_host(path: Path) -> Host:
         memory_limit_bytes=room.limit,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: found for name in PACKAGES if (found := installed(name))},
+        packages={name: version for name in PACKAGES if (version := installed(name))},
         libmpi=loaded_library(),
         mount=Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None,
         stripe=stripe_layout(path, mount.type if mount else None),
@@ -158,11 +158,7 @@ def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     entries = [set(host) for host in hosts.values()]
     shared = set.intersection(*entries) if entries else set()
     first = next(iter(hosts.values()), {})
-    common = {name: first[name] for name in first if name in shared and _all_equal(hosts, name)}
-    own = {host: {name: value for name, value in found.items() if name not in common} for host, found in hosts.items()}
-    return {"common": common, "hosts": own}
-
-
-def _all_equal(hosts: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-    values = [host[name] for host in hosts.values()]
-    return all(value == values[0] for value in values)
+    same = {name for name in shared if all(host[name] == first[name] for host in hosts.values())}
+    common = {name: value for name, value in first.items() if name in same}
+    besides = {name: {key: value for key, value in host.items() if key not in common} for name, host in hosts.items()}
+    return {"common": common, "hosts": besides}

@@ -1,4 +1,4 @@
-"""What every rank is told: its job, one JSON file in the work folder that the command and its ranks share."""
+"""The job of the ranks: one JSON file in the work folder that the command and its ranks share."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class SavedJob:
     """Base of the jobs, which are frozen dataclasses of numbers, texts, tuples, dicts, and dataclasses of these."""
 
     def save(self, folder: Path) -> None:
-        """Write the job where its ranks look for it. EnvironmentFailure when it cannot be."""
+        """Write the job into its work folder. EnvironmentFailure."""
         write_whole(folder / JOB_FILE, msgspec.json.encode(self))
 
     @classmethod
@@ -29,9 +29,9 @@ class SavedJob:
 
 
 def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
-    """Have rank 0 leave what was measured where the command that launched the ranks looks for it. OSError.
+    """Have rank 0 write what was measured into the work folder, for the launching command. OSError.
 
-    All ranks call this, and none goes on before the document is there.
+    All ranks call this; it returns when the document is written.
     """
     if comm.rank == 0:
         (folder / MEASURED_FILE).write_text(json.dumps(measured))

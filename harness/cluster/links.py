@@ -1,8 +1,8 @@
-"""TCP connections between the ranks of a job: where a rank is reached, and the proof that it is the rank that is meant.
+"""TCP connections between the ranks of a job: the addresses of a rank, and the proof of its identity.
 
-Nothing is looked up by name, since a resolver can hang. A rank tells the addresses of all its interfaces; who wants to
-reach it tries them one after another. Another host, or another job, may answer under an address and port that several
-hosts have (the bridges of containers do), so both sides prove that they know the job's token and mean the same rank.
+No host name is resolved, since a resolver can hang. A rank publishes the addresses of all its interfaces, and the
+others try them in turn. Several hosts may have the same address (the bridges of containers do), so another host or job
+may answer. Both sides therefore prove that they know the job's token and mean the same rank.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure
 
-# The kernel of a living host accepts at once, however busy the host is. A lost first packet is sent again after 1 s,
-# and after 2 s more (RFC 6298, section 2): what stays silent after two repetitions does not listen there.
+# The kernel of a running host accepts at once, however busy the host is. TCP repeats a lost first packet after 1 s and
+# after 2 s more (RFC 6298, section 2): an address that is silent after both has no listener.
 CONNECT_SECONDS = 3.5
-# A rank may be busy, starved or paging; one that has not moved a byte for half a minute is taken for dead.
+# A rank may be busy, starved or paging; one that has not moved a byte for half a minute counts as dead.
 PATIENCE_SECONDS = 30.0
-# A connection waits in silence for a whole training phase. Probes keep it known to firewalls between, which forget
-# silent connections after some minutes, and find hosts that went down without a word.
+# A connection is silent for a whole training phase. Probes keep firewalls from dropping it, which they do after some
+# minutes of silence, and detect hosts that went down.
 KEEPALIVE_SECONDS = 60
 
 _BACKLOG = 4096  # every rank of a large job may connect in its first step; the kernel cuts it to its own limit
@@ -63,7 +63,7 @@ def listen() -> tuple[socket.socket, Address]:
 
 def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
     """The IPv4 addresses of this host's interfaces but loopback, by link speed (unknown ones last)."""
-    found: list[tuple[float, str]] = []
+    by_speed: list[tuple[float, str]] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             try:
@@ -72,8 +72,8 @@ def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
                 continue
             host = socket.inet_ntoa(answer[20:24])  # sin_addr of the sockaddr_in after the 16 bytes of the name
             if not host.startswith("127."):
-                found.append((-_speed(sys / "class" / "net" / name / "speed"), host))
-    return tuple(dict.fromkeys(host for _, host in sorted(found, key=lambda pair: pair[0])))
+                by_speed.append((-_speed(sys / "class" / "net" / name / "speed"), host))
+    return tuple(dict.fromkeys(host for _, host in sorted(by_speed, key=lambda pair: pair[0])))
 
 
 def _speed(file: Path) -> float:
@@ -89,7 +89,7 @@ def _network() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"
     except OSError:
-        return secrets.token_hex(8)  # unknown: nobody's loopback leads here
+        return secrets.token_hex(8)  # unknown: equal to no other process's
 
 
 def candidates(address: Address) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def candidates(address: Address) -> tuple[str, ...]:
 
 
 def dial(host: str, port: int) -> socket.socket | None:
-    """A connection to whoever listens there; None when nobody does."""
+    """A connection to this address; None where nothing listens."""
     try:
         return socket.create_connection((host, port), CONNECT_SECONDS)
     except OSError:
@@ -106,19 +106,19 @@ def dial(host: str, port: int) -> socket.socket | None:
 
 
 def introduce(link: socket.socket, token: bytes, identity: bytes, patience: float) -> bool:
-    """Whether the rank `identity` of the job that knows `token` is at the other end, and takes us for one of the job.
+    """Whether both ends know the job's `token` and the other end is the rank `identity`.
 
     From then on a call on `link` that moves no byte for `patience` seconds fails with BlockingIOError.
     """
     try:
         _prepare(link, patience)
         return _meet_server(link, token, identity)
-    except OSError:  # a stranger, or the rank went away
+    except OSError:  # another program, or the rank has ended
         return False
 
 
 def admit(link: socket.socket, token: bytes, identity: bytes, patience: float) -> bool:
-    """The listening side of `introduce`: whether who called knows the token and means this rank. OSError if it went."""
+    """The listening side of `introduce`: whether the caller knows the token and means this rank. OSError."""
     _prepare(link, patience)
     if not _meet_client(link, token, identity):
         return False

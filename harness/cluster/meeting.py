@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.free_space import SHARED_MEMORY
+
 # How long a rank looks out for the last one, yielding its core to whoever wants it, before it sleeps, and again around
 # the moment when the last one came in the latest of some meetings. Ranks that compute for the same time come within it.
 LOOK_OUT = 1e-3  # seconds
@@ -28,7 +30,6 @@ REMEMBERED = 4  # meetings
 # A sleeper looks up that often, so that what MPI has still to send goes out meanwhile.
 FIRST_LOOK_UP, LONGEST_LOOK_UP = 1e-3, 50e-3  # seconds
 
-SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes of a machine
 # The number of futex in the table of system calls, by machine (asm/unistd.h); elsewhere ranks meet by MPI alone.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "s390x": 238, "riscv64": 98}
 _WAIT, _WAKE, _ALL = 0, 1, 2**31 - 1  # futex(2), of memory shared by processes

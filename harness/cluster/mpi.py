@@ -65,9 +65,9 @@ class Mpi:
 
     @functools.cached_property
     def _places(self) -> "tuple[Meeting | None, MPI.Comm | None]":
-        """Where this rank meets the others of its host, and who then meets by MPI; None where there is no such step.
+        """Where this rank meets the others of its host, and the communicator of the hosts; None for a step not needed.
 
-        All ranks call it together. Where some host has no memory for it, or none has several ranks, all meet by MPI.
+        All ranks call it together. If a host has no memory for it, or no host has several ranks, all meet by MPI.
         """
         from mpi4py import MPI
 
@@ -106,7 +106,7 @@ class Mpi:
     def exchange(
         self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
     ) -> None:
-        """See Comm. A rank takes whatever comes next while its own sends go out, so no circle of ranks can wait."""
+        """See Comm. A rank receives whatever comes next while it sends, so that no circle of ranks can wait."""
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -130,7 +130,7 @@ class Mpi:
             if not moved:
                 with life.waits():
                     time.sleep(pause)
-        # whoever went on to another exchange would be heard in this one
+        # otherwise a rank that is ahead could send messages of the next exchange into this one
         self.barrier()
 
     def split(self, color: int | None) -> Comm | None:
@@ -153,7 +153,7 @@ class Mpi:
         _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
 
     def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
-        """See Comm. Up a tree of whole messages: MPI's own goes in segments, each of which would wait for a poll."""
+        """See Comm. Up a tree of whole messages: MPI's own sends segments, each of which would wait for a poll."""
         parent, children = _tree(self.rank, self.size)
         deadline, partial = time.monotonic() + seconds, values
         if children:
@@ -173,7 +173,7 @@ class Mpi:
         deadline = time.monotonic() + seconds
         if parent is not None:
             self._take(deadline, content, parent)
-        self._give(deadline, content, children[::-1])  # those with the most below them first
+        self._give(deadline, content, children[::-1])  # the largest subtrees first
 
     def _take(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
         """Receive into a contiguous array. Bytes, since MPI knows no float16."""
@@ -189,15 +189,15 @@ class Mpi:
         self._world.Abort(status)
 
 
-# What timed out cannot be called off: who comes late would still write to its buffers, which must live on.
+# A request that timed out cannot be cancelled: a late rank still writes to its buffers, so they must stay allocated.
 _abandoned: "list[MPI.Request]" = []
 
 
 def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
-    """A binomial tree over the ranks, from rank 0: who is above a rank, and who below it, those with least first."""
-    above = None if rank == 0 else rank & (rank - 1)
+    """A binomial tree over the ranks, from rank 0: a rank's parent, and its children, smallest subtree first."""
+    parent = None if rank == 0 else rank & (rank - 1)
     reach = size if rank == 0 else rank & -rank
-    return above, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
+    return parent, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
 
 
 def _until_over(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
@@ -243,29 +243,29 @@ def _addition(kind: np.dtype[Any]) -> "tuple[MPI.Datatype, MPI.Op]":
     if kind != np.float16:
         return MPI.Datatype.fromcode(kind.char), MPI.SUM
 
-    def add(one: Any, other: Any, _: MPI.Datatype) -> None:
-        sums = np.frombuffer(other, np.float16)
+    def add(values: Any, total: Any, _: MPI.Datatype) -> None:
+        sums = np.frombuffer(total, np.float16)
         with np.errstate(over="ignore", invalid="ignore"):  # too large is infinite, as on every device
-            np.add(np.frombuffer(one, np.float16), sums, out=sums)
+            np.add(np.frombuffer(values, np.float16), sums, out=sums)
 
     return MPI.UINT16_T, MPI.Op.Create(add, commute=True)
 
 
-def connect(asked: int) -> Comm:
-    """The communicator of a job of `asked` ranks. EnvironmentFailure when MPI cannot give it."""
-    if asked == 1:
+def connect(ranks: int) -> Comm:
+    """The communicator of a job of `ranks` ranks. EnvironmentFailure."""
+    if ranks == 1:
         return Solo()
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise EnvironmentFailure(
-            f"MPI cannot be loaded for a job of {asked} ranks: {error}. Install one with "
+            f"MPI cannot be loaded for a job of {ranks} ranks: {error}. Install one with "
             "pip install 'dlio-bench[mpi]', or load the site's MPI module; `dlio-bench doctor` shows what is found."
         ) from error
     world = MPI.COMM_WORLD
-    if world.Get_size() != asked:
+    if world.Get_size() != ranks:
         raise EnvironmentFailure(
-            f"{asked} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
+            f"{ranks} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
             "library do not belong together (under Slurm: srun --mpi=pmix with an MPI that speaks PMIx). "
             "`dlio-bench doctor` shows both; choose another with --launcher."
         )

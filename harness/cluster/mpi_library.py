@@ -47,7 +47,7 @@ class Answer:
 
 
 def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
-    """Run a program that may hang, and give it up after `seconds`.
+    """Run a program that may hang, and end it after `seconds`.
 
     SIGTERM goes first, so that an mpirun can end its ranks (they are in process groups of their own), then SIGKILL.
     A program that cannot be started gives status 127 and the reason in `err`.
@@ -75,7 +75,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
             except subprocess.TimeoutExpired:
                 continue
             return Answer(child.returncode if sign is None else None, out, err)
-        for pipe in (child.stdout, child.stderr):  # a grandchild holds them open: do not wait for it
+        for pipe in (child.stdout, child.stderr):  # a grandchild may hold them open: do not wait for it
             if pipe is not None:
                 pipe.close()
     return Answer(None, "", "")
@@ -142,7 +142,7 @@ os.write(1, (json.dumps({"rank": world.rank, "size": world.size, "version": MPI.
 
 @dataclass(frozen=True)
 class Greeting:
-    """One rank's word in a probe: its rank, the world's size, the library it loaded and what that calls itself."""
+    """What one rank prints in a probe: its rank, the world's size, the library it loaded and what that calls itself."""
 
     rank: int
     size: int
@@ -156,13 +156,13 @@ def hello_command() -> tuple[str, ...]:
 
 
 def greetings(out: str) -> list[Greeting]:
-    """The ranks' words in a probe's output, by rank; lines that are something else are passed over."""
-    found = []
+    """The ranks' greetings in a probe's output, by rank; other lines are skipped."""
+    ranks = []
     for line in out.splitlines():
         try:
-            word = json.loads(line[line.index("{") :])
-            library = loaded_library("\n".join(word["maps"]))
-            found.append(Greeting(word["rank"], word["size"], library, " ".join(word["version"].split())))
+            greeting = json.loads(line[line.index("{") :])
+            library = loaded_library("\n".join(greeting["maps"]))
+            ranks.append(Greeting(greeting["rank"], greeting["size"], library, " ".join(greeting["version"].split())))
         except (ValueError, KeyError, TypeError):
             continue
-    return sorted(found, key=lambda word: word.rank)
+    return sorted(ranks, key=lambda greeting: greeting.rank)

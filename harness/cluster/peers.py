@@ -1,7 +1,7 @@
 """Samples served to other ranks, straight from the files in which a node keeps them.
 
-A rank serves with threads that sleep in the kernel until somebody asks; bytes go from the file to the network by
-sendfile(2) and from the network into the asker's buffer, without the interpreter's lock and without a copy in Python.
+A rank serves with threads that sleep in the kernel until a request comes. Bytes go from the file to the network by
+sendfile(2) and from the network into the buffer, without the interpreter's lock and without a copy in Python.
 
 One-sided MPI was measured against it (tests/perf/two-hosts 1gbit python tests/perf/serve_samples.py, Open MPI 5.0.11):
 over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the 2 s of
@@ -9,8 +9,8 @@ the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progr
 54 MB/s and those of 115 KB, 16 at once, with 51, at 4 CPU seconds a GB; from here with 115 and 111 MB/s, at half a
 second.
 
-What goes over a connection, integers little-endian. Asked: the number of samples (uint32), their ids (int64 each).
-Answered, in the order asked: the length of each (int64), -1 where the sample is not there, followed by its bytes.
+The protocol, integers little-endian. Request: the number of samples (uint32), their ids (int64 each). Reply, in the
+order of the request: the length of each sample (int64), -1 where it is not here, followed by its bytes.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ Piece = tuple[int, int, int]
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<q")
 _ABSENT = -1
-MOST_ASKED = 1 << 16  # samples at once: who asks for more breaks off, and `Peers` asks for more in several goes
+MOST_ASKED = 1 << 16  # samples of a request: `Serving` refuses more, and `Peers` splits longer requests
 
-# Whoever finds the port may call. At most so many who have not yet proved what they are hold a descriptor and a thread;
-# the next ones wait with the kernel, until somebody has proved it, or the longest silent one goes.
+# Any process may connect to the port. At most this many connections without proof hold a descriptor and a thread. The
+# kernel queues the next ones until a connection has its proof, or the longest silent one is closed.
 MOST_UNPROVEN = 64
-SILENT_SECONDS = 1.0  # a rank of the job proves it in the time of one way there and back
+SILENT_SECONDS = 1.0  # a rank of the job needs one round trip for its proof
 
 
 class Serving:
-    """Answers other ranks' requests for samples, from when it is made until `close`.
+    """Answers other ranks' requests for samples, from its construction until `close`.
 
     `answer(sample)` says where the sample lies, or None when it is not here. It is called from several threads, one for
-    each connection, and may wait for a sample that is on its way, for less than the askers' patience; only those who
-    asked over that connection wait with it. Its descriptors stay open until `close` has returned.
+    each connection, and may wait for a sample that is on its way, for less than the clients' patience; only
+    requests on that connection wait with it. Its descriptors stay open until `close` has returned.
 
     Read at any time: samples asked for (`requests`), bytes sent, `misses` (asked for and not here) and the seconds in
     which threads were sending, added up over the connections; waits in `answer` are not among them.
@@ -61,7 +61,7 @@ class Serving:
         self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
         self._proved = threading.Condition(self._lock)
         self._closed = threading.Event()
-        # daemons: a rank that fails ends without waiting for who asks it
+        # daemons: a rank that fails ends without waiting for its clients
         self._accepting = threading.Thread(target=self._accept, name="peers-accept", daemon=True)
         self._accepting.start()
 
@@ -91,7 +91,7 @@ class Serving:
                     return
                 try:
                     thread.start()
-                except RuntimeError:  # no thread to be had: whoever called goes to the files
+                except RuntimeError:  # no thread left: the caller reads from the files
                     links.close(link)
                     continue
                 self._connections[link] = thread
@@ -99,7 +99,7 @@ class Serving:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Return when somebody else may call. With the lock held, which is given away meanwhile."""
+        """Return when another connection may be accepted. Needs the lock, and releases it while it waits."""
         while len(self._unproven) >= MOST_UNPROVEN and not self._closed.is_set():
             oldest, since = next(iter(self._unproven.items()))
             rest = since + SILENT_SECONDS - time.monotonic()
@@ -111,7 +111,7 @@ class Serving:
 
     def _serve(self, link: socket.socket) -> None:
         try:
-            # the asker is gone, or we are closing: either way nobody waits for an answer
+            # the client is gone, or this side closes: nobody waits for a reply
             with contextlib.suppress(OSError):
                 admitted = links.admit(link, self._token, self.address.identity, self._patience)
                 self._no_longer_unproven(link)
@@ -161,8 +161,8 @@ def _asked(link: socket.socket) -> Sequence[int]:
 class Peers:
     """Asks other ranks for samples; `addresses` are those of all ranks' `Serving`, by rank.
 
-    For any number of threads: each uses a connection of its own while it asks, and leaves it for the next. `dead` are
-    ranks that could not be reached, broke off, or did not move a byte for `patience` seconds; they are not asked again.
+    Any number of threads may call it; connections are kept for the next calls. `dead`: ranks that could not be reached,
+    closed the connection, or did not move a byte for `patience` seconds; they are not asked again.
     """
 
     def __init__(self, addresses: Sequence[Address], token: bytes, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -174,27 +174,27 @@ class Peers:
         self._closed = threading.Event()
 
     def fetch(self, rank: int, samples: Sequence[int], outs: Sequence[memoryview]) -> list[bool]:
-        """Fill outs[i], of bytes, with sample samples[i] as `rank` keeps it; whether it was there, by sample.
+        """Fill outs[i], of bytes, with sample samples[i] as `rank` keeps it; whether it arrived, by sample.
 
-        A sample counts as not there, too, when it has another length than its buffer, and when the peer is dead or dies
-        before the sample is whole: its buffer may then hold part of it. Ask for many small samples at once: an ask
-        costs one way there and back.
+        A sample does not arrive, either, when it has another length than its buffer, and when the peer is dead or dies
+        before the sample is whole: its buffer may then hold part of it. Ask for many small samples at once: a request
+        costs a round trip.
         """
-        found = [False] * len(samples)
+        arrived = [False] * len(samples)
         link = self._take(rank) if samples else None
         if link is None:
-            return found
+            return arrived
         whole = False
         try:
             whole = all(
-                _ask(link, samples[begin : begin + MOST_ASKED], outs, found, begin)
+                _ask(link, samples[begin : begin + MOST_ASKED], outs, arrived, begin)
                 for begin in range(0, len(samples), MOST_ASKED)
             )
         except OSError:
             self._mark_dead(rank)
         finally:
             self._give(rank, link, whole)
-        return found
+        return arrived
 
     def close(self) -> None:
         """End all connections; a `fetch` in progress finds nothing more."""
@@ -246,9 +246,9 @@ class Peers:
 
 
 def _ask(
-    link: socket.socket, samples: Sequence[int], outs: Sequence[memoryview], found: list[bool], first: int
+    link: socket.socket, samples: Sequence[int], outs: Sequence[memoryview], arrived: list[bool], first: int
 ) -> bool:
-    """Ask for `samples`, which go into outs[first:]; `found` is filled from there on.
+    """Ask for `samples`, which go into outs[first:]; `arrived` is filled from there on.
 
     Whether the connection can be used again: not after a length that was not expected, when bytes are left in it."""
     link.sendall(_COUNT.pack(len(samples)) + struct.pack(f"<{len(samples)}q", *samples))
@@ -261,5 +261,5 @@ def _ask(
         if length != len(out):
             return False
         links.receive(link, out)
-        found[at] = True
+        arrived[at] = True
     return True

@@ -1,4 +1,4 @@
-"""Running a launcher's command: progress read from its output, an end on Ctrl-C, the reason when it fails."""
+"""Run a launcher's command: read progress from its output, end it on Ctrl-C, explain why it failed."""
 
 import contextlib
 import ctypes
@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,14 +22,13 @@ from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 
-EVENT = "@dlio-bench "  # what rank 0 says to the command that launched it begins so
-STALLED = "stalled"  # the event of a rank that waits in vain for others
-FAILED = "failed"  # the event that stands for a report which could not be written down
+EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
+STALLED = "stalled"  # the event of a rank that has waited too long for others
+FAILED = "failed"  # the event that carries a report which the rank could not write to a file
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
-# Who was found to wait in vain leaves the others so long to write where they stand before the job ends.
-LAST_WORDS = 2.0  # seconds
-LOOK_SECONDS = 0.2  # between two looks at the clock while nobody says anything
+LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
+LOOK_SECONDS = 0.2  # between two looks at the clock while no output comes
 LOG, KEPT_LINES = "launcher.log", 500
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
@@ -54,15 +54,15 @@ def launch(
 ) -> None:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
-    `lost` says what becomes of the work when a rank is killed; `folder_stays` is False where the folder is removed
-    then. Stalled when a rank stands still for longer than watch.allowed().
+    `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
+    Stalled when a rank makes no progress for longer than watch.allowed().
 
-    The launcher gets a process group of its own, which is ended with everything in it when this call is left early.
-    A rank that says that it waits in vain for others, and a SIGUSR1, have all ranks write where they stand (stacks).
-    What it says besides events is kept in memory, and written to launcher.log where that explains a failure.
+    The launcher gets a process group of its own; leaving this call early ends all of it. All ranks write their stacks
+    when a rank has waited too long for others, or on SIGUSR1. Output other than events is kept in memory, and written
+    to launcher.log where it explains a failure.
     """
     watching = _watching(folder)
-    said: deque[str] = deque(maxlen=KEPT_LINES)
+    output: deque[str] = deque(maxlen=KEPT_LINES)
     reports: list[dict[str, Any]] = []
     try:
         process = subprocess.Popen(
@@ -72,7 +72,7 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_softly,  # noqa: PLW1509 - one system call, no lock taken
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
         )
     except OSError as error:
         raise EnvironmentFailure(
@@ -83,7 +83,7 @@ def launch(
     try:
         signals.check()
         with stacks.passed_on(process, folder):
-            stalled = _listen(process, on_event, said, reports, watching)
+            stalled = _listen(process, on_event, output, reports, watching)
             status = 0 if stalled else process.wait()
     finally:
         _end(process)
@@ -91,22 +91,22 @@ def launch(
     if stalled:
         raise Stalled(stalled + _stacks(folder if folder_stays else stacks.rescued(folder)))
     if status != 0:
-        raise _reason(folder, argv, status, "".join(said), lost, reports)
+        raise _reason(folder, argv, status, "".join(output), lost, reports)
 
 
 def _listen(
     process: "subprocess.Popen[bytes]",
     on_event: OnEvent,
-    said: deque[str],
+    output: deque[str],
     reports: list[dict[str, Any]],
     watching: watch.Watch | None,
 ) -> str | None:
-    """Hear the ranks until their end, or until one has stood still for too long: then who, once all wrote their stacks.
+    """Read the ranks' output until it ends, or a rank stands still: then why, after all wrote their stacks.
 
-    What is no event goes into `said`, reports that could not be written down into `reports`.
+    Lines that are no event go into `output`, reports that a rank could not write to a file into `reports`.
     """
     assert process.stdout is not None
-    asked, stalled, over = False, None, math.inf
+    asked_all, stalled, over = False, None, math.inf
     for line in _lines(process.stdout, LOOK_SECONDS):
         now = time.monotonic()
         if watching is not None and stalled is None and (stalled := watching.verdict(now)):
@@ -118,23 +118,23 @@ def _listen(
         event = _event(text)
         if event is None:
             if text:
-                said.append(text)
+                output.append(text)
         elif event["event"] == PULSE:
             if watching is not None:
                 watching.hear(event, now)
         elif event["event"] == FAILED:
             reports.append(event)
         elif event["event"] == STALLED:
-            if not asked:
+            if not asked_all:
                 stacks.ask(process)
-            asked = True
+            asked_all = True
         else:
             on_event(event)
     return stalled
 
 
 def _watching(folder: Path) -> watch.Watch | None:
-    """Who hears the ranks' signs of life; None where they are allowed any time, or cannot be told to give them."""
+    """What evaluates the ranks' signs of life; None without a time limit, or if the ranks cannot be told of it."""
     timeout = watch.allowed()
     return watch.Watch(timeout, time.monotonic()) if timeout and write_limit(folder, timeout) else None
 
@@ -157,17 +157,13 @@ def _lines(pipe: IO[bytes], look: float) -> Iterator[bytes | None]:
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """What rank 0 says in a line, wherever in the line it stands; None when the line is somebody else's."""
+    """The event in a line, wherever in the line it begins; None in other lines."""
     _, mark, rest = line.partition(EVENT)
     try:
         event = json.JSONDecoder().raw_decode(rest)[0] if mark else None
     except json.JSONDecodeError:
         return None
     return event if isinstance(event, dict) and "event" in event else None
-
-
-def _die_softly() -> None:
-    die_with_parent(signal.SIGTERM)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -185,19 +181,19 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _reason(
-    folder: Path, argv: Sequence[str], status: int, said: str, lost: str, reports: list[dict[str, Any]]
+    folder: Path, argv: Sequence[str], status: int, output: str, lost: str, reports: list[dict[str, Any]]
 ) -> BenchError:
-    """Why the job failed: what a rank wrote down, else what the launcher said of a rank that died."""
+    """Why the job failed: a rank's own report, else the launcher's output about a rank that died."""
     reports = reports + [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
-        # a defect of ours goes first and shows where its trace is; else the gravest failure speaks for all
+        # a defect goes first, with the place of its trace; else the failure of the lowest status
         report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
         if report["expected"]:
             return ERRORS[report["status"]](report["message"] + _stacks(folder))
         last = report["message"].strip().splitlines()[-1]
         trace = _kept(folder / "defect.txt", report["message"])
         return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
-    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", said):
+    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", output):
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name
         return EnvironmentFailure(
@@ -208,21 +204,21 @@ def _reason(
         name = signal.Signals(-status).name
         hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
         return EnvironmentFailure(f"The process {Path(argv[0]).name} was ended by {name}: {lost}.{hint}")
-    tail = " / ".join(line.strip() for line in said.splitlines() if line.strip(" -"))[-600:]
+    tail = " / ".join(line.strip() for line in output.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
         f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "
-        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; {_kept(folder / LOG, said)}."
+        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; {_kept(folder / LOG, output)}."
     )
 
 
 def _stacks(folder: Path) -> str:
-    """Where it is written in which calls the ranks stood, if they were asked; a sentence, or nothing."""
-    found = stacks.written(folder)
-    return f" Where the threads of {len(found)} ranks stood is in {folder}/stacks-*.txt." if found else ""
+    """A sentence that says where the ranks' stacks are; empty where there are none."""
+    files = stacks.written(folder)
+    return f" The stacks of {len(files)} ranks are in {folder}/stacks-*.txt." if files else ""
 
 
 def _kept(path: Path, text: str) -> str:
-    """Write what explains a failure beside it, and say where; a full disk must not hide the failure itself."""
+    """Write the explanation of a failure, and say where; a full disk must not hide the failure itself."""
     try:
         path.write_text(text)
     except OSError as error:

@@ -1,9 +1,8 @@
-"""Where the threads of a job stand, when it stands still: SIGUSR1 has every process write its stacks.
+"""The stacks of a job that stands still: SIGUSR1 makes every process write its own.
 
-A command that launched ranks writes its own to standard error and passes the signal on to the launcher, which gives it
-to every rank (mpirun(1) and srun(1) say that they do); a rank writes to a file of its own in the job's work folder. The
-writing is faulthandler's: it needs neither the interpreter nor its lock, so that a thread that hangs in a library hides
-nothing.
+The launching command writes its stacks to standard error and passes the signal to the launcher, which sends it to every
+rank (mpirun(1), srun(1)). A rank writes to its own file in the job's work folder. faulthandler does the writing: it
+needs neither the interpreter nor its lock, so it also works while a thread hangs in a library.
 """
 
 import faulthandler
@@ -27,7 +26,7 @@ def on_signal() -> None:
 
 
 class Stacks:
-    """The file of one rank. It has a name from the start, since what writes it can open nothing."""
+    """The file of one rank. It is opened at the start, since the signal handler cannot open files."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """OSError where the folder cannot be written."""
@@ -54,23 +53,23 @@ class Stacks:
 
 def written(folder: Path) -> list[Path]:
     """The files in which ranks of the job with this work folder have left stacks."""
-    found = []
+    files = []
     for path in sorted(folder.glob(_NAMES)):
         with suppress(FileNotFoundError):  # a rank that ends well removes its own
             if path.stat().st_size:
-                found.append(path)
-    return found
+                files.append(path)
+    return files
 
 
 def keep(work: Path, folder: Path) -> None:
-    """Take what ranks have written out of a work folder that is about to go."""
+    """Move the ranks' stacks out of a work folder that is about to be removed."""
     for path in written(work):
         with suppress(OSError):
             path.rename(folder / path.name)
 
 
 def rescued(work: Path) -> Path:
-    """A folder that stays, with what ranks have written."""
+    """A new folder that stays, with copies of the ranks' stacks."""
     folder = Path(tempfile.mkdtemp(prefix="dlio-bench-stacks-"))
     for path in written(work):
         with suppress(OSError):
@@ -80,14 +79,14 @@ def rescued(work: Path) -> Path:
 
 @contextmanager
 def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[None]:
-    """While this lasts SIGUSR1 goes to the launcher too, and the user is told where the ranks write."""
+    """In this block SIGUSR1 also goes to the launcher, and the user reads where the ranks write."""
     if threading.current_thread() is not threading.main_thread():  # it alone may handle signals
         yield
         return
 
     def handle(*_: object) -> None:
         ask(launcher)
-        # not print: this thread may be at it
+        # not print: the signal may have interrupted a print
         os.write(STDERR, f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}\n".encode())
 
     faulthandler.unregister(signal.SIGUSR1)
@@ -109,8 +108,3 @@ def ask(launcher: "subprocess.Popen[bytes]") -> None:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / _NAMES.replace("*", name)
-
-
-def unique() -> str:
-    """A name that no other process of this machine has."""
-    return f"process-{os.getpid()}"

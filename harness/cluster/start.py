@@ -1,4 +1,4 @@
-"""How a job's ranks will be started: the launcher that was asked for or fits, and its whole command."""
+"""How a job's ranks are started: the requested or the fitting launcher, and its command."""
 
 import os
 from dataclasses import dataclass, replace
@@ -18,17 +18,16 @@ class Launch:
 
 
 def plan(
-    module: str, work: Path, nodes: int, ranks_per_node: int, asked: str | None, *, virtual: bool = False
+    module: str, work: Path, nodes: int, ranks_per_node: int, requested: str | None, *, virtual: bool = False
 ) -> Launch:
-    """How ranks that run `module` of the harness on the job in `work` are started, by the launcher `asked` for.
+    """How ranks that run `module` of the harness on the job in `work` are started, by the `requested` launcher.
 
-    None: the launcher that fits. virtual: one machine plays the nodes. UsageError or EnvironmentFailure where it cannot
-    be.
+    None: the launcher that fits. virtual: one machine plays the nodes. UsageError, EnvironmentFailure.
     """
     command = python_command(f"dlio_bench.harness.{module}", str(work))
     ranks = launchers.Job(nodes, ranks_per_node, command, virtual)
     site = launchers.detect_site(os.environ)
-    name = launchers.choose(os.environ, ranks, site, asked)
+    name = launchers.choose(os.environ, ranks, site, requested)
     env = launchers.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
     return Launch(name, () if name == "local" else argv, env)

@@ -79,7 +79,7 @@ class Stream:
 class System:
     """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None.
 
-    network 0: nobody has measured it, and nothing is read from other nodes. preprocess inf: samples are delivered as
+    network 0: not measured, and nothing is read from other nodes. preprocess inf: samples are delivered as
     they are stored. pfs_open, barrier: seconds that opening a file takes, and ranks that meet. pfs_stream: None where
     one thread's reads were not measured. estimated: the keys whose numbers no source gives. by: who measured on what.
     """
@@ -164,12 +164,8 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         pfs=reader.rates(values, "pfs"),
         tiers=tuple(reader.tier(name, reader.table(tables, name)) for name in tables),
         pfs_open=reader.seconds(values, "pfs_open"),
-        pfs_stream=Stream(reader.rates(values, "pfs_stream", "sizes in bytes").points)
-        if "pfs_stream" in values
-        else None,
-        pfs_stream_all=Stream(reader.rates(values, "pfs_stream_all", "sizes in bytes").points)
-        if "pfs_stream_all" in values
-        else None,
+        pfs_stream=reader.stream(values, "pfs_stream"),
+        pfs_stream_all=reader.stream(values, "pfs_stream_all"),
         barrier=reader.seconds(values, "barrier"),
         estimated=reader.words(values, "estimated"),
         by={key: str(value) for key, value in reader.table(values, "by").items()} if "by" in values else {},
@@ -200,40 +196,40 @@ class _Reader:
         return UsageError(f"System {self.where}: {what} cannot be used: {fix}.")
 
     def table(self, values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        found = values.get(key)
-        if not isinstance(found, Mapping):
+        value = values.get(key)
+        if not isinstance(value, Mapping):
             raise self.fault(f"[{key}]", "it is missing or no table")
-        return found
+        return value
 
     def number(self, values: Mapping[str, Any], key: str) -> float:
-        found = values.get(key)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < float("inf"):
-            raise self.fault(f"{key} = {found!r}", "write a rate in MB/s above 0")
-        return float(found)
+        value = values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self.fault(f"{key} = {value!r}", "write a rate in MB/s above 0")
+        return float(value)
 
     def whole(self, values: Mapping[str, Any], key: str) -> int:
-        found = values.get(key)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise self.fault(f"{key} = {found!r}", "write a whole number of at least 1")
-        return found
+        value = values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.fault(f"{key} = {value!r}", "write a whole number of at least 1")
+        return value
 
     def seconds(self, values: Mapping[str, Any], key: str) -> float:
-        found = values.get(key, "0")
-        if not isinstance(found, str):
-            raise self.fault(f"{key} = {found!r}", 'write a time with its unit, such as "0.3ms"')
-        return self.parsed(parse_seconds, found, key)
+        value = values.get(key, "0")
+        if not isinstance(value, str):
+            raise self.fault(f"{key} = {value!r}", 'write a time with its unit, such as "0.3ms"')
+        return self.parsed(parse_seconds, value, key)
 
-    def parsed(self, parse: Callable[[str], Number], found: str, key: str) -> Number:
+    def parsed(self, parse: Callable[[str], Number], text: str, key: str) -> Number:
         try:
-            return parse(found)
+            return parse(text)
         except UsageError as error:
-            raise self.fault(f"{key} = {found!r}", str(error).rstrip(".")) from None
+            raise self.fault(f"{key} = {text!r}", str(error).rstrip(".")) from None
 
     def words(self, values: Mapping[str, Any], key: str) -> tuple[str, ...]:
-        found = values.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-            raise self.fault(f"{key} = {found!r}", 'write a list of keys, such as ["pfs"]')
-        return tuple(found)
+        value = values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise self.fault(f"{key} = {value!r}", 'write a list of keys, such as ["pfs"]')
+        return tuple(value)
 
     def rates(self, values: Mapping[str, Any], key: str, what: str = "numbers of clients") -> Rates:
         points = []
@@ -244,6 +240,9 @@ class _Reader:
         if not points:
             raise self.fault(key, "a rate table needs a point, such as 1 = 500")
         return Rates(tuple(sorted(points)))
+
+    def stream(self, values: Mapping[str, Any], key: str) -> Stream | None:
+        return Stream(self.rates(values, key, "sizes in bytes").points) if key in values else None
 
     def tier(self, name: str, values: Mapping[str, Any]) -> Tier:
         if unknown := set(values) - {"capacity", "threads", "read", "write"}:

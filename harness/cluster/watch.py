@@ -1,7 +1,7 @@
-"""What the command that launched ranks makes of their signs of life: the end of a job in which one stands still.
+"""The launching command's view of the ranks' signs of life: it ends a job in which a rank stands still.
 
-A rank that was stopped tells nothing any more; one that hangs in a call to dead storage tells that it does not move. To
-the others, who wait for them, both look alike, so that here it is found out who is at fault.
+A rank that was stopped sends nothing; one that hangs in a call to dead storage reports that it makes no progress. The
+ranks that wait for them cannot tell the two apart, so the launching command finds out which rank is at fault.
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ from dlio_bench.errors import UsageError
 from dlio_bench.units import format_seconds, parse_seconds
 
 DEFAULT_TIMEOUT = "10min"
-START_SECONDS = 60.0  # before a rank can tell anything Python has to start, from a file system that many share
+START_SECONDS = 60.0  # before its first sign of life a rank starts Python, from a file system that many share
 _NAMED = 4  # ranks, in a message
 
 
 class Watch:
-    """Hears the pulses of a job's ranks, and says which of them keeps the others waiting."""
+    """Collects the pulses of a job's ranks, and names the ranks that keep the others waiting."""
 
     def __init__(self, timeout: float, now: float) -> None:
         """timeout: seconds. now: here and below in seconds of one clock."""
@@ -24,9 +24,9 @@ class Watch:
         self._heard: dict[Any, float] = {}
 
     def hear(self, pulse: dict[str, Any], now: float) -> None:
-        """A rank has told something."""
-        who = (pulse["host"], pulse["process"])
-        self._pulses[who], self._heard[who] = pulse, now
+        """A pulse of a rank."""
+        sender = (pulse["host"], pulse["process"])
+        self._pulses[sender], self._heard[sender] = pulse, now
 
     def verdict(self, now: float) -> str | None:
         """Why the job is to be ended, as a sentence or two; None while there is hope."""
@@ -37,16 +37,16 @@ class Watch:
             limit = max(limit, START_SECONDS)
             late = now - self._begun > limit
             return f"No rank has begun {format_seconds(limit)} after the launch. {hint}" if late else None
-        silent = [who for who, heard in self._heard.items() if now - heard > limit and not self._pulses[who]["mute"]]
-        idle = {who: pulse["idle"] + now - self._heard[who] for who, pulse in self._pulses.items()}
-        still = [who for who, seconds in idle.items() if seconds > limit and not self._pulses[who]["waiting"]]
-        still = [who for who in still if who not in silent]
+        silent = [rank for rank, heard in self._heard.items() if now - heard > limit and not self._pulses[rank]["mute"]]
+        idle = {rank: pulse["idle"] + now - self._heard[rank] for rank, pulse in self._pulses.items()}
+        still = [rank for rank, seconds in idle.items() if seconds > limit and not self._pulses[rank]["waiting"]]
+        still = [rank for rank in still if rank not in silent]
         if silent:
             return f"{self._named(silent)} gave no sign of life {took}: stopped, or cut off. {hint}"
         if still:
             return (
-                f"{self._named(still)} stood still {took}, reading and computing nothing: storage that does not "
-                f"answer looks so. {hint}"
+                f"{self._named(still)} stood still {took}, reading and computing nothing: storage may not "
+                f"answer. {hint}"
             )
         if min(idle.values()) > limit:
             return f"{self._absent()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
@@ -58,18 +58,18 @@ class Watch:
         missing = [f"rank {number}" for number in range(ranks) if number not in numbers]
         return _listed(missing) if missing else "A rank"
 
-    def _named(self, who: list[Any]) -> str:
-        found = [self._pulses[one] for one in who]
+    def _named(self, senders: list[Any]) -> str:
+        pulses = [self._pulses[sender] for sender in senders]
         names = [
-            f"{_rank(one['rank'])} on {one['host']} (process {one['process']})"
-            for one in sorted(found, key=lambda one: (one["rank"] is None, one["rank"] or 0))
+            f"{_rank(pulse['rank'])} on {pulse['host']} (process {pulse['process']})"
+            for pulse in sorted(pulses, key=lambda pulse: (pulse["rank"] is None, pulse["rank"] or 0))
         ]
         return _listed(names)
 
 
 def _listed(names: list[str]) -> str:
-    found = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return found[0].upper() + found[1:]
+    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return listed[0].upper() + listed[1:]
 
 
 def _rank(number: int | None) -> str:

@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlio_bench.datagen.layout import Layout, Split
+from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What was asked for: one of them, `full` where the others are None."""
+    """The requested amount, one of these; the published size where all are None."""
 
     files: int | None = None  # of all splits together
     bytes: int | None = None  # stored, at most
@@ -57,7 +57,13 @@ def counts(layout: Layout, amount: Amount) -> dict[str, int]:
 
 def sizes(layout: Layout, files: Mapping[str, int]) -> list[SplitSize]:
     """What so many files of each split hold, without naming the files where the split is asked for whole."""
-    return [_size(split, files.get(split.name, 0)) for split in layout.splits]
+    split_sizes = []
+    for split in layout.splits:
+        count = files.get(split.name, 0)
+        samples = split.full_samples if count == split.full_files else count * split.samples_per_file
+        stored, payload = round(samples * split.sample_bytes), round(samples * split.payload_bytes)
+        split_sizes.append(SplitSize(split.name, count, samples, stored, payload))
+    return split_sizes
 
 
 def stored_bytes(layout: Layout, files: Mapping[str, int]) -> int:
@@ -65,22 +71,14 @@ def stored_bytes(layout: Layout, files: Mapping[str, int]) -> int:
     return sum(size.stored_bytes for size in sizes(layout, files))
 
 
-def _size(split: Split, files: int) -> SplitSize:
-    whole = files == split.full_files
-    samples = split.full_samples if whole else files * split.samples_per_file
-    return SplitSize(
-        split.name, files, samples, round(samples * split.sample_bytes), round(samples * split.payload_bytes)
-    )
-
-
 def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[str, int]:
     """Shares by largest remainder; what a split lacks for its first file is taken from the largest."""
     total, least = sum(full.values()), len(full)
-    own = None if layout.split_counts is None else dict(zip(full, layout.split_counts(files), strict=True))
-    if layout.split_counts is not None and own is not None and own[layout.splits[0].name] == 0:
+    by_rule = None if layout.split_counts is None else dict(zip(full, layout.split_counts(files), strict=True))
+    if layout.split_counts is not None and by_rule is not None and by_rule[layout.splits[0].name] == 0:
         enough = next(more for more in itertools.count(files) if layout.split_counts(more)[0])
         raise UsageError(f"--files {files}: none of them would be for training. Ask for at least {enough}.")
-    if own is None and files < least:
+    if by_rule is None and files < least:
         raise UsageError(
             f"--files {files}: {layout.workload} {layout.variant} has {least} splits ({', '.join(full)}), and each "
             f"needs a file. Ask for at least {least}."
@@ -89,16 +87,16 @@ def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[s
         raise UsageError(
             f"--files {files}: {layout.workload} {layout.variant} is published with {total}. Ask for at most {total}."
         )
-    if own is not None:
-        return own
-    found = {name: files * count // total for name, count in full.items()}
+    if by_rule is not None:
+        return by_rule
+    files_of = {name: files * count // total for name, count in full.items()}
     by_remainder = sorted(full, key=lambda name: -(files * full[name] % total))
-    for name in by_remainder[: files - sum(found.values())]:
-        found[name] += 1
-    for name in [name for name, count in found.items() if count == 0]:
-        found[max(found, key=lambda largest: found[largest])] -= 1
-        found[name] = 1
-    return found
+    for name in by_remainder[: files - sum(files_of.values())]:
+        files_of[name] += 1
+    for name in [name for name, count in files_of.items() if count == 0]:
+        files_of[max(files_of, key=lambda largest: files_of[largest])] -= 1
+        files_of[name] = 1
+    return files_of
 
 
 def _within(layout: Layout, limit: int) -> dict[str, int]:

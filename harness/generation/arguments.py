@@ -40,25 +40,25 @@ def add_generate(commands: Commands) -> None:
     )
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the bytes (default 1)")
     parser.add_argument("--tiny", action="store_true", help="shrink the samples, for tests: never a measurement")
-    who = parser.add_argument_group("who writes")
-    who.add_argument(
+    writers = parser.add_argument_group("who writes")
+    writers.add_argument(
         "--workers", type=int, metavar="N", help="write with N processes on this machine (default: as its cores allow)"
     )
-    who.add_argument("--nodes", type=int, metavar="N", help="write with ranks, on N nodes")
-    who.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks on each node (default 1)")
-    add_launcher(who)
+    writers.add_argument("--nodes", type=int, metavar="N", help="write with ranks, on N nodes")
+    writers.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks on each node (default 1)")
+    add_launcher(writers)
     parser.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
     parser.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")
 
 
-def run_generate(asked: argparse.Namespace) -> int:
+def run_generate(options: argparse.Namespace) -> int:
     """`generate`."""
     from dlio_bench.harness.generation.amount import Amount, fraction
     from dlio_bench.harness.generation.command import Options, generate
 
-    share = None if asked.fraction is None else fraction(asked.fraction)
-    amount = Amount(asked.files, asked.bytes, share)
-    return generate(Options(amount=amount, **values_of(asked, "files", "bytes", "fraction", "full")))
+    share = None if options.fraction is None else fraction(options.fraction)
+    amount = Amount(options.files, options.bytes, share)
+    return generate(Options(amount=amount, **values_of(options, "files", "bytes", "fraction", "full")))
 
 
 def add_verify(commands: Commands) -> None:
@@ -80,11 +80,11 @@ def add_verify(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_verify(asked: argparse.Namespace) -> int:
+def run_verify(options: argparse.Namespace) -> int:
     """`verify`."""
     from dlio_bench.harness.generation.verification import Options, verify
 
-    return verify(Options(**values_of(asked)))
+    return verify(Options(**values_of(options)))
 
 
 def add_index(commands: Commands) -> None:
@@ -111,11 +111,11 @@ def add_index(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_index(asked: argparse.Namespace) -> int:
+def run_index(options: argparse.Namespace) -> int:
     """`index`."""
     from dlio_bench.harness.generation.indexing import Options, index_data
 
-    return index_data(Options(**values_of(asked)))
+    return index_data(Options(**values_of(options)))
 
 
 def add_plan_data(commands: Commands) -> None:
@@ -140,11 +140,11 @@ def add_plan_data(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_plan_data(asked: argparse.Namespace) -> int:
+def run_plan_data(options: argparse.Namespace) -> int:
     """`plan-data`."""
     from dlio_bench.harness.generation.plan import Options, plan_data
 
-    return plan_data(Options(**values_of(asked)))
+    return plan_data(Options(**values_of(options)))
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`dlio-bench generate`: a dataset of the size that was asked for, and how fast it was made."""
+"""`dlio-bench generate`: make a dataset of the requested size, and tell how fast that was."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench generate`. None: chosen here. Any of the last three but `workers` means ranks."""
+    """The options of `dlio-bench generate`. None: chosen here. `nodes`, `ranks_per_node` and `launcher` mean ranks."""
 
     workload: str
     out: Path
@@ -162,7 +162,7 @@ def _render(document: dict[str, Any]) -> str:
         for size in document["splits"]
     ]
     if document["seconds"] is None:
-        lines.append("  it was there already, whole")
+        lines.append("  it was already complete")
     else:
         rate = f"{format_bytes(document['stored_bytes_per_second'])}/s by {document['processes']} processes"
         lines.append(

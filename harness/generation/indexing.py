@@ -24,7 +24,7 @@ SHOWN = 20  # refused files in the text; the JSON has all
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench index`."""
+    """The options of `dlio-bench index`."""
 
     folder: Path
     workload: str
@@ -99,7 +99,7 @@ def _write(
 
 
 def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[Indexed]:
-    """Every file read, in order, by local processes where there is much to read."""
+    """Read every file, in order; by local processes if there is much to read."""
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
     read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)

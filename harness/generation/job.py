@@ -1,4 +1,4 @@
-"""What every rank of a generation is told."""
+"""The job of every rank of a generation."""
 
 from dataclasses import dataclass
 

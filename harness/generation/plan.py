@@ -17,7 +17,7 @@ TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench plan-data`; `full` leaves nodes and memory out of the size."""
+    """The options of `dlio-bench plan-data`; `full` leaves nodes and memory out of the size."""
 
     workload: str
     variant: str | None

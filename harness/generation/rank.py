@@ -1,4 +1,4 @@
-"""What one rank of a generation does: see that everybody runs the same, write its files, time them."""
+"""What one rank of a generation does: check that all ranks run the same code, write its files, time them."""
 
 import time
 from collections.abc import Callable

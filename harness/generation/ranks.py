@@ -48,13 +48,13 @@ def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished:
 
 
 def _work_folder(folder: Path) -> Path:
-    """Where the ranks meet: on the file system that they share, and gone with the record of progress."""
+    """The ranks' work folder: on the file system that they share, removed with the record of progress."""
     return folder.absolute() / PROGRESS / "ranks"
 
 
 @contextmanager
 def _watched(work: Work, finished: Finished) -> Iterator[None]:
-    """Tell of files as their records appear, whichever node they are written on; at the end, of all that remain."""
+    """Report files as their records appear, whichever node writes them; at the end, all that remain."""
     remaining, end = set(work.todo), threading.Event()
 
     def look() -> None:
@@ -80,4 +80,4 @@ def _watched(work: Work, finished: Finished) -> Iterator[None]:
 
 
 def _pass_over(event: dict[str, Any]) -> None:
-    """Ranks of a generation say nothing: their records speak."""
+    """Ranks of a generation send no events: their records tell what is finished."""

@@ -1,4 +1,4 @@
-"""Which split each file of others is of: what its folders and its name say, what the layout draws, else a guess."""
+"""The split of each file that others wrote: by its folders and name, by the layout's draw, else a guess."""
 
 import re
 from collections.abc import Sequence
@@ -29,38 +29,38 @@ class Sorted:
     notes: tuple[str, ...]  # what was guessed, or decided against a name
 
 
-def told(name: str) -> str | None:
+def named_split(name: str) -> str | None:
     """The split that a path names: the outermost of its folders that has a word for one, else the file's name."""
     for part in PurePosixPath(name).parts:
-        if found := _of_part(part):
-            return found
+        if split := _of_part(part):
+            return split
     return None
 
 
-def sort(layout: Layout, names: Sequence[str], asked: str | None = None) -> Sorted:
-    """Sort files into splits; `asked` is for those whose folders and names say nothing. UsageError for an unknown one.
+def sort(layout: Layout, names: Sequence[str], fallback: str | None = None) -> Sorted:
+    """Sort files into splits; `fallback` is for files whose folders and names tell none. UsageError for an unknown one.
 
-    Where nothing is said of any file, and the layout draws its splits (CDB), the published draw decides.
+    If no file's path tells its split and the layout draws its splits (CDB), the published draw decides.
     """
     known = tuple(split.name for split in layout.splits)
-    if asked is not None and asked not in known:
-        raise unknown("--split", asked, known)
-    found = {name: told(name) for name in names}
-    silent = [name for name, split in found.items() if split is None]
+    if fallback is not None and fallback not in known:
+        raise unknown("--split", fallback, known)
+    named = {name: named_split(name) for name in names}
+    silent = [name for name, split in named.items() if split is None]
     notes: list[str] = []
-    drawn = _drawn(layout, names) if asked is None and len(silent) == len(names) else None
+    drawn = _drawn(layout, names) if fallback is None and len(silent) == len(names) else None
     if drawn is not None:
         notes.append("no folder or name says which split a file is of: the published draw over the sorted names does")
     elif silent:
-        rest = asked or TRAIN
-        if asked is None:
+        rest = fallback or TRAIN
+        if fallback is None:
             notes.append(
                 f"guessed: {len(silent)} files whose folders and names say nothing of a split, as {silent[0]}, are "
                 f"taken for {rest} (--split says otherwise)"
             )
         drawn = dict.fromkeys(silent, rest)
-    splits = {name: split or (drawn or {})[name] for name, split in found.items()}
-    against = [name for name in names if (said := _of_part(PurePosixPath(name).name)) and said != splits[name]]
+    splits = {name: split or (drawn or {})[name] for name, split in named.items()}
+    against = [name for name in names if (of_name := _of_part(PurePosixPath(name).name)) and of_name != splits[name]]
     if against:
         notes.append(
             f"{len(against)} files lie in the folder of another split than they are named after: the folder "
@@ -78,8 +78,8 @@ def sort(layout: Layout, names: Sequence[str], asked: str | None = None) -> Sort
 
 def _of_part(part: str) -> str | None:
     """The split that a folder or a file name has a word for; None where it has none, or several."""
-    found = {_SPLIT_OF[word] for word in _WORD.findall(part.lower()) if word in _SPLIT_OF}
-    return found.pop() if len(found) == 1 else None
+    splits = {_SPLIT_OF[word] for word in _WORD.findall(part.lower()) if word in _SPLIT_OF}
+    return splits.pop() if len(splits) == 1 else None
 
 
 def _drawn(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
@@ -90,6 +90,6 @@ def _drawn(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
         specs = layout.files(counts(layout, Amount(files=len(names))))
     except UsageError:  # fewer files than splits, or more than published: no draw
         return None
-    if all(told(spec.name) for spec in specs if spec.split != TRAIN):
+    if all(named_split(spec.name) for spec in specs if spec.split != TRAIN):
         return None
     return dict(zip(sorted(names), (spec.split for spec in sorted(specs, key=lambda spec: spec.name)), strict=True))

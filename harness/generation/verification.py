@@ -1,4 +1,4 @@
-"""`dlio-bench verify`: a dataset's every byte against its manifest, by local processes; each bad file is named."""
+"""`dlio-bench verify`: compare every byte of a dataset with its manifest and name each bad file."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, 
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
@@ -23,7 +23,7 @@ SHOWN = 20  # bad files in the text; the JSON has all
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench verify`."""
+    """The options of `dlio-bench verify`."""
 
     folder: Path
     sample_fraction: float
@@ -110,7 +110,7 @@ def _render(document: dict[str, Any]) -> str:
         lines.append(f"  {document['remade_files']} files were made anew and compared")
     if document["remake_note"]:
         lines.append(f"  {document['remake_note']}")
-    lines += [f"  BAD  {one['problem']}" for one in bad[:SHOWN]]
+    lines += [f"  BAD  {entry['problem']}" for entry in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")
     lines.append(f"  {len(bad)} bad files" if bad else "  every byte is as it was written")

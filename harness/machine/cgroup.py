@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-_UNLIMITED = 1 << 60  # version 1 writes 2^63 rounded down to a page where there is no limit
+_UNLIMITED = 1 << 60  # version 1 writes 2^63, rounded down to a page, for no limit
 
 
 def _folders(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
@@ -38,18 +38,18 @@ def _number(file: Path) -> int | None:
 
 def memory_limit(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int | None:
     """The least memory limit in bytes over this process's groups and their ancestors; None when there is none."""
-    found = [
+    limits = [
         value
         for folder in _folders("memory", proc, sys)
         for name in ("memory.max", "memory.limit_in_bytes")
         if (value := _number(folder / name)) is not None and value < _UNLIMITED
     ]
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
     """The least CPU quota in cores (1.5 = one and a half processors' time); None when there is none."""
-    found = []
+    quotas = []
     for folder in _folders("cpu", proc, sys):
         try:
             quota, period = (folder / "cpu.max").read_text().split()
@@ -57,5 +57,5 @@ def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | N
             quota, period = str(_number(folder / "cpu.cfs_quota_us")), str(_number(folder / "cpu.cfs_period_us"))
         # -1 (v1) and "max" (v2) stand for no quota, "None" for no such file
         if quota.isdigit() and period.isdigit() and int(period):
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)

@@ -28,9 +28,9 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 def memory() -> Memory:
     """This machine's memory, now."""
-    found = parse_meminfo(Path("/proc/meminfo").read_text())
-    total, limit = found["MemTotal"], memory_limit()
-    return Memory(total, found.get("MemAvailable", found["MemFree"]), limit if limit and limit < total else None)
+    meminfo = parse_meminfo(Path("/proc/meminfo").read_text())
+    total, limit = meminfo["MemTotal"], memory_limit()
+    return Memory(total, meminfo.get("MemAvailable", meminfo["MemFree"]), limit if limit and limit < total else None)
 
 
 def memory_bytes() -> int:

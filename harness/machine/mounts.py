@@ -39,17 +39,18 @@ class Mount:
 
 def parse_mountinfo(text: str) -> list[Mount]:
     """The mounts of a /proc/PID/mountinfo (proc_pid_mountinfo(5)), in its order: a later one hides an earlier."""
-    found = []
+    mounts = []
     for line in text.splitlines():
         head, _, tail = line.partition(" - ")
         fields, rest = head.split(), tail.split()
         if len(fields) < 6 or len(rest) < 2:
             continue
-        own, super_ = fields[5], rest[2] if len(rest) > 2 else ""
-        options = [word for word in dict.fromkeys(f"{own},{super_}".split(",")) if word and not _SECRET.search(word)]
+        of_mount, of_filesystem = fields[5], rest[2] if len(rest) > 2 else ""
+        words = dict.fromkeys(f"{of_mount},{of_filesystem}".split(","))
+        options = [word for word in words if word and not _SECRET.search(word)]
         source = re.sub(r"//[^/@]*@", "//", _unescape(rest[1]))  # no user:password of a web or ssh mount
-        found.append(Mount(_unescape(fields[4]), rest[0], source, tuple(options)))
-    return found
+        mounts.append(Mount(_unescape(fields[4]), rest[0], source, tuple(options)))
+    return mounts
 
 
 def _unescape(word: str) -> str:
@@ -83,9 +84,9 @@ def described_mount(path: Path) -> dict[str, Any] | None:
 
 
 def below(folder: Path) -> list[Mount]:
-    """What is mounted inside of `folder` (links followed by the caller). OSError where the kernel does not say."""
-    found = parse_mountinfo(Path("/proc/self/mountinfo").read_text())
-    return [mount for mount in found if mount.point.startswith(f"{folder}/")]
+    """The mounts inside `folder` (the caller has followed links). OSError where the kernel does not say."""
+    mounts = parse_mountinfo(Path("/proc/self/mountinfo").read_text())
+    return [mount for mount in mounts if mount.point.startswith(f"{folder}/")]
 
 
 def existing(path: Path) -> Path:
@@ -103,7 +104,7 @@ def filesystem_type(path: Path) -> int:
     buffer = (ctypes.c_long * 64)()  # struct statfs is 120 bytes and starts with f_type, a long on every 64-bit Linux
     if _libc.statfs(os.fsencode(path), buffer):
         reason = os.strerror(ctypes.get_errno())
-        raise EnvironmentFailure(f"The file system of '{path}' cannot be asked: {reason}. Check the path.")
+        raise EnvironmentFailure(f"The file system of '{path}' cannot be determined: {reason}. Check the path.")
     return buffer[0] & 0xFFFFFFFF
 
 

@@ -1,5 +1,6 @@
 """Files that are whole or absent: written aside, synced, renamed."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_at(handle: int, out: memoryview, offset: int) -> None:
+    """Fill `out` by preadv from `offset`. OSError, also where the file ends early."""
+    while out:
+        count = os.preadv(handle, [out], offset)
+        if count == 0:
+            raise OSError(errno.EIO, "it ends early")
+        out, offset = out[count:], offset + count
 
 
 def write_at(handle: int, content: Any, offset: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.storage.temp_folders import temp_folder
 
 TIERS = "dlio-bench-tiers-"  # prefix of the temporary folders
 

@@ -1,4 +1,4 @@
-"""The page cache without root: throw files out of it, and look whether they are in it.
+"""The page cache without root: drop files from it, and count their pages in it.
 
 Dropping is posix_fadvise(POSIX_FADV_DONTNEED), which reads nothing and takes some 3 ms a GiB; looking is mincore(2) on
 a mapping whose pages are never touched. A measurement that says "cold" does both: drop, and then look.
@@ -136,7 +136,7 @@ def residency(paths: Sequence[Path]) -> Residency:
 
 def _resident_bytes(fd: int, size: int, path: Path) -> int:
     """Bytes of the file's pages that are in the cache; the last page counts as far as the file goes."""
-    found = 0
+    resident = 0
     vector = np.empty(-(-min(size, _CHUNK) // _PAGE), dtype=np.uint8)  # one byte a page, its lowest bit is the answer
     for start in range(0, size, _CHUNK):
         length = min(_CHUNK, size - start)
@@ -150,16 +150,16 @@ def _resident_bytes(fd: int, size: int, path: Path) -> int:
         finally:
             _libc.munmap(address, length)
         present = vector[:pages] & 1
-        found += int(present.sum()) * _PAGE
+        resident += int(present.sum()) * _PAGE
         if present[-1]:
-            found -= pages * _PAGE - length
-    return found
+            resident -= pages * _PAGE - length
+    return resident
 
 
 def _unseen(path: Path, what: str) -> EnvironmentFailure:
     reason = os.strerror(ctypes.get_errno())
     return EnvironmentFailure(
-        f"'{path}' cannot be {what} ({reason}), so nobody can tell whether it is cached. Keep the dataset on a file "
+        f"'{path}' cannot be {what} ({reason}), so whether it is cached cannot be known. Keep the dataset on a file "
         "system whose files can be mapped, such as ext4, xfs or Lustre, or measure without asking for a cold cache."
     )
 

@@ -1,10 +1,9 @@
-"""How large a node's tiers are where nobody gives them a size."""
+"""The default sizes of a node's tiers."""
 
-import os
 from pathlib import Path
 
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.ground.defaults import OF_FREE, OF_MEMORY
-from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 
 
 def default_ram(memory: int, nodes: int) -> int:
@@ -15,12 +14,3 @@ def default_ram(memory: int, nodes: int) -> int:
 def default_disk(folder: Path, nodes: int) -> int:
     """Bytes of the tier in `folder` of a node, one of `nodes` on this machine."""
     return int(OF_FREE * (free_bytes(folder) or 0) / nodes)
-
-
-def free_bytes(folder: Path) -> int | None:
-    """Bytes free for this user; None where the folder is not there or its file system does not tell."""
-    try:
-        system = os.statvfs(folder)
-    except OSError:
-        return None
-    return system.f_bavail * system.f_frsize if system.f_blocks else None

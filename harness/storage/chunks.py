@@ -1,4 +1,4 @@
-"""From samples to reads, worked out for a whole plan at once: which calls fill which part of which batch.
+"""From samples to reads, for a whole plan at once: which calls fill which part of which batch.
 
 Pure arrays. A chunk is what a thread takes at a time: neighbouring samples of one batch, or a part of a large one.
 """
@@ -108,4 +108,4 @@ def reads(samples: Samples, chunk_bytes: int) -> tuple[Reads, Ids]:
 def joined_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:
     """(all ids, number of the batch of each)."""
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *plan])
-    return ids, np.repeat(np.arange(len(plan)), np.array([len(one) for one in plan], dtype=np.int64))
+    return ids, np.repeat(np.arange(len(plan)), np.array([len(batch) for batch in plan], dtype=np.int64))

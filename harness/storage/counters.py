@@ -51,14 +51,14 @@ def parse_stat(text: str) -> HostCpu:
 def device_bytes(children: Sequence[int] = ()) -> int | None:
     """Bytes that this process (all its threads) and these live children have had read from devices so far.
 
-    None where the kernel hides it. Page-cache hits and tmpfs count nothing; read-ahead counts to whoever caused it.
+    None where the kernel hides it. Page-cache hits and tmpfs count nothing; read-ahead counts for its cause.
     """
     try:
-        found = [parse_io(Path(f"/proc/{process}/io").read_text()) for process in ("self", *children)]
+        counts = [parse_io(Path(f"/proc/{process}/io").read_text()) for process in ("self", *children)]
     except OSError:
         return None
-    known = [count for count in found if count is not None]
-    return sum(known) if len(known) == len(found) else None
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def host_cpu() -> HostCpu | None:

@@ -1,4 +1,4 @@
-"""Files that the threads of one reader have open together: each is opened once, and closed when nobody needs it."""
+"""Open files that the threads of a reader share: each is opened once, and closed when no thread needs it."""
 
 import os
 import threading
@@ -42,10 +42,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """The `keep` files used last, by a key of the caller's. One that is forgotten lives on with who still reads it.
+    """The `keep` files used last, by a key of the caller's. A forgotten file stays open while a thread still reads it.
 
-    jumps: whether files opened from now on are read here and there, so that the kernel should fetch what is asked for
-    and nothing behind it.
+    jumps: whether reads of files opened from now on jump, so that the kernel should not read ahead.
     """
 
     def __init__(self, path: Callable[[int], Path], keep: int) -> None:
@@ -53,26 +52,26 @@ class OpenFiles:
         self._path, self._keep = path, keep
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
-        self._alive: WeakSet[OpenFile] = WeakSet()  # the forgotten ones too: the trace of an error may hold one
+        self._alive: WeakSet[OpenFile] = WeakSet()  # forgotten ones too, which the traceback of an error may hold
 
     def get(self, key: int, file: int) -> OpenFile:
         """The file of this key: number `file`, opened when its descriptor is asked for."""
         with self._lock:
-            found = self._files.get(key)
-            if found is not None:
+            opened = self._files.get(key)
+            if opened is not None:
                 self._files.move_to_end(key)
-                return found
-            found = self._files[key] = OpenFile(self._path(file), jumps=self.jumps)
-            self._alive.add(found)
+                return opened
+            opened = self._files[key] = OpenFile(self._path(file), jumps=self.jumps)
+            self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
-        del forgotten  # closed here, outside the lock, where nobody reads it
-        return found
+        del forgotten  # closed here, outside the lock, unless a thread reads it
+        return opened
 
     def close(self) -> None:
-        """Close all of them; nobody may be reading."""
+        """Close all of them; no thread may be reading."""
         self._files.clear()
-        for one in list(self._alive):
-            one.close()
+        for file in list(self._alive):
+            file.close()
 
 
 def _open(path: Path, *, jumps: bool) -> int:
@@ -89,7 +88,7 @@ def _open(path: Path, *, jumps: bool) -> int:
 
 
 class Libraries:
-    """Files that their container's library has open, the last few: it reads for one thread at a time."""
+    """The last few files that the container's library has open. It reads for one thread at a time."""
 
     def __init__(self, library: Callable[[Path], Opened] | None) -> None:
         self._open = library

@@ -1,7 +1,7 @@
-"""Copies of a dataset's files on node-local storage: a folder for as long as it is used, and copying into it.
+"""Copies of a dataset's files in a folder on node-local storage, which lives as long as a rank uses it.
 
-The ranks of a node share the folder; each holds a shared flock(2) on it. Whoever leaves last finds that no other lock
-is left, and removes it. The kernel drops the locks of killed ranks: the next user of the tier removes what they left.
+The ranks of a node share the folder; each holds a shared flock(2) on it. The last rank to leave finds no other lock and
+removes the folder. The kernel releases the locks of killed ranks: the next user of the tier removes their folders.
 """
 
 import errno
@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_bench.atomic_files import part_of, write_at
+from dlio_bench.atomic_files import part_of, read_at, write_at
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
 
@@ -70,7 +71,7 @@ def make(tier: Path, digest: str) -> Hold:
         except EnvironmentFailure:
             if folder.exists():
                 raise
-            continue  # another job took it for a dead one's before it was locked
+            continue  # another job removed it as a dead job's before it was locked
         if folder.exists():
             return held
         held.close()  # the same, a moment later
@@ -91,7 +92,7 @@ def hold(folder: Path) -> Hold:
 
 
 def room(held: Hold) -> Room:
-    """What is free on the tier now. EnvironmentFailure when it cannot be asked."""
+    """What is free on the tier now. EnvironmentFailure where the file system does not tell."""
     try:
         system, device = os.statvfs(held.folder), held.folder.stat().st_dev
     except OSError as error:
@@ -171,12 +172,7 @@ def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            done = 0
-            while done < len(buffer):
-                count = os.preadv(handle, [buffer[done:]], offset + done)
-                if count == 0:
-                    raise OSError(errno.EIO, "it ends early", str(path))
-                done += count
+            read_at(handle, buffer, offset)
         finally:
             os.close(handle)
     except OSError as error:
@@ -219,7 +215,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _remove_if_unused(folder: Path, handle: int) -> None:
-    """An exclusive lock is given only where there is no other: among those who leave, one of the last gets it."""
+    """The exclusive lock succeeds only without other locks: one of the last ranks to leave gets it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -230,10 +226,9 @@ def _remove_if_unused(folder: Path, handle: int) -> None:
 def _unwritable(held: Hold, size: int, error: OSError) -> EnvironmentFailure:
     tier = held.folder.parent
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = os.statvfs(held.folder)
         return EnvironmentFailure(
             f"The local tier {tier} on {host_name()} is full: the copy of a file of {format_bytes(size)} does not fit "
-            f"({format_bytes(free.f_bavail * free.f_frsize)} are free; {error.strerror}). Free space there, or give a "
+            f"({format_bytes(free_bytes(held.folder) or 0)} are free; {error.strerror}). Free space there, or give a "
             "larger folder with --local-tier."
         )
     return _unusable(tier, error)

@@ -1,23 +1,22 @@
 """Tiers that keep samples: one file each for RAM and node-local storage, shared by the ranks of a node.
 
-The files have names only until all ranks of the node have them open: then the last handle that is closed frees them,
-whatever ends the rank that has it. Their blocks are taken from the file system when they are made, since a tier that
-turns out too small, or memory touched for the first time, would otherwise be met inside the clock.
+The files have names only until all ranks of the node have opened them. From then on the kernel frees them with the last
+handle, even if ranks are killed. Their blocks are allocated when they are made: otherwise a full file system or first
+touches of memory would fall into the timed part.
 """
 
-import errno
 import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_bench.atomic_files import write_at
+from dlio_bench.atomic_files import read_at, write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
 
-SHARED_MEMORY = Path("/dev/shm")  # tmpfs(5): files in memory, for all processes of a machine
 FLAGS = "flags"
 
 
@@ -34,11 +33,8 @@ class TierFiles:
 
     def read(self, tier: int, offset: int, out: memoryview) -> None:
         """Fill `out` from a tier. EnvironmentFailure naming its folder."""
-        done = 0
         try:
-            while done < len(out):
-                count = os.preadv(self.handles[tier], [out[done:]], offset + done)
-                done += count or _ended()
+            read_at(self.handles[tier], out, offset)
         except OSError as error:
             raise self._broken(tier, "read", error) from error
 
@@ -63,14 +59,10 @@ class TierFiles:
         self.flags.close()
 
 
-def _ended() -> int:
-    raise OSError(errno.EIO, "it ends early")
-
-
 def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> None:
     """Make the files of a node: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
 
-    reserve: take their blocks now; else when something is kept, which is not expected.
+    reserve: allocate their blocks now; else on the first write, which is not expected.
     EnvironmentFailure, with figures, where there is no room.
     """
     _allocate(folders[0] / FLAGS, max(1, samples))
@@ -96,7 +88,7 @@ def attach(folders: Sequence[Path], sizes: Sequence[int]) -> TierFiles:
                 os.close(handle)
         raise EnvironmentFailure(
             f"A tier in {folders[0]} on {host_name()} cannot be opened: {error.strerror}. All ranks of a node must see "
-            "the same /dev/shm and the same --local-tier."
+            f"the same {SHARED_MEMORY} and the same --local-tier."
         ) from error
 
 
@@ -111,9 +103,9 @@ def _allocate(path: Path, size: int, *, reserve: bool = True) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        found = os.statvfs(path.parent)
+        free = free_bytes(path.parent) or 0
         raise EnvironmentFailure(
             f"A tier of {format_bytes(size)} cannot be made in {path.parent.parent} on {host_name()}: "
-            f"{error.strerror} ({format_bytes(found.f_bavail * found.f_frsize)} are free). Ask for smaller --tiers, or "
+            f"{error.strerror} ({format_bytes(free)} are free). Ask for smaller --tiers, or "
             "free space there."
         ) from error

@@ -1,6 +1,7 @@
 """The options of `dlio-bench storage`, and the call they lead to. Heavy imports wait until the command runs."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from dlio_bench.harness.ground.arguments import Commands, add_launcher, counts, values_of
@@ -44,12 +45,22 @@ def add_storage(commands: Commands) -> None:
         metavar="SIZE",
         help="bytes in all files together (default: 1 to 2 GB, at most 10%% of the free space)",
     )
-    who = parser.add_argument_group("who reads")
-    who.add_argument(
-        "--threads", type=_threads, default=(1, 2, 4), metavar="N[,N...]", help="threads of each rank (default 1,2,4)"
+    readers = parser.add_argument_group("who reads")
+    readers.add_argument(
+        "--threads",
+        type=partial(_ascending, "--threads"),
+        default=(1, 2, 4),
+        metavar="N[,N...]",
+        help="threads of each rank (default 1,2,4)",
     )
-    who.add_argument("--ranks", type=_ranks, default=(1, 2), metavar="N[,N...]", help="numbers of ranks (default 1,2)")
-    add_launcher(who)
+    readers.add_argument(
+        "--ranks",
+        type=partial(_ascending, "--ranks"),
+        default=(1, 2),
+        metavar="N[,N...]",
+        help="numbers of ranks (default 1,2)",
+    )
+    add_launcher(readers)
     how = parser.add_argument_group("trials")
     how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each kind of read (default 5)")
     how.add_argument(
@@ -59,16 +70,12 @@ def add_storage(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON to a file")
 
 
-def run_storage(asked: argparse.Namespace) -> int:
+def run_storage(options: argparse.Namespace) -> int:
     """`storage`."""
     from dlio_bench.harness.storage_bench.command import Options, storage
 
-    return storage(Options(**values_of(asked)))
+    return storage(Options(**values_of(options)))
 
 
-def _threads(text: str) -> tuple[int, ...]:
-    return tuple(sorted(counts("--threads", text)))
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(sorted(counts("--ranks", text)))
+def _ascending(flag: str, text: str) -> tuple[int, ...]:
+    return tuple(sorted(counts(flag, text)))

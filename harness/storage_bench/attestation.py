@@ -1,4 +1,4 @@
-"""Whether the cache was what was asked for, over all trials: judged as a run's trials are."""
+"""Whether the cache was cold or warm as requested, over all trials; by the same limits as a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,19 +13,19 @@ def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any
     shares = [trial["resident_share"] for trial in trials]
     if any(trial["memory_backed"] for trial in trials):
         # in memory whatever the kernel says of its pages
-        return _found(mode != COLD, "the files lie in memory (tmpfs): they are always warm")
+        return _judged(mode != COLD, "the files lie in memory (tmpfs): they are always warm")
     if hidden := [trial for trial in trials if not trial["attestable"]]:
         done = "dropped" if mode == COLD else "read"
-        return _found(False, f"{done} before each trial, but not attestable: {hidden[0]['note']}")
+        return _judged(False, f"{done} before each trial, but not attestable: {hidden[0]['note']}")
     if mode == COLD:
         worst = max(shares)
         left = format_percent(worst, 2)
-        found = f"page cache dropped before each trial, at most {left} of the files left in it (mincore)"
-        return _found(worst <= MOST_RESIDENT, found)
+        finding = f"page cache dropped before each trial, at most {left} of the files left in it (mincore)"
+        return _judged(worst <= MOST_RESIDENT, finding)
     least = min(shares)
-    found = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
-    return _found(least >= LEAST_WARM, found)
+    finding = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
+    return _judged(least >= LEAST_WARM, finding)
 
 
-def _found(attested: bool, found: str) -> dict[str, Any]:
-    return {"attested": attested, "found": found}
+def _judged(attested: bool, finding: str) -> dict[str, Any]:
+    return {"attested": attested, "found": finding}

@@ -12,6 +12,7 @@ from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
@@ -21,8 +22,7 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
-from dlio_bench.harness.storage.capacity import free_bytes
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, write_files
@@ -41,7 +41,7 @@ DEFAULT_WORKLOAD = "cdb"
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench storage`. None: chosen here."""
+    """The options of `dlio-bench storage`. None: chosen here."""
 
     folder: Path | None
     workload: str | None
@@ -89,8 +89,8 @@ def _require(options: Options) -> None:
     if options.folder is not None and not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
-    asked = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
-    given = [flag for flag, value in asked.items() if value is not None]
+    sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
+    given = [flag for flag, value in sources.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
@@ -158,8 +158,8 @@ def _require_memory(options: Options, files: Files) -> None:
         )
 
 
-def _launch(ranks: int, work: Path, asked: str | None) -> Launch:
-    return plan("storage_bench.rank", work, 1, ranks, asked)
+def _launch(ranks: int, work: Path, launcher: str | None) -> Launch:
+    return plan("storage_bench.rank", work, 1, ranks, launcher)
 
 
 def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
@@ -171,8 +171,8 @@ def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int,
     job = Job(ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
 
     def heard(event: dict[str, Any]) -> None:
-        who = f"{event['ranks']} ranks x {event['threads']} threads"
-        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {who}  {event['pattern']}")
+        readers = f"{event['ranks']} ranks x {event['threads']} threads"
+        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
 
     work = place / WORK
     start = _launch(ranks, work, options.launcher)

@@ -1,4 +1,4 @@
-"""The folder of the test files: held by one process, filled with bytes that nothing can spare, gone afterwards."""
+"""The folder of the test files: locked by one process, filled with incompressible bytes, removed afterwards."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""What every rank of a measurement is told: its job, and the files to be read."""
+"""What every rank of a measurement gets: its job, and the files to read."""
 
 import json
 from dataclasses import dataclass

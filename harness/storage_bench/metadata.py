@@ -55,5 +55,5 @@ def _rate(comm: Comm, operation: Callable[[str], None], paths: Iterable[str], *,
         seconds = time.perf_counter() - started
         if not whole and (done >= OPERATIONS or seconds >= SECONDS):
             break
-    everybody = comm.allgather((done, seconds))
-    return float(sum(each for each, _ in everybody) / max(each for _, each in everybody))
+    ranks = comm.allgather((done, seconds))
+    return float(sum(count for count, _ in ranks) / max(seconds for _, seconds in ranks))

@@ -45,11 +45,11 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
     return {
         "reads": [
-            {"pattern": pattern, "ranks": job.ranks, "threads": threads, "trials": found}
-            for (pattern, threads), found in trials.items()
+            {"pattern": pattern, "ranks": job.ranks, "threads": threads, "trials": rows}
+            for (pattern, threads), rows in trials.items()
         ],
         "metadata": [
-            {"operation": name, "ranks": job.ranks, "trials": found} for name, found in operations.items() if found
+            {"operation": name, "ranks": job.ranks, "trials": rates} for name, rates in operations.items() if rates
         ],
         "hosts": sorted(set(comm.allgather(host_name()))),
     }
@@ -69,8 +69,8 @@ def _trial(job: Job, files: Files, comm: Comm, pattern: str, buffers: list[memor
     request = reading.REQUEST if pattern == SEQUENTIAL else len(buffers[0])
     seconds = reading.timed(comm, work, files.paths, request)
     after = device_bytes()
-    own = after - before if counted and before is not None and after is not None else None
-    device = comm.allgather(own)
+    delta = after - before if counted and before is not None and after is not None else None
+    device = comm.allgather(delta)
     return {
         "bytes": sum(comm.allgather(sum(int(reads[:, 2].sum()) for reads, _ in work))),
         "seconds": seconds,
@@ -88,12 +88,12 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     else:
         cache.fill(mine)
     comm.barrier()
-    found = comm.allgather(cache.residency(mine))
+    parts = comm.allgather(cache.residency(mine))
     return {
-        "resident_share": sum(each.resident_bytes for each in found) / sum(each.bytes for each in found),
-        "attestable": all(each.attestable for each in found),
-        "memory_backed": any(each.memory_backed for each in found),
-        "note": next((each.note for each in found if each.note), None),
+        "resident_share": sum(part.resident_bytes for part in parts) / sum(part.bytes for part in parts),
+        "attestable": all(part.attestable for part in parts),
+        "memory_backed": any(part.memory_backed for part in parts),
+        "note": next((part.note for part in parts if part.note), None),
     }
 
 

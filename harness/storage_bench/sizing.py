@@ -10,7 +10,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent
 
-LEAST_BYTES, MOST_BYTES = 1_000_000_000, 2_000_000_000  # read in a trial when nobody says how much
+LEAST_BYTES, MOST_BYTES = 1_000_000_000, 2_000_000_000  # read in a trial without --size
 SAMPLES_A_READER = 4  # with fewer, one slow sample decides a trial
 SHARE_OF_FREE = 0.10  # of a file system that belongs to others too
 FILE_BYTES = 64_000_000  # small samples of no workload in particular share files of this size

@@ -76,8 +76,8 @@ def captured(variables: Sequence[Any]) -> Arrays:
 
 def restore(variables: Sequence[Any], values: Sequence[npt.NDArray[Any]], what: str, source: Path) -> None:
     """Give variables their values of a checkpoint. DataError where they do not belong together."""
-    wanted = [(tuple(one.shape), str(one.dtype)) for one in variables]
-    held = [(one.shape, str(one.dtype)) for one in values]
+    wanted = [(tuple(variable.shape), str(variable.dtype)) for variable in variables]
+    held = [(value.shape, str(value.dtype)) for value in values]
     if wanted != held:
         raise DataError(
             f"{source} holds {what} of another model: {len(held)} arrays with {_numbers(held)} numbers, and "
@@ -97,10 +97,10 @@ def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
     path = folder / f"step-{state.step:08d}.npz"
     about = asdict(State(state.step, state.epoch, state.seed, [], [], None, state.about))
     arrays: dict[str, npt.NDArray[Any]] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    for group in _GROUPS:
-        for number, one in enumerate(getattr(state, group) or []):
-            arrays[f"{group}-{number}"] = np.asarray(one)
-    arrays["counts"] = np.array([_count(getattr(state, group)) for group in _GROUPS])
+    groups: dict[str, Arrays | None] = {group: getattr(state, group) for group in _GROUPS}
+    for group, values in groups.items():
+        arrays |= {f"{group}-{number}": np.asarray(value) for number, value in enumerate(values or [])}
+    arrays["counts"] = np.array([-1 if values is None else len(values) for values in groups.values()])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"step-*.npz{PART}"):  # of a training that was killed
@@ -148,23 +148,23 @@ def resumed(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
     UsageError where there is none, or where it was written under other conditions than `about`; DataError where none is
     whole.
     """
-    found = together(comm, lambda: required(folder, about) if comm.rank == 0 else None)[0]
-    assert found is not None
-    return found
+    checkpoint = together(comm, lambda: required(folder, about) if comm.rank == 0 else None)[0]
+    assert checkpoint is not None
+    return checkpoint
 
 
 def required(folder: Path, about: dict[str, Any]) -> Found:
     """The newest whole checkpoint of a folder, on one rank. UsageError and DataError as `resumed`."""
-    found = newest(folder)
-    if found is None:
+    checkpoint = newest(folder)
+    if checkpoint is None:
         raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or leave it out.")
-    for name, asked in about.items():
-        if found.state.about.get(name) != asked:
+    for name, value in about.items():
+        if checkpoint.state.about.get(name) != value:
             raise UsageError(
-                f"{found.path} was written with {name} {found.state.about.get(name)!r}, and {asked!r} is asked for "
-                "now. Ask for the same, or leave --resume out."
+                f"{checkpoint.path} was written with {name} {checkpoint.state.about.get(name)!r}, and {value!r} is "
+                "asked for now. Ask for the same, or leave --resume out."
             )
-    return found
+    return checkpoint
 
 
 def _files(folder: Path) -> list[tuple[int, Path]]:
@@ -174,7 +174,7 @@ def _files(folder: Path) -> list[tuple[int, Path]]:
 
 
 class _Sink(io.RawIOBase):
-    """A file whose first failure is told afterwards: a zip archive cannot be left in the middle without a noise."""
+    """A file that keeps its first error for later: leaving a zip archive half-written would raise another one."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _Sink(io.RawIOBase):
         self.error: OSError | None = None
 
     def write(self, content: Any) -> int:
-        """All of it, or nothing any more."""
+        """Write it, unless an earlier write failed."""
         if self.error is None:
             try:
                 self._file.write(content)
@@ -201,10 +201,6 @@ def _load(path: Path) -> State:
             for group, count in zip(_GROUPS, counts, strict=True)
         }
     return State(**(about | groups))
-
-
-def _count(arrays: Arrays | None) -> int:
-    return -1 if arrays is None else len(arrays)
 
 
 def _numbers(arrays: Sequence[tuple[tuple[int, ...], str]]) -> int:

@@ -19,21 +19,21 @@ PR_SET_TIMERSLACK = 29
 FILE = "@"  # what a file name begins with
 
 
-def step_time(workload: Workload, asked: str, variant: str | None = None, *, tiny: bool = False) -> Profile | None:
-    """The step times that `--compute asked` means: None for 'none', else the workload's on a device, those of a file,
+def step_time(workload: Workload, compute: str, variant: str | None = None, *, tiny: bool = False) -> Profile | None:
+    """The step times that `--compute` means: None for 'none', else the workload's on a device, those of a file,
     or a time itself; for data of a `variant` (None: the default one), `tiny` ones or not.
 
     UsageError; also for the profile of another workload, variant or model, or of tiny samples where these are not.
     """
-    mode, _, device = asked.partition(":")
+    mode, _, device = compute.partition(":")
     variant = variant or workload.default_variant
     if mode == "none" and not device:
         return None
     if mode != "emulate":
         hint = did_you_mean(mode, ["none", "emulate", "train", "infer"])
         raise UsageError(
-            f"--compute '{asked}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, emulate:@FILE, "
-            "train, train:MODEL, infer, or infer:MODEL."
+            f"--compute '{compute}' is not known.{hint} Use none, emulate, emulate:DEVICE, emulate:TIME, "
+            "emulate:@FILE, train, train:MODEL, infer, or infer:MODEL."
         )
     if re.match(r"[0-9]", device):
         return given(parse_seconds(device), "--compute")

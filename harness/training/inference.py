@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
-from dlio_bench.benchmarks.model import Counts, Model, Sample, parameters
+from dlio_bench.benchmarks.model import Counts, Model, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
-from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import Diverged
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
-from dlio_bench.harness.training.network import Widths, blank, memory_told
+from dlio_bench.harness.training.network import Widths, blank, described, memory_errors
 from dlio_bench.harness.training.trainer import NOTHING, Spent
 from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
@@ -26,10 +25,10 @@ from dlio_bench.reports.types import Network
 class Inferred:
     """What an inference of one trial left on one rank.
 
-    told: samples that this rank predicted, scores of the predictions of all ranks.
+    summary: samples that this rank predicted, scores of the predictions of all ranks.
     """
 
-    told: trials.Inference
+    summary: trials.Inference
     phases: ClassVar[tuple[str, ...]] = ("convert",)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -38,7 +37,7 @@ class Inferred:
 
 
 class Inference:
-    """See Trainer. Nothing is learnt and nothing exchanged: ranks meet nowhere, and each has its own network."""
+    """See Trainer. Nothing is learnt or exchanged: ranks do not meet, and each has its own network."""
 
     meets = False
 
@@ -60,23 +59,11 @@ class Inference:
     @property
     def described(self) -> Network:
         """What predicts, and where, for the result."""
-        return Network(
-            model=self._model.name,
-            title=self._model.title,
-            parameters=parameters(self._model, self._network),
-            metric=self._model.metric,
-            better=self._model.better,
-            chance=self._model.chance,
-            device=self._device,
-            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            tensorflow=str(tensorflow().__version__),
-            source=self._model.source,
-            notes=list(self._model.notes),
-        )
+        return described(self._model, self._network, self._device)
 
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
-        with memory_told(self._model):
+        with memory_errors(self._model):
             for samples, widths in dict.fromkeys(batches):
                 outputs, labels = self._evaluate(blank(samples, widths))
                 self._model.count(outputs.numpy(), labels.numpy())
@@ -92,8 +79,8 @@ class Inference:
         began = time.perf_counter()
         lent = lend(batch)
         converted = time.perf_counter()
-        with memory_told(self._model):
-            outputs, labels = (one.numpy() for one in self._evaluate(lent))
+        with memory_errors(self._model):
+            outputs, labels = (tensor.numpy() for tensor in self._evaluate(lent))
         if not np.isfinite(outputs).all():
             raise Diverged(
                 f"Some of what {self._model.name} predicts for samples {batch.ids[:4]}... is no number. Use weights of "
@@ -122,8 +109,8 @@ class Inference:
     def end(self) -> Inferred:
         """See Trainer. All ranks call it together."""
         counts = self._comm.allgather(self._counts)
-        every = [own for found in counts for own in found.values()]
-        held_out = [found[False] for found in counts if False in found]
+        every = [part for of_rank in counts for part in of_rank.values()]
+        held_out = [of_rank[False] for of_rank in counts if False in of_rank]
         return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
 
     def _score(self, counts: list[Counts]) -> dict[str, float]:

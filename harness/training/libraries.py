@@ -1,9 +1,9 @@
 """Which TensorFlow a training takes, and whether it and Horovod are installed."""
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster.code import installed
 
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what Horovod 0.28.1 compiles against, and the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
@@ -14,11 +14,11 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
     """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(f"{what} needs TensorFlow, which is not installed. {INSTALL}")
-    found = _tensorflow_version()
+    version = next(filter(None, map(installed, DISTRIBUTIONS)), None)  # None: a distribution of another name
     low, high = TENSORFLOW
-    if found is not None and not low <= tuple(int(part) for part in found.split(".")[:2]) < high:
+    if version is not None and not low <= tuple(int(part) for part in version.split(".")[:2]) < high:
         raise EnvironmentFailure(
-            f"{what} works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {found} is "
+            f"{what} works with TensorFlow {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}, and {version} is "
             f"installed. {INSTALL}"
         )
     if exchange == "horovod" and find_spec("horovod") is None:
@@ -26,13 +26,3 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
             "--exchange horovod: Horovod is not installed. `scripts/install-horovod FOLDER` builds it for the "
             "TensorFlow of a virtual environment; or use --exchange mpi."
         )
-
-
-def _tensorflow_version() -> str | None:
-    """Of the installed distribution, without loading it; None where it has another name."""
-    for name in DISTRIBUTIONS:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return None

@@ -37,7 +37,10 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
     threads = threads or max(1, usable_cores() // comm.host_size)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return "cpu" if gpu is None else str(tf.config.experimental.get_device_details(_device(tf)).get("device_name", gpu))
+    if gpu is None:
+        return "cpu"
+    device = tf.config.get_visible_devices("GPU")[0]
+    return str(tf.config.experimental.get_device_details(device).get("device_name", gpu))
 
 
 @dataclass(frozen=True)
@@ -102,21 +105,13 @@ class NetworkTrainer:
     @property
     def described(self) -> Network:
         """What is trained, where, and how gradients are exchanged, for the result."""
-        return Network(
-            model=self._model.name,
-            title=self._model.title,
-            parameters=parameters(self._model, self._network),
+        return described(
+            self._model,
+            self._network,
+            self._device,
             published_parameters=self._model.parameters,
-            metric=self._model.metric,
-            better=self._model.better,
-            chance=self._model.chance,
-            device=self._device,
-            threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
-            tensorflow=str(tensorflow().__version__),
             exchange=self._exchange.choice.kind,
             exchange_why=self._exchange.choice.why,
-            source=self._model.source,
-            notes=list(self._model.notes),
         )
 
     def compile(self, training: Iterable[tuple[int, Widths]], validation: Iterable[tuple[int, Widths]]) -> None:
@@ -124,7 +119,7 @@ class NetworkTrainer:
 
         All ranks take as many training steps.
         """
-        with memory_told(self._model):
+        with memory_errors(self._model):
             for samples, widths in dict.fromkeys(training):
                 _, gradients = self._train(blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
                 self._apply(_tensors(self._exchange.reduce(gradients)))
@@ -137,7 +132,7 @@ class NetworkTrainer:
         if self._checkpoints is not None:
             self._folder = self._checkpoints.of(reader, trial)
         self._saved = []
-        self._exchange.lagged()  # what is still under way is nobody's
+        self._exchange.lagged()  # drops a reduction that is still under way
         self._exchange.resume(None if self._resumed is None else self._resumed.lagged)
         self._exchange.costs.clear()
         for variable, value in zip(self._variables, self._start, strict=True):
@@ -150,7 +145,7 @@ class NetworkTrainer:
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
         converted = clock()
-        with memory_told(self._model):
+        with memory_errors(self._model):
             loss, gradients = self._train(lent, key)
             value, rate = float(loss), self._model.rate(self._step, self._course)
             self._finish()
@@ -159,7 +154,7 @@ class NetworkTrainer:
         means = self._exchange.reduce(gradients)
         exchanged = clock()
         self._optimizer.learning_rate = rate
-        with memory_told(self._model):
+        with memory_errors(self._model):
             self._apply(_tensors(means))
             self._finish()
         self._losses.append(value)
@@ -168,8 +163,8 @@ class NetworkTrainer:
 
     def save(self) -> None:
         """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
-        own = self._checkpoints
-        if own is None or self._comm.rank != 0 or self._step % own.every:
+        checkpoints = self._checkpoints
+        if checkpoints is None or self._comm.rank != 0 or self._step % checkpoints.every:
             return
         lagged = self._exchange.lagged()
         state = State(
@@ -179,21 +174,21 @@ class NetworkTrainer:
             captured(self._network.variables),
             captured(self._optimizer.variables),
             None if lagged is None else [np.array(mean) for mean in lagged],
-            own.about,
+            checkpoints.about,
         )
         saved = save(self._folder, state)
         self._saved.append(Checkpoint(self._step, saved.nbytes, saved.ended - saved.started))
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
-        with memory_told(self._model):
+        with memory_errors(self._model):
             outputs, labels = self._evaluate(lend(batch))
             counts = self._model.count(outputs.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
 
     def score(self) -> dict[str, float]:
         """See Trainer."""
-        counts = [own for own in self._comm.allgather(self._counts) if own is not None]
+        counts = [count for count in self._comm.allgather(self._counts) if count is not None]
         self._counts = None
         return {name: float(value) for name, value in self._model.score(np.sum(counts, axis=0)).items()}
 
@@ -219,6 +214,24 @@ class NetworkTrainer:
             tensorflow().test.experimental.sync_devices()
 
 
+def described(model: Model, network: Any, device: str, **training: Any) -> Network:
+    """A network and where it computes, for the result; `training`: what only a training has."""
+    return Network(
+        model=model.name,
+        title=model.title,
+        parameters=parameters(model, network),
+        metric=model.metric,
+        better=model.better,
+        chance=model.chance,
+        device=device,
+        threads=int(tensorflow().config.threading.get_intra_op_parallelism_threads()),
+        tensorflow=str(tensorflow().__version__),
+        source=model.source,
+        notes=list(model.notes),
+        **training,
+    )
+
+
 def widths(batch: Batch) -> Widths:
     """Bytes of a sample in each block of a batch of samples that are all of one size."""
     return tuple(block.data.size // len(batch.ids) for block in batch.blocks)
@@ -230,7 +243,7 @@ def blank(samples: int, widths: Widths) -> tuple[Any, ...]:
     1 is a class in every workload; 0 is none where classes count from 1.
     """
     blank = [np.ones((samples, width // WORD), np.int32).view(np.float32) for width in widths]
-    return tuple(tensorflow().constant(own) for own in blank)
+    return tuple(tensorflow().constant(block) for block in blank)
 
 
 def _tensors(means: Sequence[Any]) -> list[Any]:
@@ -238,7 +251,7 @@ def _tensors(means: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def memory_told(model: Model) -> Iterator[None]:
+def memory_errors(model: Model) -> Iterator[None]:
     """EnvironmentFailure where the device has too little memory for a batch."""
     try:
         yield
@@ -247,7 +260,3 @@ def memory_told(model: Model) -> Iterator[None]:
             f"{model.title} ran out of memory: {str(error.message).splitlines()[0]}. Use a smaller --batch, or fewer "
             "ranks on a machine."
         ) from error
-
-
-def _device(tf: Any) -> Any:
-    return tf.config.get_visible_devices("GPU")[0]

@@ -23,11 +23,11 @@ class Spent:
 class Trained:
     """What a training of one trial left on one rank.
 
-    losses: float64 [steps], means over this rank's batches. told: all reductions from begin to end, and checkpoints.
+    losses: float64 [steps], means over this rank's batches. summary: all reductions from begin to end, and checkpoints.
     """
 
     losses: npt.NDArray[np.float64]
-    told: Reduced
+    summary: Reduced
     phases: ClassVar[tuple[str, ...]] = ("convert", "checkpoint")
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -36,7 +36,7 @@ class Trained:
 
 
 class Left(Protocol):
-    """What a trainer left on one rank. phases: of a step, that no other trainer has; told: what a result tells."""
+    """What a trainer left on one rank. phases: of a step, that no other trainer has; summary: for the result."""
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Left(Protocol):
         ...
 
     @property
-    def told(self) -> Reduced | Inference:
+    def summary(self) -> Reduced | Inference:
         """See above."""
         ...
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio_bench import free_space
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
@@ -20,7 +21,6 @@ from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage import tier_files
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
 
@@ -41,7 +41,7 @@ class PlacedContract(ReaderContract):
         self.place, memory = tmp_path / "tier", tmp_path / "memory"
         self.place.mkdir()
         memory.mkdir()
-        monkeypatch.setattr(tier_files, "SHARED_MEMORY", memory)  # others are at work on this machine
+        monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)  # others are at work on this machine
         yield
         assert list(self.place.iterdir()) == []
         assert list(memory.iterdir()) == []

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
-from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
 from tests.mpi.conftest import dlio, start
 from tests.mpi.test_run import gone, pids_of
 from tests.results import load

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.machine.temp_folders import JUST_MADE
 from dlio_bench.harness.run.node_folders import TIERS, tier_folders
-from dlio_bench.harness.storage.temp_folders import JUST_MADE
 
 
 def test_each_node_has_a_folder_that_goes_with_the_run(tmp_path: Path) -> None:

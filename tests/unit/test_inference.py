@@ -61,7 +61,7 @@ def scored(predicting: Inference, sizes: list[int]) -> Any:
     for size in sizes:
         predicting.step(batch_of(first, size))
         first += size
-    return predicting.end().told
+    return predicting.end().summary
 
 
 def test_scores_do_not_depend_on_how_samples_are_cut_into_batches(predicting: Inference) -> None:

@@ -175,12 +175,12 @@ FULL = replace(OPENMPI, programs=EVERY)
 )
 def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expected: str) -> None:
     assert choose(env, job, site) == expected
-    assert choose(env, job, FULL, asked="mpirun") == "mpirun"
+    assert choose(env, job, FULL, requested="mpirun") == "mpirun"
 
 
 def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux or pals"):
-        choose({}, ONE, FULL, asked="aprun")
+        choose({}, ONE, FULL, requested="aprun")
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine.mounts import parse_mountinfo
+from dlio_bench.harness.machine.temp_folders import JUST_MADE, temp_folder
 from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
 from dlio_bench.harness.storage.pfs.emulation import FOLDER, Emulation, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage.temp_folders import JUST_MADE, temp_folder
 
 MIB = 1 << 20
 FREE = PfsSpec(None)
@@ -348,7 +348,7 @@ def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: 
 
 HOLDER = """
 import json, pathlib, sys, time
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.emulation import emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -420,7 +420,7 @@ def test_a_daemon_that_cannot_start_is_told_with_its_words(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse3.so")
-    with pytest.raises(EnvironmentFailure, match=r"node 0 at .* ended with status 1. It said: .*/nowhere/libfuse3.so"):
+    with pytest.raises(EnvironmentFailure, match=r"node 0 at .* status 1. Its output: .*/nowhere/libfuse3.so"):
         emulated(FREE, source, 2, tmp_path / "work").__enter__()
     assert not list(tmp_path.iterdir())
 

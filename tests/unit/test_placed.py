@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlio_bench import free_space
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
@@ -29,7 +30,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage import extents, tier_files
+from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
 
 BATCH = 4
@@ -88,7 +89,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr(tier_files, "SHARED_MEMORY", memory)
+    monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
     threads, handles = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile

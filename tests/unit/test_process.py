@@ -172,7 +172,7 @@ raise SystemExit(entry.run_rank(Path(sys.argv[1]), lambda: (1, body)))
 
 
 def test_a_rank_that_waits_in_vain_has_all_write_where_they_stand(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure, match=r"rank 7 does not come Where the threads of 1 ranks") as failure:
+    with pytest.raises(EnvironmentFailure, match=r"rank 7 does not come The stacks of 1 ranks") as failure:
         launch([*script(STALLED), str(tmp_path)], os.environ, tmp_path, print)
     assert f"{tmp_path}/stacks-*.txt" in str(failure.value)
     [file] = tmp_path.glob("stacks-*.txt")

@@ -225,7 +225,7 @@ def test_libraries_that_are_missing_or_others_are_named(
     missing: str, version: str, exchange: str | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(libraries, "version", lambda _name: version)
+    monkeypatch.setattr(libraries, "installed", lambda _name: version)
     if not says:
         libraries.require_libraries(exchange)
         return
@@ -241,7 +241,7 @@ def test_without_its_libraries_the_command_ends_with_status_4(
     missing: str, version: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(libraries, "version", lambda _name: version)
+    monkeypatch.setattr(libraries, "installed", lambda _name: version)
     assert main(["run", "cdb", "--tiny", "--compute", "train", "--exchange", "horovod", "--dry-run"]) == 4
     assert says in capsys.readouterr().err
 
@@ -289,8 +289,8 @@ def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path
     for batch in given[3:]:
         whole.step(batch)
     done = whole.end()
-    assert [checkpoint.step for checkpoint in done.told.checkpoints] == [2]
-    assert done.told.checkpoints[0].bytes == (folder / "step-00000002.npz").stat().st_size
+    assert [checkpoint.step for checkpoint in done.summary.checkpoints] == [2]
+    assert done.summary.checkpoints[0].bytes == (folder / "step-00000002.npz").stat().st_size
 
     found = newest(folder)
     assert found is not None

@@ -23,7 +23,7 @@ from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.storage.temp_folders import temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.units import format_seconds
 
@@ -34,7 +34,7 @@ _HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute e
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of `dlio-bench calibrate --compute`. compute: WORKLOAD or WORKLOAD:MODEL. None: chosen here."""
+    """The options of `dlio-bench calibrate --compute`. compute: WORKLOAD or WORKLOAD:MODEL. None: chosen here."""
 
     compute: str
     variant: str | None = None
@@ -65,10 +65,10 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 
 def make_job(options: Options) -> Job:
     """The job that the options mean. UsageError; EnvironmentFailure where there is no TensorFlow."""
-    name, _, asked = options.compute.partition(":")
+    name, _, model_name = options.compute.partition(":")
     workload = find(name)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
-    model = choose(workload.models, layout.variant, asked or None)
+    model = choose(workload.models, layout.variant, model_name or None)
     cores = usable_cores()
     if options.steps is not None and options.steps < LEAST_STEPS:
         raise UsageError(f"--steps {options.steps} are too few for a median. Time at least {LEAST_STEPS}.")

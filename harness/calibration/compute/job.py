@@ -1,4 +1,4 @@
-"""What the process that measures step times is told, and where it leaves what it found."""
+"""The job of the process that measures step times."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow
 Tell = Callable[[dict[str, Any]], None]
 
 WARM = 2  # steps behind the compilation that are not timed: devices choose their algorithms, memory is touched first
-LEAST, MOST, SECONDS = 5, 50, 2.0  # timed steps where nobody says how many: at least, at most, and until so long
+LEAST, MOST, SECONDS = 5, 50, 2.0  # timed steps without --steps: at least, at most, and seconds
 COURSE = Course(1000, 1)  # any: rates of learning take no time
 DIGITS = 5  # of the times that are written
 
@@ -40,12 +40,12 @@ def measure(job: Job, comm: Comm, tell: Tell, work: Path) -> dict[str, Any]:
     tell({"event": "calibrate", "what": "making samples"})
     with tempfile.TemporaryDirectory(dir=work) as folder:  # which the command removes, however this ends
         dataset = samples.make(layout, job.batches[-1], Path(folder) / "data")
-        own = samples.decoded(workload, dataset)
+        decoded = samples.decoded(workload, dataset)
         model = choose(workload.models, job.variant, job.model)
         sample = model.sample(dataset)
     exchange = open_exchange(comm, ExchangeOptions("none"))
     trainer = NetworkTrainer(comm, model, sample, COURSE, exchange, device=device, seed=1)
-    rows = rows_of(job, lambda size: _row(trainer, samples.batch_of(own, size), job, tell))
+    rows = rows_of(job, lambda size: _row(trainer, samples.batch_of(decoded, size), job, tell))
     trainer.close()
     about = trainer.described
     return {
@@ -78,14 +78,14 @@ def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[st
     trainer.compile([(size, widths(batch))], [(size, widths(batch))])
     trainer.begin("calibrate", 0, 1)
 
-    def timed(what: str, one: Callable[[], float]) -> list[float]:
-        found: list[float] = []
+    def timed(what: str, step: Callable[[], float]) -> list[float]:
+        times: list[float] = []
         for _ in range(WARM):
-            one()
-        while not enough(found, job.steps):
-            found.append(one())
-            tell({"event": "calibrate", "what": f"{heading}  {what} {len(found)}, {found[-1]:.3g} s"})
-        return found
+            step()
+        while not enough(times, job.steps):
+            times.append(step())
+            tell({"event": "calibrate", "what": f"{heading}  {what} {len(times)}, {times[-1]:.3g} s"})
+        return times
 
     training = timed("step", lambda: _step(trainer, batch))
     forward = timed("forward pass", lambda: _forward(trainer, batch))
@@ -99,11 +99,11 @@ def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[st
     }
 
 
-def enough(found: list[float], steps: int) -> bool:
+def enough(times: list[float], steps: int) -> bool:
     """Whether these times are as many as were asked for (0: as a fair median needs)."""
     if steps:
-        return len(found) >= steps
-    return len(found) >= MOST or (len(found) >= LEAST and sum(found) >= SECONDS)
+        return len(times) >= steps
+    return len(times) >= MOST or (len(times) >= LEAST and sum(times) >= SECONDS)
 
 
 def _step(trainer: NetworkTrainer, batch: Batch) -> float:

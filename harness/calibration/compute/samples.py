@@ -35,13 +35,13 @@ def decoded(workload: Workload, dataset: Dataset) -> Bytes:
     """What the application makes of the dataset's training samples, uint8 [samples, bytes]. BenchError, OSError."""
     assert workload.decode is not None
     decode = workload.decode(dataset)
-    found = np.empty((dataset.training_samples, decode.sample_bytes), np.uint8)
+    out = np.empty((dataset.training_samples, decode.sample_bytes), np.uint8)
     reader = ExtentReader(dataset, decode.fields, decode)
     try:
-        reader.read(_ids(len(found)), memoryview(found.reshape(-1)), Cost())
+        reader.read(_ids(len(out)), memoryview(out.reshape(-1)), Cost())
     finally:
         reader.close()
-    return found
+    return out
 
 
 def batch_of(samples: Bytes, size: int) -> Batch:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlio_bench import free_space
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, UsageError
@@ -195,7 +196,7 @@ class Placed:
     def _tier_files(self, layout: Layout, *, reserve: bool) -> tier_files.TierFiles:
         """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
         context, sizes = self._context, layout.bytes
-        places = [tier_files.SHARED_MEMORY if name == RAM else context.tier for name in self._tiers.names]
+        places = [free_space.SHARED_MEMORY if name == RAM else context.tier for name in self._tiers.names]
         first = context.comm.rank % context.ranks_per_node == 0
         opened: list[tier_files.TierFiles] = []
         with ExitStack() as names:

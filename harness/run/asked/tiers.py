@@ -4,13 +4,13 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.storage.capacity import default_disk, default_ram, free_bytes
-from dlio_bench.harness.storage.tier_files import SHARED_MEMORY
+from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.units import format_bytes
 
 MB = 1e6

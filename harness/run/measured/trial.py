@@ -81,7 +81,7 @@ class TrialTimes:
             device, client_cache = delivered.device, delivered.client_cache
             epochs.append(EpochCost(**asdict(cost), bytes_device=device, bytes_client_cache=client_cache))
         compute = [log.phases()["compute"].sum() for log in (self.log, *(pass_.log for pass_ in self.passes))]
-        outcome = None if self.left is None else self.left.told
+        outcome = None if self.left is None else self.left.summary
         return RankTrial(
             trial=self.number,
             seed=self.seed,

@@ -1,7 +1,7 @@
-"""The board: what each emulated mount has delivered, in a mapped file that any process reads, the daemon unasked.
+"""The board: a mapped file with the counters of each emulated mount, which any process can read.
 
-Eight int64 slots for the head, then eight for each node. A slot has one writer, but for DROP_ASKED, whose writers take
-turns.
+Eight int64 slots for the head, then eight for each node. A slot has one writer, except DROP_ASKED, whose
+writers take turns.
 """
 
 import fcntl
@@ -104,11 +104,11 @@ class Board:
             fcntl.lockf(self._handle, fcntl.LOCK_EX)  # several ranks may ask at once
             try:
                 row[DROP_ASKED] += 1
-                asked = row[DROP_ASKED]
+                request = row[DROP_ASKED]
             finally:
                 fcntl.lockf(self._handle, fcntl.LOCK_UN)
             deadline = time.monotonic() + _PATIENCE
-            while row[DROP_DONE] < asked:
+            while row[DROP_DONE] < request:
                 if time.monotonic() > deadline:
                     raise EnvironmentFailure(
                         f"The emulated file system of node {node} did not empty its cache within {_PATIENCE:.0f} s: "

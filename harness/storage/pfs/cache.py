@@ -51,16 +51,16 @@ class ClientCache:
     def _touch(self, key: tuple[Hashable, int], first: int, last: int) -> int:
         """Bytes first..last of a block that were held; all its touched pages are held from now on."""
         low, high = first // PAGE, (last - 1) // PAGE
-        asked = (1 << (high + 1)) - (1 << low)
+        touched = (1 << (high + 1)) - (1 << low)
         held = self._blocks.get(key, 0)
-        found = held & asked
-        hit = found.bit_count() * PAGE
-        if found >> low & 1:  # of the first and the last page only a part may be asked for
+        present = held & touched
+        hit = present.bit_count() * PAGE
+        if present >> low & 1:  # of the first and the last page only a part may be asked for
             hit -= first - low * PAGE
-        if found >> high & 1:
+        if present >> high & 1:
             hit -= (high + 1) * PAGE - last
-        self._used += asked.bit_count() - found.bit_count()
-        self._blocks[key] = held | asked
+        self._used += touched.bit_count() - present.bit_count()
+        self._blocks[key] = held | touched
         self._blocks.move_to_end(key)
         while self._used * PAGE > self._capacity:
             self._used -= self._blocks.popitem(last=False)[1].bit_count()

@@ -16,12 +16,12 @@ from pathlib import Path
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.machine import mounts
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage.temp_folders import temp_folder
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
@@ -59,7 +59,7 @@ def available() -> str | None:
 
 @contextmanager
 def mounted(spec: PfsSpec, source: Path, nodes: int) -> Iterator[Emulation]:
-    """`emulated` in a folder below the temporary one, held against commands that sweep up what dead ones left."""
+    """`emulated` in a locked temporary folder, which commands that clean up after killed ones leave alone."""
     with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
         yield emulation
 
@@ -109,7 +109,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
         board.unlink(missing_ok=True)
         bucket.unlink(missing_ok=True)
         if made_work:
-            with contextlib.suppress(OSError):  # somebody else keeps files there
+            with contextlib.suppress(OSError):  # it holds files of others
                 work.rmdir()
 
 
@@ -119,6 +119,11 @@ def _config(point: Path) -> Path:
 
 def _log(point: Path) -> Path:
     return point.with_suffix(".log")
+
+
+def _logged(point: Path) -> str:
+    """The end of a daemon's output, on one line."""
+    return " / ".join(_log(point).read_text(errors="replace").split("\n"))[-600:].strip(" /")
 
 
 def _start(point: Path) -> "subprocess.Popen[bytes]":
@@ -149,10 +154,9 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
             status = daemons[node].poll()
             if status is not None or time.monotonic() > deadline:
                 what = f"did not answer within {_PATIENCE:.0f} s" if status is None else f"ended with status {status}"
-                said = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
                 raise EnvironmentFailure(
-                    f"The emulated file system of node {node} at '{points[node]}' {what}. It said: "
-                    f"{said or '(nothing)'}. If it may not mount: {_INSTALL}."
+                    f"The emulated file system of node {node} at '{points[node]}' {what}. Its output: "
+                    f"{_logged(points[node]) or '(none)'}. If it may not mount: {_INSTALL}."
                 )
             time.sleep(_LOOK)
 
@@ -160,18 +164,18 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
 def _require_alive(
     points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"], error: BenchError | OSError
 ) -> None:
-    """EnvironmentFailure where a daemon is dead: what failed then failed for that, whatever it looked like."""
+    """EnvironmentFailure where a daemon is dead: that is the cause of `error`, whatever it looks like."""
     left = still_mounted(points)
     for node, daemon in enumerate(daemons):
         # the kernel takes the mount of a daemon away a moment before it tells that the daemon has ended
         status = daemon.poll() if points[node] in left else _ended(daemon)
         if status is not None:
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-            last = " / ".join(_log(points[node]).read_text(errors="replace").split("\n"))[-600:].strip(" /")
+            output = _logged(points[node])
             raise EnvironmentFailure(
                 f"The daemon of the emulated file system of node {node} at '{points[node]}' ended {how} while it was "
-                f"in use{f', and said: {last}' if last else ''}. The kernel ends processes when memory runs out (see "
-                f"dmesg). Run again: it is mounted anew. What was seen of it: {error}"
+                f"in use{f', with the output: {output}' if output else ''}. The kernel ends processes when memory runs "
+                f"out (see dmesg). Run again: it is mounted anew. What failed: {error}"
             ) from error
 
 
@@ -184,7 +188,7 @@ def _ended(daemon: "subprocess.Popen[bytes]") -> int | None:
 
 
 def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
-    """Politely, then by force; then take away by force what is still mounted. Never waits for a reader."""
+    """Terminate the daemons, then kill them, then unmount what is still mounted. Never waits for a reader."""
     for daemon in daemons:
         daemon.terminate()
     deadline = time.monotonic() + _GRACE

@@ -83,11 +83,11 @@ class Node:
         """Open a source file for reading. OSError as the source has it; a failed open takes its latency too."""
         due = self._clock() + self._spec.open_seconds
         with self._lock:
-            who, _ = self._who(caller)
+            thread, _ = self._remembered(caller)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         finally:
-            self._wait(who, due)
+            self._wait(thread, due)
         status = os.fstat(fd)
         with self._lock:
             self._row[OPENS] += 1
@@ -101,16 +101,16 @@ class Node:
         count = max(min(len(out), file.size - offset), 0)
         now = self._clock()
         with self._lock:
-            who, late = self._who(caller)
-            continues = who.end == (file.key, offset)
+            thread, late = self._remembered(caller)
+            continues = thread.end == (file.key, offset)
             # Of the time since the thread's last call, all was ours when the kernel cut one read into pieces; else what
             # that call was late, and the way to the reader and back.
-            credit = min(max(now - who.due, 0.0), SLACK if continues else late + TRANSPORT)
+            credit = min(max(now - thread.due, 0.0), SLACK if continues else late + TRANSPORT)
             hit, missed = self._cache.take(file.key, offset, count)
-            started = _started(who, missed, continues)
+            started = _started(thread, missed, continues)
             # The kernel cuts a large read at 256 pages: into whole MiB, but for less than a page of the first piece
             # when the reader's memory does not begin at a page.
-            who.end = (file.key, offset + count) if count > REQUEST - PAGE else None
+            thread.end = (file.key, offset + count) if count > REQUEST - PAGE else None
             due = self._memory.reserve(hit, now, credit).end if hit else now
             link = self._link.reserve(missed, now, credit) if missed else None
         if link:
@@ -123,7 +123,7 @@ class Node:
         got = 0
         while got < count and (step := os.preadv(file.fd, [out[got:count]], offset + got)):
             got += step
-        self._wait(who, due)
+        self._wait(thread, due)
         with self._lock:
             self._row[CACHE_BYTES] += min(hit, got)
             self._row[PFS_BYTES] += got - min(hit, got)
@@ -132,27 +132,27 @@ class Node:
 
     def drop_if_asked(self) -> None:
         """Empty the cache when the board asks for it, and say so there."""
-        asked = self._row[DROP_ASKED]
-        if self._row[DROP_DONE] != asked:
+        request = self._row[DROP_ASKED]
+        if self._row[DROP_DONE] != request:
             with self._lock:
                 self._cache.clear()
-            self._row[DROP_DONE] = asked
+            self._row[DROP_DONE] = request
 
-    def _who(self, caller: int) -> tuple[_Caller, float]:
+    def _remembered(self, caller: int) -> tuple[_Caller, float]:
         """The thread's memory, and the lateness of its last call, which is given back once. Under the lock."""
-        who = self._callers.get(caller)
-        if who is None:
-            who = self._callers[caller] = _Caller(self._clock())
+        thread = self._callers.get(caller)
+        if thread is None:
+            thread = self._callers[caller] = _Caller(self._clock())
             if len(self._callers) > _CALLERS:
                 self._callers.popitem(last=False)
         else:
             self._callers.move_to_end(caller)
-        late, who.late = who.late, 0.0
-        return who, min(late, SLACK)
+        late, thread.late = thread.late, 0.0
+        return thread, min(late, SLACK)
 
-    def _wait(self, who: _Caller, due: float) -> None:
+    def _wait(self, thread: _Caller, due: float) -> None:
         self._until(due)
-        who.due, who.late = due, max(self._clock() - due, 0.0)
+        thread.due, thread.late = due, max(self._clock() - due, 0.0)
 
     def _until(self, moment: float) -> None:
         """Sleep to `moment`, never less."""
@@ -160,10 +160,10 @@ class Node:
             self._sleep(left)
 
 
-def _started(who: _Caller, missed: int, continues: bool) -> int:
+def _started(thread: _Caller, missed: int, continues: bool) -> int:
     """Started MiB of `missed` bytes, after what the last one has room for when the kernel cut one read into pieces."""
-    room = who.room if continues else 0
+    room = thread.room if continues else 0
     beyond = max(missed - room, 0)
     started = -(-beyond // REQUEST)
-    who.room = room - missed if beyond == 0 else started * REQUEST - beyond
+    thread.room = room - missed if beyond == 0 else started * REQUEST - beyond
     return started

@@ -59,9 +59,9 @@ class _Operations:
         self._ready[0] = os.getpid()
 
     def getattr(self, path: str | None, handle: int | None = None) -> dict[str, int]:
-        found = os.fstat(handle) if path is None and handle is not None else os.stat(f"{self._source}{path}")  # noqa: PTH116
-        values = {name: getattr(found, name) for name in _STAT} | {
-            name: getattr(found, f"{name}_ns") for name in _TIMES
+        status = os.fstat(handle) if path is None and handle is not None else os.stat(f"{self._source}{path}")  # noqa: PTH116
+        values = {name: getattr(status, name) for name in _STAT} | {
+            name: getattr(status, f"{name}_ns") for name in _TIMES
         }
         values["st_mode"] &= ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
         return values
@@ -72,16 +72,16 @@ class _Operations:
     def readdir(self, _path: str | None, handle: int) -> list[tuple[str, dict[str, int], int]]:
         # An entry without an inode number is not shown: with use_ino the numbers are ours to give.
         entries = [(".", _entry(os.fstat(handle).st_ino, True), 0), ("..", _entry(1, True), 0)]
-        with os.scandir(handle) as found:
-            return entries + [(each.name, _entry(each.inode(), each.is_dir()), 0) for each in found]
+        with os.scandir(handle) as children:
+            return entries + [(child.name, _entry(child.inode(), child.is_dir()), 0) for child in children]
 
     def releasedir(self, _path: str | None, handle: int) -> int:
         os.close(handle)
         return 0
 
     def statfs(self, path: str) -> dict[str, int]:
-        found = os.statvfs(f"{self._source}{path}")
-        return {name: getattr(found, name) for name in _STATVFS}
+        status = os.statvfs(f"{self._source}{path}")
+        return {name: getattr(status, name) for name in _STATVFS}
 
     def open(self, path: str, flags: int) -> int:
         if flags & os.O_ACCMODE != os.O_RDONLY:

@@ -1,4 +1,4 @@
-"""A thread that does one thing after another, and what the trainer holds of each until it needs the outcome."""
+"""A thread that does one task after another, and the handle by which the trainer waits for each."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from dlio_bench.harness.cluster.life import life
 
 
 class Pending:
-    """Something under way. `started` and `ended`: when it was, in seconds of time.perf_counter."""
+    """A task. `started` and `ended`: in seconds of time.perf_counter."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work: Callable[[], Any] | None = work
@@ -67,4 +67,4 @@ class Background:
     def _serve(self) -> None:
         while (pending := self._queue.get()) is not None:
             pending.run()
-            del pending  # its outcome belongs to whoever waits
+            del pending  # its waiter alone holds the outcome

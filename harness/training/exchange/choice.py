@@ -28,9 +28,9 @@ def choose(comm: Comm, options: ExchangeOptions, load: Callable[[], Any] = horov
     if options.kind in ("mpi", "none"):
         return Choice(options.kind, "as asked")
     refusal = None
-    for rank, said in enumerate(together(comm, lambda: _refusal(load))):
-        if said is not None and refusal is None:
-            refusal = f"rank {rank}: {said}"
+    for rank, reason in enumerate(together(comm, lambda: _refusal(load))):
+        if reason is not None and refusal is None:
+            refusal = f"rank {rank}: {reason}"
     if options.kind == "horovod":
         if refusal is not None:
             raise EnvironmentFailure(f"Gradients cannot be exchanged by Horovod as asked; {refusal}")

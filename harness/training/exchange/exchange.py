@@ -17,7 +17,7 @@ from dlio_bench.harness.training.exchange.horovod import OverHorovod
 from dlio_bench.harness.training.exchange.mpi import OverMpi
 from dlio_bench.harness.training.exchange.options import ExchangeOptions, require_valid
 
-# A reduction that gives up by itself knows more than who waits for it, and is let speak first.
+# A reduction that gives up by itself knows more than its waiter, so its error goes first.
 GRACE = 2.0  # seconds
 MOST_BYTES = 1 << 30  # of a broadcast at once; MPI counts in 32 bits
 
@@ -73,12 +73,12 @@ class Exchange:
         self.choice = choice
         self.costs: list[Reduction] = []
         self._comm, self._options = comm, options
-        # another thread even without a lag: what never returns from a library can only be left from outside
+        # another thread even without a lag: only another thread can abandon a library call that never returns
         self._thread = None if choice.kind == "none" else Background("gradient-exchange")
         self._reducer: Reducer = self._bounded("The start of gradient exchange", open_reducer)
         self._pending: Pending | None = None
         self._late: list[Any] | None = None  # means that are there and not yet handed out
-        self._asked = 0
+        self._calls = 0
 
     def reduce(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over the ranks, in the shapes of `gradients`: tensors, or float32 arrays that change two calls on.
@@ -93,7 +93,7 @@ class Exchange:
         means = self.lagged(entered)
         self._late = None
         self._begin(gradients)
-        return [np.zeros(tuple(one.shape), np.float32) for one in gradients] if means is None else means
+        return [np.zeros(tuple(gradient.shape), np.float32) for gradient in gradients] if means is None else means
 
     def lagged(self, entered: float | None = None) -> list[Any] | None:
         """The means that the next `reduce` will hand out: a part of the state of a training; None if there are none."""
@@ -123,13 +123,13 @@ class Exchange:
         return copies
 
     def close(self) -> None:
-        """Wait for what is under way, whose means nobody uses, and end.
+        """Wait for the reduction under way, drop its means, and end.
 
         All ranks call it together, and not after a failure. EnvironmentFailure where a rank does not come.
         """
         self.lagged()
         if self._thread is not None:
-            # one rank that ends Horovod ends it for all, and other nodes may still be passing on their sums
+            # a rank that ends Horovod ends it for all, and other nodes may still pass on their sums
             try:
                 with life.waits(patience=self._options.timeout):
                     self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
@@ -150,7 +150,7 @@ class Exchange:
 
     def _begin(self, gradients: Sequence[Any]) -> None:
         given = list(gradients)
-        self._asked += 1
+        self._calls += 1
         work: Callable[[], Any] = lambda: self._reducer.reduce(given)  # noqa: E731 - its type is what Pending takes
         if self._thread is None:
             self._pending = Pending(work)
@@ -164,7 +164,7 @@ class Exchange:
         try:
             means, nbytes = pending.wait(self._options.timeout + GRACE)
         except TimeoutError as error:
-            raise self._given_up(f"Gradient exchange {self._asked}") from error
+            raise self._given_up(f"Gradient exchange {self._calls}") from error
         exposed = time.perf_counter() - entered
         self.costs.append(Reduction(pending.started, pending.ended, exposed, nbytes))
         return list(means)

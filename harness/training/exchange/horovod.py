@@ -27,9 +27,9 @@ def load() -> Any:
             warnings.simplefilter("ignore")
             import horovod.tensorflow as hvd  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except (ImportError, OSError, tf.errors.NotFoundError) as error:
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EnvironmentFailure(
-            f"Horovod does not load with TensorFlow {tf.__version__}: {said}. {HOW_TO_BUILD}; or use --exchange mpi."
+            f"Horovod does not load with TensorFlow {tf.__version__}: {reason}. {HOW_TO_BUILD}; or use --exchange mpi."
         ) from error
     if not hvd.mpi_built():
         raise EnvironmentFailure(
@@ -61,10 +61,10 @@ class OverHorovod:
     def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
         """The means, as tensors, and the bytes that were added up. EnvironmentFailure; it may hang."""
         tf = tensorflow()
-        tensors = [tf.cast(one, tf.float32) for one in gradients]
+        tensors = [tf.cast(gradient, tf.float32) for gradient in gradients]
         if not tensors:
             return [], 0
-        shapes = tuple(tuple(one.shape) for one in tensors)
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         if shapes not in self._graphs:
             # Horovod knows tensors by name, and may stumble over one that changes its shape
             name = f"gradients_{len(self._graphs)}"
@@ -73,7 +73,7 @@ class OverHorovod:
         try:
             means = list(self._graphs[shapes](*tensors))
         except tf.errors.OpError as error:
-            raise Stalled(f"Horovod gave the exchange up: {_said(str(error.message))}") from error
+            raise Stalled(f"Horovod gave the exchange up: {_reason(str(error.message))}") from error
         return means, int(self._wire.size * sum(map(prod, shapes)))
 
     def _flat(self, name: str) -> Callable[..., list[Any]]:
@@ -92,7 +92,7 @@ class OverHorovod:
         node, first = self._sets[self._rank // per_node], self._rank // per_node * per_node
 
         def mean(*gradients: Any) -> list[Any]:
-            whole = tf.concat([tf.reshape(tf.cast(one, self._wire), [-1]) for one in gradients], axis=0)
+            whole = tf.concat([tf.reshape(tf.cast(gradient, self._wire), [-1]) for gradient in gradients], axis=0)
             # Horovod has no reduction to one rank: the others of a node get a sum too, and do not use it
             sums = hvd.allreduce(whole, op=hvd.Sum, process_set=node, name=f"{name}_within")
             if self._rank == first:
@@ -104,11 +104,11 @@ class OverHorovod:
         return mean
 
     def close(self) -> None:
-        """End Horovod's thread, which takes a part of a core as long as it lives, and everybody's with it."""
+        """End Horovod's thread, which uses a part of a core as long as it runs, on all ranks."""
         self._hvd.shutdown()
 
 
-def _said(message: str) -> str:
+def _reason(message: str) -> str:
     """What Horovod said, without where in a graph TensorFlow heard it."""
     noise = ("Graph execution error", "Detected at node", "File ", "<stack", "[[", "(")
     lines = [line.strip() for line in message.splitlines()]

@@ -1,6 +1,6 @@
-"""Temporary folders held by the process that made them, so that what a killed one left can be told and removed.
+"""Temporary folders that their process locks, so that the next process can remove those of a killed one.
 
-A folder is held by a lock (flock) that the kernel drops with the process.
+The lock is a flock: the kernel releases it when the process ends.
 """
 
 import fcntl
@@ -15,14 +15,14 @@ from tempfile import TemporaryDirectory, gettempdir
 
 from dlio_bench.harness.machine import mounts
 
-JUST_MADE = 60.0  # seconds: a younger folder may be about to be held
+JUST_MADE = 60.0  # seconds: the process that made a younger folder may not have locked it yet
 
 
 @contextmanager
 def temp_folder(prefix: str, below: Path | None = None) -> Iterator[Path]:
-    """A new folder in `below`, or the temporary folder, gone when the block is left.
+    """A new folder in `below` or the temporary folder, removed when the block is left.
 
-    What killed processes left there under the same prefix goes first, its mounts included.
+    First removes the folders of this prefix that killed processes have left, with their mounts.
     """
     _sweep(prefix, below or Path(gettempdir()))
     with TemporaryDirectory(prefix=prefix, dir=below) as made, _locked(Path(made)):
@@ -31,7 +31,7 @@ def temp_folder(prefix: str, below: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for as long as this process lives."""
+    """Lock a folder; the lock ends with the block or with this process."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -41,7 +41,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _sweep(prefix: str, below: Path) -> None:
-    """Remove the folders that nobody holds any more."""
+    """Remove the folders that no process has locked."""
     for folder in below.glob(f"{prefix}*"):
         with suppress(OSError):  # in use, somebody else's, no folder, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -56,9 +56,9 @@ def _sweep(prefix: str, below: Path) -> None:
 
 
 def _unmounted(folder: Path) -> bool:
-    """Whether nothing is mounted below a folder, after what FUSE has mounted there was taken away. OSError.
+    """Unmount what FUSE has mounted below a folder; whether nothing is mounted there now. OSError.
 
-    A mount whose daemon is dead answers no call, so the kernel's list is asked instead of the mount.
+    Reads the kernel's list of mounts: a mount whose daemon is dead answers no call.
     """
     for mount in mounts.below(folder):
         if mount.type.partition(".")[0] == "fuse":
