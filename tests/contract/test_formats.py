@@ -2,7 +2,6 @@
 
 import os
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,10 +40,6 @@ class FormatContract:
     def made(self, path: Path, spec: FileSpec) -> Written:
         """What its writer says."""
         return self.layout.write(path, spec, SEED)
-
-    def test_the_container_is_registered(self) -> None:
-        """By the name that manifests hold."""
-        assert self.layout.container in CONTAINERS
 
     def test_writer_says_one_extent_and_checksum_a_sample_and_field(self, made: Written, spec: FileSpec) -> None:
         """In the types that are promised."""
@@ -101,11 +96,6 @@ class FormatContract:
         again = self.layout.write(path.with_name("again"), spec, SEED)
         assert path.with_name("again").read_bytes() == path.read_bytes()
         np.testing.assert_array_equal(again.extents, made.extents)
-
-    def test_a_file_of_one_sample_is_regular(self, path: Path, spec: FileSpec) -> None:
-        """The least count works."""
-        one = self.layout.write(path, replace(spec, samples=1), SEED)
-        assert crc32c(self.fast(path, one, 0, 0)) == one.checksums[0, 0]
 
     def test_a_full_folder_is_an_os_error(self, spec: FileSpec) -> None:
         """So that the generator can name folder and fix."""

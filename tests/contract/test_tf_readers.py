@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
@@ -119,14 +119,6 @@ def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -
     reader = make(form, "tfdata+order=buffered-shuffle(100)")
     several = dataset.samples > len(dataset.manifest.files) and dataset.manifest.container == "tfrecord"
     assert reader.options["shuffle_buffer"] == (100 if several else 0)
-
-
-def test_a_missing_tensorflow_is_told_with_what_installs_it(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(EnvironmentFailure, match=r"pip install 'dlio-bench\[tensorflow\]'"):
-        make(SampleView(dataset, ()))
 
 
 def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_path: Path) -> None:

@@ -71,25 +71,10 @@ def test_what_is_generated_is_whole(layout: Layout, tmp_path: Path) -> None:
     assert leftovers(dataset.folder) == []
 
 
-def test_workers_make_what_one_process_makes(tmp_path: Path) -> None:
-    one = generate(CDB, 6, tmp_path / "one", 1, workers=1)
-    many = generate(CDB, 6, tmp_path / "many", 1, workers=3)
-    assert one.digest == many.digest
-    assert [one.path(n).read_bytes() for n in range(6)] == [many.path(n).read_bytes() for n in range(6)]
-
-
 def test_progress_counts_up_to_all_bytes(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     generate(HEP, 4, tmp_path / "set", 1, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n * HEP.file_bytes, 4 * HEP.file_bytes) for n in range(5)]
-
-
-def test_an_intact_dataset_is_not_made_again(tmp_path: Path) -> None:
-    first = generate(HEP, 3, tmp_path / "set", 1)
-    before = times(first)
-    again = generate(HEP, 3, tmp_path / "set", 1)
-    assert again.digest == first.digest
-    assert times(again) == before
 
 
 def test_only_missing_and_resized_files_are_mended(tmp_path: Path) -> None:
@@ -101,16 +86,6 @@ def test_only_missing_and_resized_files_are_mended(tmp_path: Path) -> None:
     assert mended.digest == first.digest
     assert verify_files(mended) == []
     assert [old == new for old, new in zip(before, times(mended), strict=True)] == [True, False, False, True]
-
-
-def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
-    first = generate(HEP, 2, tmp_path / "set", 1)
-    for layout, files, seed in ((HEP, 3, 1), (HEP, 2, 2), (CDB, 2, 1)):
-        with pytest.raises(
-            UsageError, match=r"hepcnnb 224 tiny, random fill, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
-        ):
-            generate(layout, files, tmp_path / "set", seed)
-    assert open_dataset(tmp_path / "set").digest == first.digest
 
 
 def test_foreign_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
@@ -127,14 +102,6 @@ def test_counts_out_of_range_are_refused(tmp_path: Path, files: int, seed: int, 
     with pytest.raises(UsageError):
         generate(HEP, files, tmp_path / "set", seed, workers=workers)
     assert not (tmp_path / "set").exists()
-
-
-def test_too_little_space_is_found_before_the_first_byte(tmp_path: Path) -> None:
-    full = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
-    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18), *full.splits[1:]))
-    with pytest.raises(EnvironmentFailure, match=r"needs 1e\+03 PB|needs 1000 PB"):
-        generate(huge, 1, tmp_path / "set", 1)
-    assert leftovers(tmp_path / "set") == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])

@@ -99,12 +99,6 @@ def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> N
     assert system.by["data"] == "test files"
 
 
-def test_what_is_measured_stands_above_what_is_declared(tmp_path: Path) -> None:
-    file = tmp_path / "system.toml"
-    file.write_text(description.text(DECLARED + "[declared.pfs]\n1 = 5\n8 = 9\n", description.measured(FOUND, {})))
-    assert load(file).pfs.points == ((1, 200), (2, 390))
-
-
 @pytest.mark.parametrize("content", ["[declared\n", "\x00"])
 def test_a_file_that_is_no_description_is_not_overwritten(tmp_path: Path, content: str) -> None:
     file = tmp_path / "notes.toml"

@@ -200,14 +200,6 @@ class TestHepcnnb:
         assert requested(costs) == pipeline.asks(dataset, plan)
         return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
-    def test_one_file_is_read_once_and_permuted_every_epoch(self, tmp_path: Path) -> None:
-        plan = [(epoch, 64 + at + np.arange(16)[::-1]) for epoch in range(3) for at in (0, 32, 16, 48)]
-        assert self.loads(tmp_path, plan) == [1, 0, 0]
-
-    def test_two_files_are_read_every_epoch(self, tmp_path: Path) -> None:
-        plan = [(epoch, at + np.arange(32)) for epoch in range(3) for at in (64, 96, 0, 32)]
-        assert self.loads(tmp_path, plan) == [2, 2, 2]
-
     def test_a_batch_may_be_the_rest_of_a_file_and_the_head_of_the_next(self, tmp_path: Path) -> None:
         stream = np.concatenate([np.arange(128, 192), np.arange(0, 64), np.arange(64, 128)])
         plan = [(0, stream[at : at + 48]) for at in range(0, 192, 48)]
