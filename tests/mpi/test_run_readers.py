@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.mpi.conftest import complaint, dlio, start
+from tests.processes import until
 
 PFS = "bandwidth=40MB/s,per-node=25MB/s,open=1ms,request=0.3ms,cache=100MB,cache-bandwidth=80MB/s"
 
@@ -106,10 +107,7 @@ def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: P
     slow = PFS.replace("40MB/s", "1MB/s")
     asked = ["run", "cdb", "--tiny", "--nodes", "2", "--reader", "staged", "--emulate-pfs", slow, "--out", "out"]
     process = start(cache, tmp_path, *asked)
-    deadline = time.monotonic() + 60
-    while str(cache) not in Path("/proc/self/mountinfo").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: str(cache) in Path("/proc/self/mountinfo").read_text(), process)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

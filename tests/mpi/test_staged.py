@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import Mount
+from tests.processes import until
 
 RANKS, RANKS_PER_NODE = 4, 2
 # What each rank does: stage all files or a subset, deliver a batch, and meet.
@@ -126,9 +126,6 @@ def test_a_killed_rank_ends_the_job_and_the_next_one_clears_what_it_left(dataset
     assert "Rank 1" in str(error)
     assert "SIGKILL" in str(error)
     assert any(path.name.startswith(tier.PREFIX) for path in left(tiers))
-    deadline = time.monotonic() + 30
-    while subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode == 0:
-        assert time.monotonic() < deadline, "a rank is left"
-        time.sleep(0.1)
+    until(lambda: subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode, missing="a rank is left")
     assert stage(dataset, tiers, tmp_path / "again", "stage-subset") is None
     assert left(tiers) == []

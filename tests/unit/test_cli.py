@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness import cli
-
 
 def dlio(*arguments: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "dlio_bench", *arguments]
@@ -150,14 +148,3 @@ def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "not empty" in done.stderr
     assert (tmp_path / "mine.txt").read_text() == "dear"
-
-
-def test_want_of_memory_is_no_defect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def greedy(asked: object) -> int:
-        raise MemoryError("for 8 TiB")
-
-    monkeypatch.setitem(cli.COMMANDS, "list", greedy)
-    assert cli.main(["list"]) == 4
-    told = capsys.readouterr().err
-    assert "Memory ran out here: for 8 TiB. Less is needed with" in told
-    assert "defect" not in told

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from tests.damages import verify_files
+from tests.processes import gone
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
 TINY = [
@@ -167,7 +167,7 @@ def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path,
     else:
         os.kill(running.pid, number)
     assert finish(running) != 0
-    wait_until_gone(workers)
+    gone(workers)
     assert not (tmp_path / "set" / NAME).exists()
     if number == signal.SIGINT:
         assert leftovers(tmp_path / "set") == []
@@ -184,7 +184,7 @@ def test_an_interrupt_does_not_wait_for_files_in_the_making(tmp_path: Path) -> N
     workers = [int(word) for word in running.stdout.readline().split()]
     os.killpg(running.pid, signal.SIGINT)
     assert finish(running) != 0
-    wait_until_gone(workers)
+    gone(workers)
     assert leftovers(tmp_path / "set") == []
 
 
@@ -270,13 +270,6 @@ def finish(running: subprocess.Popen[str]) -> int:
     with running:
         running.communicate(timeout=30)
     return running.returncode
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, f"still running: {pids}"
-        time.sleep(0.02)
 
 
 def leftovers(folder: Path) -> list[str]:

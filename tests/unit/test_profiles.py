@@ -226,11 +226,3 @@ def test_the_batches_that_are_measured_end_with_the_published_one() -> None:
     assert powers(1) == (1,)
     assert powers(64) == (1, 2, 4, 8, 16, 32, 64)
     assert powers(6) == (1, 2, 4, 6)
-
-
-def test_the_list_says_what_network_cdbs_step_is_of(capsys: pytest.CaptureFixture[str]) -> None:
-    from dlio_bench.harness.cli import main
-
-    assert main(["list"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "half precision. That network read all 16 channels" in said
