@@ -18,11 +18,8 @@ import pytest
 
 from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
@@ -33,6 +30,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from tests.datasets import layout, made_by_first, view_of
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))
 WORLDS = (1, 4) if WORLD == 1 else (WORLD,)  # played one after the other; real
@@ -50,21 +48,13 @@ def world() -> Comm:
 
 @pytest.fixture(scope="module")
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-    return made(request.param, tmp_path_factory, world)
-
-
-def made(name: str, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-    """A dataset of a workload, of some 30 samples."""
-    folder = tmp_path_factory.mktemp(name)
-    if world.rank == 0:
-        workload = find_workload(name)
-        layout = workload.variants[workload.default_variant](True, RANDOM)
-        generate(layout, -(-30 // layout.samples_per_file), folder, seed=3, workers=1)
-    return open_dataset(Path(world.allgather(str(folder))[0]))
+    """Of a workload, of some 30 samples."""
+    files = -(-30 // layout(request.param).samples_per_file)
+    return made_by_first(world, tmp_path_factory.mktemp(request.param), request.param, files)
 
 
 def view(dataset: Dataset) -> tuple[str, ...]:
-    return find_workload(dataset.manifest.workload).view
+    return view_of(dataset).fields
 
 
 def open_files(dataset: Dataset) -> set[str]:

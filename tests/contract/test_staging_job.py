@@ -9,20 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import tier
+from tests.datasets import made_by_first, view_of
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 FILES = 24
@@ -36,12 +33,7 @@ def comm() -> Comm:
 @pytest.fixture(scope="module")
 def dataset(comm: Comm, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Files of different sizes, of many samples each."""
-    workload = find_workload("imagenet")
-    folder = Path(comm.allgather(str(tmp_path_factory.mktemp("imagenet")))[0])
-    if comm.rank == 0:
-        generate(workload.variants[workload.default_variant](True, RANDOM), FILES, folder, seed=3, workers=1)
-    comm.barrier()
-    return open_dataset(folder)
+    return made_by_first(comm, tmp_path_factory.mktemp("imagenet"), "imagenet", FILES)
 
 
 @pytest.fixture(params=[ranks for ranks in (1, 2) if WORLD % ranks == 0])
@@ -57,7 +49,7 @@ def seat(request: pytest.FixtureRequest, comm: Comm, tmp_path: Path) -> Iterator
 
 
 def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: str, seat: RankContext) -> Reader:
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     policy = replace(find("shuffled"), placement=placement, delivery=delivery)
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
     return open_reader(policy, form, resources, seat)
@@ -65,7 +57,7 @@ def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: st
 
 def plan_of(dataset: Dataset, rank: int, seed: int, *, stride: int = 1, node: int = 0) -> list[Planned]:
     """Two epochs of batches of samples of random files, of each `stride`-th from the node-th on."""
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     draw = np.random.default_rng([rank, seed])
     files = dataset.locate(np.arange(dataset.samples), form.fields)[0]
     mine = draw.choice(np.arange(node, FILES, stride), size=min(5, len(range(node, FILES, stride))), replace=False)
@@ -144,7 +136,7 @@ def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: 
     bounds = np.cumsum([0, *(entry.samples for entry in dataset.manifest.files)])
     shape = Shape(dataset.samples, WORLD, 2, bounds=bounds, ranks_per_node=seat.ranks_per_node)
     order = find_order(row.order)
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     shape = order.fit(shape)
     plan = planned(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))

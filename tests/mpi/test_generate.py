@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
-from tests.damages import verify_files
+from tests.datasets import verify_files
 from tests.processes import PATIENCE, dlio, gone, start, until
 
 MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", "600")  # some seconds of work

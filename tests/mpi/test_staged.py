@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.storage import tier
+from tests.datasets import made
 from tests.mpi.conftest import Mount
 from tests.processes import until
 
@@ -66,9 +64,7 @@ raise SystemExit(run_rank(Path(work), lambda: (4, body)))
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload = find_workload("cosmoflow")
-    layout = workload.variants[workload.default_variant](True, RANDOM)
-    return generate(layout, 24, tmp_path_factory.mktemp("data"), seed=3, workers=1)
+    return made(tmp_path_factory.mktemp("data"), "cosmoflow", 24)
 
 
 def stage(dataset: Dataset, tiers: Path, work: Path, placement: str, harm: str = "") -> BenchError | None:

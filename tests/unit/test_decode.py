@@ -14,33 +14,23 @@ from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED
 from dlio_bench.benchmarks.imagenet import decode as imagenet
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.storage.extents import ExtentReader
-from tests.variants import VARIANTS
+from tests.datasets import VARIANTS, layout, made, stored_fields
 
 
 def make(tmp_path: Path, workload: str, variant: str, fill: str = RANDOM, files: int = 2) -> tuple[Dataset, Decode]:
-    layout = WORKLOADS[workload].variants[variant](True, fill)
-    counts = {split.name: files for split in layout.splits[:2]}
-    dataset = generate(layout, counts, tmp_path / "data", seed=3, workers=1)
+    counts = {split.name: files for split in layout(workload, variant).splits[:2]}
+    dataset = made(tmp_path / "data", workload, counts, variant, fill)
     decode = WORKLOADS[workload].decode
     assert decode is not None
     return dataset, decode(dataset)
 
 
 def fields(dataset: Dataset, decode: Decode, sample: int) -> list[memoryview]:
-    sizes = dataset.locate(np.array([sample]), decode.fields)[3][0].tolist()
-    content = bytearray(sum(sizes))
-    extents = ExtentReader(dataset, decode.fields)
-    extents.read(np.array([sample]), memoryview(content), Cost())
-    extents.close()
-    ends = np.cumsum(sizes).tolist()
-    return [memoryview(content)[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    return stored_fields(dataset, decode.fields, sample)
 
 
 def delivered(dataset: Dataset, decode: Decode, sample: int) -> memoryview:
@@ -49,7 +39,7 @@ def delivered(dataset: Dataset, decode: Decode, sample: int) -> memoryview:
     return out
 
 
-@pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+@pytest.mark.parametrize(("workload", "variant"), VARIANTS)
 def test_every_sample_of_every_variant_is_decoded_alike_twice(tmp_path: Path, workload: str, variant: str) -> None:
     dataset, decode = make(tmp_path, workload, variant)
     ids = {0, 1, dataset.training_samples, dataset.samples - 1} - {dataset.samples}

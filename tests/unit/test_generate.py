@@ -20,13 +20,9 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from tests.damages import verify_files
+from tests.datasets import LAYOUTS, verify_files
 from tests.processes import gone
 
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-TINY = [
-    pytest.param(WORKLOADS[name].variants[variant](True, RANDOM), id=f"{name}-{variant}") for name, variant in VARIANTS
-]
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the middle
@@ -62,7 +58,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_generated_is_whole(layout: Layout, tmp_path: Path) -> None:
     dataset = generate(layout, 3, tmp_path / "set", 1)
     assert verify_files(dataset) == []
@@ -217,7 +213,7 @@ def test_processes_at_once_do_not_spoil_the_dataset(tmp_path: Path) -> None:
     assert verify_files(open_dataset(tmp_path / "set")) == []
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_wrong_byte_is_found_and_its_file_named(layout: Layout, tmp_path: Path) -> None:
     dataset = generate(layout, 2, tmp_path / "set", 1)
     path = dataset.path(1)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
+from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
@@ -24,21 +24,10 @@ from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from tests.damages import verify_files
+from tests.datasets import VARIANTS, bare, verify_files
+from tests.datasets import layout as tiny
 
 h5py = pytest.importorskip("h5py")
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-
-
-def tiny(workload: str, variant: str) -> Layout:
-    return WORKLOADS[workload].variants[variant](True, RANDOM)
-
-
-def bare(dataset: Dataset) -> Path:
-    """The dataset's files without all that makes them one."""
-    for name in (NAME, EXTENTS, CHECKSUMS, ".lock"):
-        (dataset.folder / name).unlink()
-    return dataset.folder
 
 
 @pytest.mark.parametrize(("workload", "variant"), VARIANTS)

@@ -23,12 +23,9 @@ from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import CONTAINERS, example, tfrecord
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.errors import UsageError
+from tests.datasets import LAYOUTS
 
 SEED = 5
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-TINY = [
-    pytest.param(WORKLOADS[name].variants[variant](True, RANDOM), id=f"{name}-{variant}") for name, variant in VARIANTS
-]
 HEP_NAMES = MappingProxyType(
     {"data": "<f4", "label": "<i4", "weight": "<f4", "normweight": "<f4", "psr": "<i4"}
     | {"mg": "<f4", "mn": "<f4", "jz": "<i4", "eid": "<i4"}
@@ -257,7 +254,7 @@ def test_every_word_gives_a_size() -> None:
     assert max(found) <= 8_291_099
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_tiny_files_have_the_stated_size(layout: Layout, tmp_path: Path) -> None:
     files = 400 if layout.container == "raw" else 4  # of one image each, whose sizes differ widely
     found = [Made(layout, spec, tmp_path).size for spec in layout.spec_files(files)]
@@ -266,7 +263,7 @@ def test_tiny_files_have_the_stated_size(layout: Layout, tmp_path: Path) -> None
     assert layout.tiny
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_sample_is_the_same_alone_and_in_any_file(layout: Layout, tmp_path: Path) -> None:
     spec = layout.spec_files(2)[1]
     whole = Made(layout, spec, tmp_path)
@@ -274,7 +271,7 @@ def test_a_sample_is_the_same_alone_and_in_any_file(layout: Layout, tmp_path: Pa
     assert alone.written.checksums[0].tolist() == whole.written.checksums[-1].tolist()
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_two_samples_and_no_two_seeds_are_alike(layout: Layout, tmp_path: Path) -> None:
     crcs: list[int] = []
     for seed in (0, 1):
@@ -283,7 +280,7 @@ def test_no_two_samples_and_no_two_seeds_are_alike(layout: Layout, tmp_path: Pat
     assert len(set(crcs)) == len(crcs)
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_samples_are_the_same_on_every_machine(layout: Layout, tmp_path: Path) -> None:
     crcs = Made(layout, layout.spec_files(1)[0], tmp_path).written.checksums[0]
     assert crc32c(crcs.astype("<u4").tobytes()) == GOLDEN[f"{layout.workload}-{layout.variant}"]

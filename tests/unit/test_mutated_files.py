@@ -27,18 +27,16 @@ from PIL import Image
 
 from dlio_bench.benchmarks import profile_files
 from dlio_bench.benchmarks.imagenet import images, jpeg
-from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import example, hdf5, tfrecord
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.index import examine
-from dlio_bench.datagen.layout import RANDOM, Field
+from dlio_bench.datagen.layout import Field
 from dlio_bench.datagen.manifest import NAME, field_bytes
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import result, storage
-from tests.damages import verify_files
+from tests.datasets import made, verify_files
 from tests.results import complete
 from tests.unit.test_storage_report import draft as storage_draft
 
@@ -170,10 +168,7 @@ def ends_well(use: Callable[[], object]) -> bool:
 @pytest.fixture(scope="module", params=["cdb", "imagenet"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset with a row a field, and one with a row a sample."""
-    made: Path = tmp_path_factory.mktemp("set") / request.param
-    workload = WORKLOADS[request.param]
-    generate(workload.variants[workload.default_variant](True, RANDOM), 1, made, 1, workers=1)
-    return made
+    return made(tmp_path_factory.mktemp("set") / request.param, request.param, 1).folder
 
 
 @settings(MANY, max_examples=1000)  # on each of the two datasets

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
+from tests.datasets import made
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_epochs_of_so_many_steps_that_cannot_be_are_refused(
     asked: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "--data" in asked:
-        generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 8, tmp_path / "data", seed=1, workers=1)
+        made(tmp_path / "data", "cdb", 8)
     asked = [str(tmp_path / "data") if word == "DATA" else word for word in asked]
     assert main(["run", "cdb", "--tiny", "--dry-run", "--steps-per-epoch", "9", *asked]) == 2
     assert says in capsys.readouterr().err

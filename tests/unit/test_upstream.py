@@ -22,7 +22,6 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
@@ -31,8 +30,7 @@ from dlio_bench.harness.run.asked.choice import executed, policy
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage.extents import ExtentReader
-from tests.variants import VARIANTS
+from tests.datasets import VARIANTS, few, made, stored_fields
 
 Plan = Sequence[tuple[int, Ids]]
 
@@ -45,15 +43,10 @@ def started() -> Iterator[dict[str, Pipeline]]:
         pipeline.close()
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda one: "-".join(one[:2]))
+@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload, variant, files = request.param
-    return make(tmp_path_factory.mktemp(variant), workload, variant, files)
-
-
-def make(folder: Path, workload: str, variant: str, files: int) -> Dataset:
-    layout = WORKLOADS[workload].variants[variant](True, RANDOM)
-    return generate(layout, files, folder / "data", seed=3, workers=1)
+    workload, variant = request.param
+    return made(tmp_path_factory.mktemp(variant), workload, few(workload, variant), variant)
 
 
 def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list[int]], list[str], dict[int, Cost]]:
@@ -112,22 +105,13 @@ def test_what_is_compared_with_does_not_depend_on_its_neighbours(
     dataset: Dataset, started: dict[str, Pipeline]
 ) -> None:
     decode = pipeline_of(dataset, started).decode(dataset)
-    ids = np.array([dataset.samples - 1, 0, 3])
-    sizes = dataset.locate(ids, decode.fields)[3]
-    content = memoryview(bytearray(int(sizes.sum())))
-    extents = ExtentReader(dataset, decode.fields)
-    extents.read(ids, content, Cost())
-    extents.close()
-    ends = np.cumsum(sizes).reshape(sizes.shape)
-    parts = [
-        [content[end - size : end] for end, size in zip(*row, strict=True)]
-        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
-    ]
-    together = [one.tobytes() for one in decode.each(ids.tolist(), parts)]
-    for sample, own, found in zip(ids.tolist(), parts, together, strict=True):
+    ids = [dataset.samples - 1, 0, 3]
+    parts = [stored_fields(dataset, decode.fields, sample) for sample in ids]
+    together = [sample.tobytes() for sample in decode.each(ids, parts)]
+    for sample, fields, expected in zip(ids, parts, together, strict=True):
         alone = bytearray(decode.sample_bytes)
-        decode.apply(sample, own, memoryview(alone))
-        assert bytes(alone) == found
+        decode.apply(sample, fields, memoryview(alone))
+        assert bytes(alone) == expected
     assert len(set(together)) == len(ids)
 
 
@@ -192,7 +176,7 @@ def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: 
 class TestHepcnnb:
     def loads(self, tmp_path: Path, plan: Plan, files: int = 4) -> list[int]:
         """Whole files that each epoch reads."""
-        dataset = make(tmp_path, "hepcnnb", "224", files)
+        dataset = made(tmp_path / "data", "hepcnnb", files)
         pipeline = started_of("hepcnnb")
         fields = ("data", "label", "weight", "normweight", "psr")
         whole = int(dataset.locate(np.arange(64), fields)[2].sum())
@@ -236,7 +220,7 @@ class TestOrders:
             drawn = {frozenset((order(shape, 1, epoch, 5) // 64).ravel().tolist()) for epoch in range(8)}
             assert len(drawn) > 1
 
-    @pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+    @pytest.mark.parametrize(("workload", "variant"), VARIANTS)
     def test_every_order_that_a_workload_names_is_there(self, workload: str, variant: str) -> None:
         upstream = WORKLOADS[workload].of(variant).upstream
         assert upstream is not None
@@ -258,7 +242,7 @@ class TestOrders:
 
 class TestCdb:
     def test_it_asks_for_three_and_a_half_times_what_it_uses(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 2)
+        dataset = made(tmp_path / "data", "cdb", 2)
         view = WORKLOADS["cdb"].view
         plan = [(0, np.array([1])), (0, np.array([0]))]
         used = dataset.locate(np.arange(2), view)[3].sum()
@@ -272,7 +256,7 @@ class TestCdb:
         self, tmp_path: Path, second: Ids, ahead: bool
     ) -> None:
         """`repeat` is the last stage of tiramisu_helpers.py; parts of one pass are read ahead."""
-        dataset, costs = make(tmp_path, "cdb", "cori", 8), dict[int, Cost]()
+        dataset, costs = made(tmp_path / "data", "cdb", 8), dict[int, Cost]()
         plan = [(0, np.array([n])) for n in range(4)] + [(validation_after(0), np.array([n])) for n in range(4)]
         plan += [(1, second[n : n + 1]) for n in range(4)]
         with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
@@ -286,7 +270,7 @@ class TestCdb:
             assert next(batches).ids.tolist() == second[:1].tolist()
 
     def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 8)
+        dataset = made(tmp_path / "data", "cdb", 8)
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
         pipeline = upstream.start()
@@ -300,7 +284,7 @@ class TestCdb:
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
     def test_a_killed_process_is_told_and_not_waited_for(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 8)
+        dataset = made(tmp_path / "data", "cdb", 8)
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
         pipeline = upstream.start()
@@ -320,28 +304,21 @@ class TestCdb:
 
 
 class TestImageNet:
-    def decoded(self, dataset: Dataset, record: bytes, sample: int) -> np.ndarray:
+    def decoded(self, dataset: Dataset, record: bytes | memoryview, sample: int) -> np.ndarray:
         """The image that the pipeline makes of a record, float32 [224, 224, 3]."""
         decode = started_of("imagenet").decode(dataset)
         out = bytearray(decode.sample_bytes)
         decode.apply(sample, [memoryview(record)], memoryview(out))
         return np.frombuffer(out, np.float32)[:-1].reshape(224, 224, 3)
 
-    def record(self, dataset: Dataset, sample: int) -> bytes:
-        [file], offsets, sizes, _ = dataset.locate(np.array([sample]), ["record"])
-        with dataset.path(int(file)).open("rb") as opened:
-            opened.seek(int(offsets[0, 0]))
-            return opened.read(int(sizes[0, 0]))
-
     def test_validation_images_are_resized_to_256_and_cropped_in_the_middle(self, tmp_path: Path) -> None:
         import tensorflow as tf  # late, as everywhere
 
-        layout = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
-        dataset = generate(layout, {TRAIN: 1, VALIDATION: 1}, tmp_path / "data", seed=3, workers=1)
+        dataset = made(tmp_path / "data", "imagenet", {TRAIN: 1, VALIDATION: 1})
         first = dataset.training_samples
         for sample in (first, first + 1):
-            record = self.record(dataset, sample)
-            image = tf.io.decode_jpeg(example.decode(memoryview(record))["image/encoded"][0].tobytes(), channels=3)
+            [record] = stored_fields(dataset, ["record"], sample)
+            image = tf.io.decode_jpeg(example.decode(record)["image/encoded"][0].tobytes(), channels=3)
             height, width, _ = image.shape
             scale = np.float32(256) / np.float32(min(height, width))
             size = (int(np.float32(height) * scale), int(np.float32(width) * scale))
@@ -353,8 +330,8 @@ class TestImageNet:
             assert not np.array_equal(self.decoded(dataset, record, 0), expected)
 
     def test_crops_of_training_images_go_by_the_boxes_in_the_record(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "imagenet", "tfrecord", 1)
-        picture = jpeg(np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8))
+        dataset = made(tmp_path / "data", "imagenet", 1)
+        picture = stored(np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8), "JPEG")
 
         def with_box(sample: int, ymin: float) -> np.ndarray:
             corners = {"ymin": ymin, "xmin": 0.0, "ymax": ymin + 0.1, "xmax": 0.1}
@@ -366,13 +343,7 @@ class TestImageNet:
         assert not all(np.array_equal(with_box(sample, 0.0), with_box(sample, 0.9)) for sample in range(4))
 
     def test_an_image_of_another_kind_is_cropped_as_a_jpeg_of_its_pixels(self, tmp_path: Path) -> None:
-        dataset = generate(
-            WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM),
-            {TRAIN: 1, VALIDATION: 1},
-            tmp_path / "data",
-            seed=3,
-            workers=1,
-        )
+        dataset = made(tmp_path / "data", "imagenet", {TRAIN: 1, VALIDATION: 1})
         pixels = np.full((100, 120, 3), (10, 120, 200), dtype=np.uint8)  # which JPEG keeps to within 2
 
         def with_image(kind: str, sample: int) -> np.ndarray:
@@ -382,10 +353,6 @@ class TestImageNet:
         for sample in (0, dataset.training_samples):  # of training and of validation
             for kind in ("PNG", "GIF", "BMP"):
                 np.testing.assert_allclose(with_image(kind, sample), with_image("JPEG", sample), atol=2)
-
-
-def jpeg(pixels: np.ndarray) -> bytes:
-    return stored(pixels, "JPEG")
 
 
 def stored(pixels: np.ndarray, kind: str) -> bytes:
