@@ -207,10 +207,11 @@ def test_a_file_that_is_gone_ends_the_session_of_every_rank(
     seat.comm.barrier()
 
 
-def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("side", ["write_piece", "read_piece"])  # of a receiver, of all that send
+def test_a_rank_that_cannot_hand_a_piece_on_ends_the_session_of_every_rank(
+    dataset: Dataset, seat: RankContext, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise EnvironmentFailure("this tier is full")
 
     plan = plan_of(dataset, seat.comm.rank, 8)
@@ -219,28 +220,11 @@ def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
     wanted = nodes_want(seat, dataset, plan)
     union = sorted(set().union(*wanted))
     receiving = [n for n, want in enumerate(wanted) for f in want if union.index(f) % WORLD // seat.ranks_per_node != n]
-    if receiving and seat.node == receiving[0]:
-        monkeypatch.setattr(tier, "write_piece", full)
+    if receiving and (seat.node == receiving[0] or side == "read_piece"):  # one node has nobody to hand on to
+        monkeypatch.setattr(tier, side, fail)
     with reader.session(plan, Tally()) as batches:
         if receiving:
             with pytest.raises(EnvironmentFailure, match="this tier is full"):
-                next(batches)
-        else:
-            next(batches)
-
-
-def test_a_sender_that_cannot_read_its_copy_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise EnvironmentFailure("this copy is gone")
-
-    plan = plan_of(dataset, seat.comm.rank, 8)
-    reader = make(dataset, plan, "stage-subset", "ahead", seat)
-    monkeypatch.setattr(tier, "read_piece", broken)  # on all that send; one node has nobody to send to
-    with reader.session(plan, Tally()) as batches:
-        if seat.nodes > 1:
-            with pytest.raises(EnvironmentFailure, match="this copy is gone"):
                 next(batches)
         else:
             next(batches)

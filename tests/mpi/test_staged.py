@@ -1,21 +1,19 @@
 """Staging jobs that end badly: a tier that is full, a rank that is killed. One message, and nothing left behind."""
 
-import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.storage import tier
 from tests.datasets import made
 from tests.mpi.conftest import Mount
 from tests.processes import until
+from tests.ranks import mpirun
 
 RANKS, RANKS_PER_NODE = 4, 2
 # What each rank does: stage all files or a subset, deliver a batch, and meet.
@@ -72,13 +70,10 @@ def stage(dataset: Dataset, tiers: Path, work: Path, placement: str, harm: str =
     for node in range(RANKS // RANKS_PER_NODE):
         (tiers / f"node{node}").mkdir(exist_ok=True)
     work.mkdir()
-    site = launchers.detect_site(os.environ)
     command = (sys.executable, "-c", RANK, str(work), str(dataset.folder), str(tiers), placement, harm)
-    job = launchers.Job(2, RANKS_PER_NODE, command, virtual=True)
-    env = launchers.launch_env(job, site, os.environ)
-    argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
+    argv, env = mpirun(2, command, ranks_per_node=RANKS_PER_NODE)
     try:
-        launch(argv, os.environ | env, work, lambda _: None)
+        launch(argv, env, work, lambda _: None)
     except BenchError as error:
         return error
     return None

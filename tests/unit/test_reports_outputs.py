@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from dlio_bench.reports.drawing import log_axis
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import WIDTH
+from tests.pages import Page
 from tests.results import complete
 
 Made = tuple[Result, dict[str, Any]]
@@ -199,33 +199,6 @@ def test_csv_has_a_row_for_each_trial_and_epoch(made: Complete, tmp_path: Path) 
     )
     assert float(rows[-1]["epoch_seconds"]) == last.epochs[1].seconds
     assert float(rows[-1]["trial_seconds"]) == last.elapsed_seconds
-
-
-class Page(HTMLParser):
-    """Collects what a page would fetch, its scripts, and its text outside scripts and styles."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.scripts: list[str] = []
-        self.text = ""
-        self._inside = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag if tag in ("script", "style") else ""
-        self.fetched += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "action", "data")]
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = "" if tag == self._inside else self._inside
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "script":
-            self.scripts[-1] += data
-        elif not self._inside:
-            self.text += data
 
 
 def drawn_on(page: str) -> dict[str, Any]:
