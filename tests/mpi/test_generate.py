@@ -156,7 +156,6 @@ def test_a_read_only_folder_is_named(who: tuple[str, str], tmp_path: Path, read_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("cdb", "--files", "4", "--variant", "xl"), "Its variants: cori"),
         (("cosmoflow", "--files", "4", "--variant", "cori"), "Its variants: mlperf-v1"),
         (("cdb", "--files", "4", "--fill", "zeros"), "physical or random"),
         (("cdb", "--files", "0"), "at least"),

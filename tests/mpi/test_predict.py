@@ -17,19 +17,8 @@ READERS = "naive,shuffled,double-buffer,staged,staged-replicated,cooperative,lba
 TIERS = ("--tiers", "ram=10MB")
 SMALL = ("--size", "8MB", "--threads", "1,2", "--sample-bytes", "64KiB,512KiB")
 RUN = (
-    "--tiny",
-    "--nodes",
-    "2",
-    "--epochs",
-    "2",
-    "--batch",
-    "16",
-    "--trials",
-    "1",
-    "--warmup-trials",
-    "0",
-    "--no-verify",
-)
+    "--tiny", "--nodes", "2", "--epochs", "2", "--batch", "16", "--trials", "1", "--warmup-trials", "0", "--no-verify",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

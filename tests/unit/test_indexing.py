@@ -214,7 +214,7 @@ def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
         (
             "hepcnnb",
             "224",
-            {"hep_train_chunk0.h5": TRAIN, "hep_validation_chunk0.h5": VALIDATION, "x/val/1.h5": VALIDATION},
+            {"hep_train_chunk0.h5": TRAIN, "hep_validation_chunk0.h5": VALIDATION, "val/1.h5": VALIDATION},
         ),
         ("hepcnnb", "224", {"hep_train_chunk0.h5": TRAIN, "hep_test_chunk0.h5": None, "a/test/2.h5": None}),
         (

@@ -65,22 +65,9 @@ for _kind in images.KINDS:
     PICTURES.append(_content.getvalue())
 STORAGE = storage.to_json(storage.complete(storage_draft()))
 PIECES = (
-    b"[",
-    b"{",
-    b'"',
-    b"-",
-    b"0",
-    b"9" * 40,
-    b"9" * 5000,
-    b"1e999",
-    b"NaN",
-    b"\0",
-    b"\xff",
-    b"=",
-    b"\n[",
-    b"#",
+    b"[", b"{", b'"', b"-", b"0", b"9" * 40, b"9" * 5000, b"1e999", b"NaN", b"\0", b"\xff", b"=", b"\n[", b"#",
     b"\\ud800",
-)
+)  # fmt: skip
 # Hypothesis draws the seed alone: what a mutation is made of takes longer to draw than to try.
 CHANCE = st.randoms(use_true_random=True)
 

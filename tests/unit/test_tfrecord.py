@@ -22,11 +22,6 @@ def test_the_file_is_the_one_tensorflow_writes(tmp_path: Path) -> None:
     assert written.extents.tolist() == [[[12, 3, 3]], [[31, 0, 0]]]
 
 
-def test_a_checksum_is_the_plain_crc32c_of_the_payload(tmp_path: Path) -> None:
-    written = tfrecord.write(tmp_path / "a", [[b"1234", b"56789"]])
-    assert written.checksums.tolist() == [[0xE3069283]]  # the check value of CRC-32C
-
-
 @given(payloads=st.lists(st.lists(st.binary(max_size=50), max_size=3), max_size=5))
 @settings(max_examples=30, deadline=None)
 def test_records_and_index_give_back_what_was_written(
