@@ -1,5 +1,6 @@
 """Processes of tests: the command as a user starts it, what a test waits for, and whether a process has ended."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,3 +65,12 @@ def gone(pids: Iterable[int]) -> None:
     """Wait until all of these have ended."""
     left = list(pids)
     until(lambda: not any(map(alive, left)), missing=f"orphans: {left}")
+
+
+def open_files() -> dict[str, str]:
+    """The descriptors of this process and the files they are of."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of this very listing
+            found[entry.name] = str(entry.readlink())
+    return found

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from dlio_bench.harness.cluster import launchers
 
+WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks that the suites of tests/contract were launched with
+
 
 def mpirun(
     nodes: int, command: tuple[str, ...], env: Mapping[str, str] | None = None, *, ranks_per_node: int = 1

@@ -30,9 +30,10 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from tests import processes
 from tests.datasets import layout, made_by_first, view_of
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))
 WORLDS = (1, 4) if WORLD == 1 else (WORLD,)  # played one after the other; real
 BATCH, ODD_BATCH = 3, 7  # of the timed plans; of the pass over everything, whose last batch is smaller
 ONE = ("imagenet",)  # records of varying length, several in a file
@@ -58,8 +59,7 @@ def view(dataset: Dataset) -> tuple[str, ...]:
 
 
 def open_files(dataset: Dataset) -> set[str]:
-    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return {link for link in links if link.startswith(str(dataset.folder))}
+    return {path for path in processes.open_files().values() if path.startswith(str(dataset.folder))}
 
 
 def settled(dataset: Dataset, files: set[str]) -> bool:
@@ -84,10 +84,10 @@ def readers() -> Sequence[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(world: Comm) -> Iterator[None]:
-    processes = children()
+    before = children()
     yield
     assert not readers()
-    assert children() == processes
+    assert children() == before
     world.barrier()
 
 

@@ -1,6 +1,5 @@
 """Staging by several ranks. Alone it is a job of one; `tests/mpi/test_worlds.py` runs it under mpirun as well."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
@@ -20,14 +18,9 @@ from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, 
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import tier
 from tests.datasets import made_by_first, view_of
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 FILES = 24
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
 
 
 @pytest.fixture(scope="module")

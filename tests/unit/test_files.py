@@ -12,10 +12,11 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.files import OpenFiles
 from tests.datasets import made
+from tests.processes import open_files
 
 
 def is_open(path: Path) -> bool:
-    return str(path) in {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    return str(path) in open_files().values()
 
 
 @pytest.fixture

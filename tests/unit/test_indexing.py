@@ -26,6 +26,7 @@ from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, bare, verify_files
 from tests.datasets import layout as tiny
+from tests.processes import open_files
 
 h5py = pytest.importorskip("h5py")
 
@@ -115,7 +116,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
         with reader.session(plan, tally) as batches:
             assert [damaged(batch, form) for batch in batches] == [[]] * 4
         assert {epoch: tally.of(epoch).bytes_requested for epoch in range(2)} == reader.asks(plan)
-        assert not any(str(made.folder) in link for link in open_files() if link.endswith(".h5"))
+        assert not any(str(made.folder) in link for link in open_files().values() if link.endswith(".h5"))
     content = bytearray(found.path(1).read_bytes())
     content[len(content) // 2] ^= 255
     found.path(1).write_bytes(content)
@@ -137,10 +138,6 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
         [batch] = batches
         assert damaged(batch, form) == []
         assert batch.sample(0)[: values[7].nbytes].tobytes() == values[7].tobytes()
-
-
-def open_files() -> list[str]:
-    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
 
 
 def twice(path: Path) -> None:

@@ -58,40 +58,23 @@ class Made:
             return os.pread(file.fileno(), length, offset)
 
 
-def full(workload: str, variant: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """The first file at full size, removed at once afterwards: some are half a gigabyte."""
-    layout = WORKLOADS[workload].variants[variant](False, RANDOM)
-    made = Made(layout, layout.spec_files(1)[0], tmp_path_factory.mktemp(workload))
+@pytest.fixture(scope="module")
+def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """The first file at full size, removed afterwards: some are half a gigabyte."""
+    layout = WORKLOADS[request.param[0]].variants[request.param[1]](False, RANDOM)
+    made = Made(layout, layout.spec_files(1)[0], tmp_path_factory.mktemp("full"))
     yield made
     made.path.unlink()
 
 
-@pytest.fixture(scope="module")
-def hep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """hep_train_chunk0.h5."""
-    yield from full("hepcnnb", "224", tmp_path_factory)
+def of(workload: str, variant: str) -> pytest.MarkDecorator:
+    """A test of the first file of a variant."""
+    return pytest.mark.parametrize("full", [(workload, variant)], indirect=True, ids=[variant], scope="module")
 
 
-@pytest.fixture(scope="module")
-def climate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """The first CDB file."""
-    yield from full("cdb", "cori", tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """train-00000-of-01024."""
-    yield from full("imagenet", "tfrecord", tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def sc18(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """0.tfrecord."""
-    yield from full("cosmoflow", "sc18", tmp_path_factory)
-
-
-def test_hep_values_are_in_their_ranges(hep: Made) -> None:
-    with h5py.File(hep.path) as file:
+@of("hepcnnb", "224")
+def test_hep_values_are_in_their_ranges(full: Made) -> None:
+    with h5py.File(full.path) as file:
         values = {name: file[name][()] for name in HEP_NAMES if name != "data"}
         image = file["data"][7]
     signal = values["label"] == 1
@@ -109,18 +92,20 @@ def test_hep_values_are_in_their_ranges(hep: Made) -> None:
     assert np.abs(image).max() < 2
 
 
-def test_climate_labels_have_the_published_frequencies(climate: Made) -> None:
-    labels = np.frombuffer(climate.stored(0, 16), dtype="<f4")
+@of("cdb", "cori")
+def test_climate_labels_have_the_published_frequencies(full: Made) -> None:
+    labels = np.frombuffer(full.stored(0, 16), dtype="<f4")
     values, counts = np.unique(labels, return_counts=True)
     assert values.tolist() == [0, 1, 2]
     sigmas = np.sqrt(counts)  # Poisson
     assert (np.abs(counts - labels.size * np.array([0.98229, 0.00071, 0.017])) < 4 * sigmas).all()
 
 
-def test_climate_stats_are_those_of_the_sample(climate: Made) -> None:
-    stats = np.frombuffer(climate.stored(0, 17), dtype="<f4").reshape(16, 4)
+@of("cdb", "cori")
+def test_climate_stats_are_those_of_the_sample(full: Made) -> None:
+    stats = np.frombuffer(full.stored(0, 17), dtype="<f4").reshape(16, 4)
     for channel in (0, 9):
-        values = np.frombuffer(climate.stored(0, channel), dtype="<f4").astype(np.float64)
+        values = np.frombuffer(full.stored(0, channel), dtype="<f4").astype(np.float64)
         expected = [values.mean(), values.max(), values.min(), values.std()]
         np.testing.assert_allclose(stats[channel], expected, rtol=2e-7, atol=1e-9)
     np.testing.assert_allclose(stats[:, 3], known_distribution()[3], rtol=0.01)
@@ -181,19 +166,21 @@ def test_an_uncompressed_cosmoflow_file_has_the_published_size(tmp_path: Path) -
     assert layout.fields[0].shape == (16_777_271,)
 
 
-def test_an_sc18_file_has_64_records_and_the_published_size(sc18: Made) -> None:
-    assert sc18.size == 536_876_160
-    extents = tfrecord.index(sc18.path)
+@of("cosmoflow", "sc18")
+def test_an_sc18_file_has_64_records_and_the_published_size(full: Made) -> None:
+    assert full.size == 536_876_160
+    extents = tfrecord.index(full.path)
     assert extents[:, 1].tolist() == [8_388_674] * 64
-    features = example.decode(sc18.stored(63, 0))
+    features = example.decode(full.stored(63, 0))
     assert [(name, len(value[0])) for name, value in features.items()] == [("data_raw", 8_388_608), ("label_raw", 12)]
-    assert crc32c(sc18.stored(63, 0)) == sc18.written.checksums[63, 0]
+    assert crc32c(full.stored(63, 0)) == full.written.checksums[63, 0]
 
 
-def test_a_shard_has_the_published_features(shard: Made) -> None:
-    assert shard.path.name == "train-00000-of-01024"
-    records = list(tfrecord.records(shard.path))
-    assert len(records) == shard.spec.samples == 1251
+@of("imagenet", "tfrecord")
+def test_a_shard_has_the_published_features(full: Made) -> None:
+    assert full.path.name == "train-00000-of-01024"
+    records = list(tfrecord.records(full.path))
+    assert len(records) == full.spec.samples == 1251
     boxes = 0
     for record in records[:60]:
         features = example.decode(record)

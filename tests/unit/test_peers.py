@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster import peers as peers_module
 from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
+from tests.processes import open_files
 
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
@@ -63,22 +64,12 @@ def own_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("peers-")]
 
 
-def descriptors() -> dict[str, str]:
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found[entry.name] = str(entry.readlink())
-        except FileNotFoundError:  # that of this very listing
-            continue
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_left(store: Store) -> Iterator[None]:
-    before = descriptors()
+    before = open_files()
     yield
     assert own_threads() == []
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def buffers(*lengths: int) -> list[memoryview]:

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket, Span, place
+from tests.processes import open_files
 
 RATE = 1e6
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_a_missing_or_short_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="nowhere"):
         SharedBucket(tmp_path / "nowhere", RATE)
     (tmp_path / "short").write_bytes(b"")
-    open_before = descriptors()
+    open_before = len(open_files())
     with pytest.raises(EnvironmentFailure, match="short"):
         SharedBucket(tmp_path / "short", RATE)
-    assert descriptors() == open_before
+    assert len(open_files()) == open_before

@@ -28,6 +28,7 @@ from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of
+from tests.processes import open_files
 
 BATCH = 4
 IN_ORDER = [name for name, rule in PLACEMENTS.items() if rule.keeps_samples and not rule.draws_order]
@@ -84,10 +85,10 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(tier_files, "SHARED_MEMORY", memory)
-    threads, handles = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+    threads, handles = set(threading.enumerate()), len(open_files())
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
-    assert len(list(Path("/proc/self/fd").iterdir())) <= handles
+    assert len(open_files()) <= handles
     assert list(memory.iterdir()) == []
 
 

@@ -21,17 +21,10 @@ from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.training.compute import step_time
 
 CDB = Profile(
-    workload="cdb",
-    variants=("cori",),
-    model="tiramisu",
-    device="a device",
-    kind=MEASURED,
-    source="measured by hand",
+    workload="cdb", variants=("cori",), model="tiramisu", device="a device", kind=MEASURED, source="measured by hand",
     rows=(Row(2, 0.2, (0.19, 0.21), 5, 0.05), Row(4, 0.3, (0.3, 0.3), 5, 0.08), Row(8, 0.7, (0.6, 0.7), 5, 0.2)),
-    shape=(768, 1152, 4),
-    dtype="float32",
-    by={"tensorflow": "2.18.1", "threads": "2"},
-)
+    shape=(768, 1152, 4), dtype="float32", by={"tensorflow": "2.18.1", "threads": "2"},
+)  # fmt: skip
 TEXT = """
 [profile]
 schema = "dlio-bench/compute-profile/1"

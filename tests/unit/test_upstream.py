@@ -31,16 +31,9 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, few, made, stored_fields
+from tests.processes import open_files
 
 Plan = Sequence[tuple[int, Ids]]
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[dict[str, Pipeline]]:
-    found = {name: workload.upstream.start() for name, workload in WORKLOADS.items() if workload.upstream}
-    yield found
-    for pipeline in found.values():
-        pipeline.close()
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
@@ -91,20 +84,14 @@ def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]
     return costs
 
 
-def pipeline_of(dataset: Dataset, started: dict[str, Pipeline]) -> Pipeline:
-    return started[dataset.manifest.workload]
-
-
-def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     plan = tail(dataset)
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
 
 
-def test_what_is_compared_with_does_not_depend_on_its_neighbours(
-    dataset: Dataset, started: dict[str, Pipeline]
-) -> None:
-    decode = pipeline_of(dataset, started).decode(dataset)
+def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Dataset) -> None:
+    decode = started_of(dataset.manifest.workload).decode(dataset)
     ids = [dataset.samples - 1, 0, 3]
     parts = [stored_fields(dataset, decode.fields, sample) for sample in ids]
     together = [sample.tobytes() for sample in decode.each(ids, parts)]
@@ -115,8 +102,8 @@ def test_what_is_compared_with_does_not_depend_on_its_neighbours(
     assert len(set(together)) == len(ids)
 
 
-def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline, plan = pipeline_of(dataset, started), tail(dataset, epochs=1)[:1]
+def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset) -> None:
+    pipeline, plan = started_of(dataset.manifest.workload), tail(dataset, epochs=1)[:1]
     form = SampleView(dataset, (), pipeline.decode(dataset))
     with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
         batch = next(batches)
@@ -127,10 +114,8 @@ def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: d
     assert f"sample {batch.ids[-1]}:" in line
 
 
-def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
-    dataset: Dataset, started: dict[str, Pipeline]
-) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     first = dataset.manifest.files[0].samples
     ids = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
     plan = [(0, ids[:4]), (validation_after(0), ids[:5]), (validation_after(0), ids[5:]), (1, ids[:4])]
@@ -141,26 +126,21 @@ def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
     assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
-def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+def test_any_plan_at_all_is_delivered(dataset: Dataset) -> None:
     draw = np.random.default_rng(1)
     sizes = [3, 1, 4, 2, 2, 4]
     plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
-    checked(dataset, plan, pipeline_of(dataset, started))
+    checked(dataset, plan, started_of(dataset.manifest.workload))
 
 
 def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
     """Threads of this process of every kind, and open files of the dataset."""
-    links = []
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            links.append(str(link.readlink()))
-        except FileNotFoundError:
-            continue
-    return len(list(Path("/proc/self/task").iterdir())), [link for link in links if str(dataset.folder) in link]
+    files = [path for path in open_files().values() if str(dataset.folder) in path]
+    return len(list(Path("/proc/self/task").iterdir())), files
 
 
-def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     deliver(pipeline, dataset, tail(dataset))  # whatever the library keeps for good is there now
     threads, files = left_behind(dataset)
     with pipeline.batches(dataset, tail(dataset), lambda _: Cost()) as batches:
