@@ -157,15 +157,6 @@ def test_what_cannot_be_used_is_named_with_its_file(tmp_path: Path, old: str, ne
     assert "mine.toml" in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["absent.toml", "."])
-def test_a_profile_that_is_not_there_is_the_users_mistake(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read|is a folder and not a file"):
-        load(tmp_path / name)
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="not TOML"):
-        load(tmp_path / "binary")
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_what_was_published_for_other_data_is_an_estimate_for_these(name: str) -> None:
     workload = find(name)

@@ -20,17 +20,10 @@ from tests.unit.test_published_simulations import scenario
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
 PUBLISHED = {
-    "lower-bound": 3825.66,
-    "clairvoyant": 3836.12,
-    "lbann-dynamic": 4051.12,
-    "deepio-opportunistic": 4432.90,
-    "deepio-ordered": 4433.27,
-    "lbann-preload": 4433.27,
-    "locality-aware": 4433.27,
-    "parallel-staging": 4972.65,
-    "staging-pool": 4982.27,
-    "naive": 15130.54,
-}
+    "lower-bound": 3825.66, "clairvoyant": 3836.12, "lbann-dynamic": 4051.12, "deepio-opportunistic": 4432.90,
+    "deepio-ordered": 4433.27, "lbann-preload": 4433.27, "locality-aware": 4433.27, "parallel-staging": 4972.65,
+    "staging-pool": 4982.27, "naive": 15130.54,
+}  # fmt: skip
 
 SYSTEM = """
 [declared]
