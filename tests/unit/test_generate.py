@@ -154,9 +154,7 @@ def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path, number: signal.Signals) -> None:
-    running = start(tmp_path, STOPPED)
-    assert running.stdout is not None
-    workers = [int(word) for word in running.stdout.readline().split()]
+    running, workers = at_work(tmp_path, STOPPED)
     assert len(workers) == 2
     if number == signal.SIGINT:
         os.killpg(running.pid, number)  # as a terminal does: the workers get it too
@@ -175,9 +173,7 @@ def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path,
 
 
 def test_an_interrupt_does_not_wait_for_files_in_the_making(tmp_path: Path) -> None:
-    running = start(tmp_path, 3, "slow")
-    assert running.stdout is not None
-    workers = [int(word) for word in running.stdout.readline().split()]
+    running, workers = at_work(tmp_path, 3, "slow")
     os.killpg(running.pid, signal.SIGINT)
     assert finish(running) != 0
     gone(workers)
@@ -260,6 +256,13 @@ def start(folder: Path, files: int, *more: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def at_work(folder: Path, files: int, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A generation and its workers' process ids, as soon as a file is whole."""
+    running = start(folder, files, *more)
+    assert running.stdout is not None
+    return running, [int(word) for word in running.stdout.readline().split()]
 
 
 def finish(running: subprocess.Popen[str]) -> int:

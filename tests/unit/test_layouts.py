@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
-from types import MappingProxyType
 
 import h5py
 import numpy as np
@@ -26,22 +25,12 @@ from dlio_bench.errors import UsageError
 from tests.datasets import LAYOUTS
 
 SEED = 5
-HEP_NAMES = MappingProxyType(
-    {"data": "<f4", "label": "<i4", "weight": "<f4", "normweight": "<f4", "psr": "<i4"}
-    | {"mg": "<f4", "mn": "<f4", "jz": "<i4", "eid": "<i4"}
-)
+HEP_NAMES = ("label", "weight", "normweight", "psr", "mg", "mn", "jz", "eid")
 # Sample 0 of the tiny layouts under seed 5: the CRC32C of its fields' CRC32Cs. No machine may give others.
-GOLDEN = MappingProxyType(
-    {
-        "hepcnnb-224": 0x1B512669,
-        "cdb-cori": 0xF483EB92,
-        "cosmoflow-mlperf-v1": 0xD9600059,
-        "cosmoflow-mlperf-v0.7": 0xD9600059,
-        "cosmoflow-sc18": 0xAE55918B,
-        "imagenet-tfrecord": 0x6E512A3D,
-        "imagenet-raw": 0xE654B47F,
-    }
-)
+GOLDEN = {
+    "hepcnnb-224": 0x1B512669, "cdb-cori": 0xF483EB92, "imagenet-tfrecord": 0x6E512A3D, "imagenet-raw": 0xE654B47F,
+    "cosmoflow-mlperf-v1": 0xD9600059, "cosmoflow-mlperf-v0.7": 0xD9600059, "cosmoflow-sc18": 0xAE55918B,
+}  # fmt: skip
 
 
 class Made:
@@ -75,7 +64,7 @@ def of(workload: str, variant: str) -> pytest.MarkDecorator:
 @of("hepcnnb", "224")
 def test_hep_values_are_in_their_ranges(full: Made) -> None:
     with h5py.File(full.path) as file:
-        values = {name: file[name][()] for name in HEP_NAMES if name != "data"}
+        values = {name: file[name][()] for name in HEP_NAMES}
         image = file["data"][7]
     signal = values["label"] == 1
     assert 250 < signal.sum() < 460

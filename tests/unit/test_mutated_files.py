@@ -43,13 +43,9 @@ Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 # No search for a smaller case, no memory of earlier ones: every machine runs the same mutations, once.
 MANY = settings(
-    max_examples=2000,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
+    max_examples=2000, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
-)
+)  # fmt: skip
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 1 << 62, 1 << 63, -(1 << 63), 10**30, 1e308, -0.5, math.nan, math.inf, "", ".", "..",
     "../up", "/etc", "a/../b", "a\nb", "\0", "\ud800", "é" * 300, "9" * 30, "data[", "x[123456789]", "<f4", "|O",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped
 from dlio_bench.harness.simulator import command, scale
@@ -134,8 +135,6 @@ def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], t
     assert found["system"]["tiers"] == {"staging": 10**9, "ram": 10**11}
     bound, naive = found["rows"]
     # equal samples: the bound is the published step time of every step
-    from dlio_bench.benchmarks.registry import find
-
     workload = find("cosmoflow")
     per_node = workload.batch * 2
     assert found["case"]["batch"] == per_node

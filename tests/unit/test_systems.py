@@ -17,16 +17,10 @@ from dlio_bench.harness.simulator.model import costs
 
 FOLDER = files("dlio_bench.harness.cluster") / "systems"
 FOUND = {
-    "pfs": {"1": 200e6, "2": 390e6},
-    "stream": {"4096": 10e6, "1048576": 180e6},
-    "stream_all": {"4096": 5e6},
-    "open": 0.0011,
-    "barrier": 0.0002,
-    "network": 1.25e9,
-    "preprocess": None,
+    "pfs": {"1": 200e6, "2": 390e6}, "stream": {"4096": 10e6, "1048576": 180e6}, "stream_all": {"4096": 5e6},
+    "open": 0.0011, "barrier": 0.0002, "network": 1.25e9, "preprocess": None, "disk": None,
     "ram": {"read": {"1": 6e9, "4": 12e9}, "write": {"1": 2e9, "4": 3e9}},
-    "disk": None,
-}
+}  # fmt: skip
 DECLARED = """# what we know
 [declared]
 name = "mine"   # kept to the letter

@@ -30,6 +30,7 @@ from dlio_bench.harness.training.trainer import Emulated, Spent
 
 SHAPE, BATCH, STEPS = (16, 16, 3), 8, 3
 BYTES = 16 * 16 * 3 * 4 + 4
+SAMPLE = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
 
 
 class Counting(Solo):
@@ -104,9 +105,8 @@ def sample_of(numbers: np.random.Generator) -> Batch:
 
 @pytest.fixture(scope="module")
 def trainer() -> Iterator[NetworkTrainer]:
-    sample = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
     exchange = open_exchange(Solo(), ExchangeOptions())
-    made = NetworkTrainer(Solo(), HEPCNNB_CNN, sample, Course(STEPS, BATCH), exchange, device="cpu", seed=1)
+    made = NetworkTrainer(Solo(), HEPCNNB_CNN, SAMPLE, Course(STEPS, BATCH), exchange, device="cpu", seed=1)
     made.compile([(BATCH, (BYTES,))], [(BATCH, (BYTES,))])
     yield made
     made.close()
@@ -241,12 +241,18 @@ def test_a_trial_is_cut_to_whole_epochs_of_one_length(steps: int, epochs: int | 
 
 def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path: Path) -> None:
     def made(resumed: Found | None) -> NetworkTrainer:
-        sample = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)
         about = Checkpoints(2, tmp_path, "1x1", {"model": "hepcnn"})
         exchange = open_exchange(Solo(), ExchangeOptions(lag=1))
-        course = Course(2, BATCH)
         return NetworkTrainer(
-            Solo(), HEPCNNB_CNN, sample, course, exchange, device="cpu", seed=2, checkpoints=about, resumed=resumed
+            Solo(),
+            HEPCNNB_CNN,
+            SAMPLE,
+            Course(2, BATCH),
+            exchange,
+            device="cpu",
+            seed=2,
+            checkpoints=about,
+            resumed=resumed,
         )
 
     numbers = np.random.Generator(np.random.Philox(9))

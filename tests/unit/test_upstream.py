@@ -164,12 +164,9 @@ class TestHepcnnb:
         assert requested(costs) == pipeline.asks(dataset, plan)
         return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
-    def test_a_batch_may_be_the_rest_of_a_file_and_the_head_of_the_next(self, tmp_path: Path) -> None:
+    def test_batches_may_cross_files_and_leave_out_parts_of_them(self, tmp_path: Path) -> None:
         stream = np.concatenate([np.arange(128, 192), np.arange(0, 64), np.arange(64, 128)])
-        plan = [(0, stream[at : at + 48]) for at in range(0, 192, 48)]
-        assert self.loads(tmp_path, plan) == [3]
-
-    def test_what_the_plan_drops_of_a_file_is_read_all_the_same(self, tmp_path: Path) -> None:
+        assert self.loads(tmp_path / "crossing", [(0, stream[at : at + 48]) for at in range(0, 192, 48)]) == [3]
         assert self.loads(tmp_path, [(0, np.arange(60, 70)), (0, np.arange(70, 80))]) == [2]
 
 

@@ -1,7 +1,7 @@
 """Validation passes: what a plan of them holds, what HEPCNNB's pipeline reads for them, what a run makes of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +163,6 @@ def results(capsys: pytest.CaptureFixture[str], folder: Path, *asked: str, statu
     return found
 
 
-def said(capsys: pytest.CaptureFixture[str], folder: Path, *asked: str) -> str:
-    assert main(["run", *asked, "--cache-dir", str(folder / "cache"), "--dry-run"]) == 2
-    return capsys.readouterr().err
-
-
 HEP = ("hepcnnb", "--tiny", "--warmup-trials", "0", "--batch", "24")
 
 
@@ -204,18 +199,16 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
         (["cosmoflow", "--variant", "sc18", "--tiny", "--validation", "1"], "sc18 has no validation split"),
     ],
 )
-def test_passes_that_cannot_be_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: Sequence[str], says: str
-) -> None:
-    assert says in said(capsys, tmp_path, *asked)
+def test_passes_that_cannot_be_are_refused(asked: Sequence[str], says: str, refused: Callable[..., str]) -> None:
+    assert says in refused("run", *asked, "--dry-run")
 
 
 def test_a_dataset_without_the_split_is_refused_when_passes_are_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     made(tmp_path / "data", "hepcnnb", 2)
     asked = ["hepcnnb", "--tiny", "--data", str(tmp_path / "data"), "--batch", "4"]
-    assert "has no validation split" in said(capsys, tmp_path, *asked, "--validation", "1")
+    assert "has no validation split" in refused("run", *asked, "--validation", "1", "--dry-run")
     (found,) = results(capsys, tmp_path, *asked, "--reader", "upstream", "--warmup-trials", "0", "--compute", "none")
     assert found["plan"]["validation"] is None
     assert "no validation passes, as the dataset has no validation split" in found["plan"]["notes"]
