@@ -5,6 +5,16 @@ import sys
 
 import pytest
 
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.mpi import connect
+from tests.ranks import WORLD
+
+
+@pytest.fixture(scope="module")
+def comm() -> Comm:
+    """All ranks of this launch: one, or those of mpirun."""
+    return connect(WORLD)
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A class of a suite says on which workloads it runs: the `dataset` fixture of its module makes their data."""
@@ -15,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A rank whose test fails ends, and all others with it: they would wait for it at the next barrier."""
-    if report.failed and int(os.environ.get("DLIO_TEST_WORLD", "1")) > 1:
+    if report.failed and WORLD > 1:
         print(f"\n{report.nodeid} failed in {report.when}:\n{report.longreprtext}", flush=True)
         sys.stderr.flush()
         os._exit(1)

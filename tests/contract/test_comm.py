@@ -1,6 +1,5 @@
 """One suite for every way ranks talk. Alone it tests Solo; `tests/mpi/test_worlds.py` runs it under mpirun as well."""
 
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +11,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import mpi
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
 from dlio_bench.harness.cluster.mpi import connect
-
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
+from tests.ranks import WORLD
 
 
 def test_ranks_are_numbered_and_share_this_machine(comm: Comm) -> None:

@@ -1,6 +1,5 @@
 """One suite for every way gradients are averaged. `tests/mpi/test_exchange_worlds.py` runs it with 2 and 4 ranks."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ import pytest
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 Arrays = list[npt.NDArray[Any]]
 
 # Ways that add the same numbers in different orders; one fills nodes unevenly, another cuts gradients in the middle.
@@ -32,11 +30,6 @@ WAYS: list[dict[str, Any]] = {1: FLAT[:1], 2: [*FLAT, {"kind": "mpi", "buffer_by
 named = pytest.mark.parametrize(
     "way", WAYS, ids=lambda way: "-".join(str(value) for value in way.values() if value is not True)
 )
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
 
 
 @pytest.fixture(autouse=True)

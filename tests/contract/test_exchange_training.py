@@ -1,6 +1,5 @@
 """Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it."""
 
-import os
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,12 +9,11 @@ import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 STEPS, BATCH, RATE = 20, 8, 0.05
 Arrays = list[npt.NDArray[Any]]
 
@@ -24,11 +22,6 @@ if WORLD > 1:
     WAYS["horovod"] = {"kind": "horovod"}
 if WORLD > 2:
     WAYS |= {f"{name} by node": way | {"hierarchical": True, "ranks_per_node": 2} for name, way in WAYS.items()}
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
 
 
 @pytest.fixture(params=list(WAYS))

@@ -2,7 +2,6 @@
 
 import os
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,37 +41,28 @@ class FormatContract:
         """What its writer says."""
         return self.layout.write(path, spec, SEED)
 
-    def test_the_container_is_registered(self) -> None:
-        """By the name that manifests hold."""
-        assert self.layout.container in CONTAINERS
-
     def test_writer_says_one_extent_and_checksum_a_sample_and_field(self, made: Written, spec: FileSpec) -> None:
-        """In the types that are promised."""
         shape = (spec.samples, len(self.layout.fields))
         assert (made.extents.shape, made.extents.dtype) == ((*shape, 3), np.int64)
         assert (made.checksums.shape, made.checksums.dtype) == (shape, np.uint32)
 
     def test_extents_deliver_the_checksummed_bytes(self, made: Written, path: Path, spec: FileSpec) -> None:
-        """Of every sample and field."""
         for row in range(spec.samples):
             for column in range(len(self.layout.fields)):
                 assert crc32c(self.fast(path, made, row, column)) == made.checksums[row, column]
 
     def test_the_formats_own_reader_delivers_the_same(self, made: Written, path: Path, spec: FileSpec) -> None:
-        """For the first and last sample."""
         for row in {0, spec.samples - 1}:
             for column, field in enumerate(self.layout.fields):
                 assert self.slow(path, row, field.name) == self.fast(path, made, row, column)
 
     def test_fields_have_their_shape(self, made: Written) -> None:
-        """Delivered bytes are dtype and shape of the field, where it has one."""
         for column, field in enumerate(self.layout.fields):
             if -1 not in field.shape:
                 expected = np.dtype(field.dtype).itemsize * int(np.prod(field.shape, dtype=np.int64))
                 assert set(made.extents[:, column, 2].tolist()) == {expected}
 
     def test_extents_lie_apart_and_inside_the_file(self, made: Written, path: Path) -> None:
-        """No byte belongs to two fields."""
         extents = made.extents.reshape(-1, 3)
         extents = extents[np.argsort(extents[:, 0])]
         ends = extents[:, 0] + extents[:, 1]
@@ -81,12 +71,10 @@ class FormatContract:
         assert ends[-1] <= path.stat().st_size
 
     def test_plain_containers_deliver_what_they_store(self, made: Written) -> None:
-        """And others say so by having a decoder."""
         equal = bool((made.extents[..., 1] == made.extents[..., 2]).all())
         assert equal == (CONTAINERS[self.layout.container].decode is None)
 
     def test_a_wrong_byte_in_an_extent_shows(self, made: Written, path: Path) -> None:
-        """By the checksum or by the decoder."""
         offset, length, _ = made.extents[0, 0].tolist()
         content = bytearray(path.read_bytes())
         content[offset + length // 2] ^= 1
@@ -97,18 +85,11 @@ class FormatContract:
             assert CONTAINERS[self.layout.container].decode is not None
 
     def test_writing_twice_gives_the_same_file(self, made: Written, path: Path, spec: FileSpec) -> None:
-        """To the byte."""
         again = self.layout.write(path.with_name("again"), spec, SEED)
         assert path.with_name("again").read_bytes() == path.read_bytes()
         np.testing.assert_array_equal(again.extents, made.extents)
 
-    def test_a_file_of_one_sample_is_regular(self, path: Path, spec: FileSpec) -> None:
-        """The least count works."""
-        one = self.layout.write(path, replace(spec, samples=1), SEED)
-        assert crc32c(self.fast(path, one, 0, 0)) == one.checksums[0, 0]
-
     def test_a_full_folder_is_an_os_error(self, spec: FileSpec) -> None:
-        """So that the generator can name folder and fix."""
         with pytest.raises(OSError, match=r".") as raised:
             self.layout.write(Path("/dev/null/file"), spec, SEED)
         assert raised.value.errno
@@ -132,7 +113,6 @@ class TestHdf5Contiguous(FormatContract):
     layout = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
-        """Through h5py."""
         return hdf5.read_field(path, field, row)
 
 
@@ -142,7 +122,6 @@ class TestHdf5OneChunk(FormatContract):
     layout = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
-        """Through h5py."""
         name, _, channel = field.rstrip("]").partition("[")
         return hdf5.read_field(path, f"climate/{name}", int(channel) if channel else None)
 
@@ -153,7 +132,6 @@ class TestTfrecord(FormatContract):
     layout = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
-        """By reading all records in sequence."""
         return list(tfrecord.records(path))[row]
 
 
@@ -169,5 +147,4 @@ class TestTfrecordGzip(FormatContract):
     layout = WORKLOADS["cosmoflow"].variants["mlperf-v1"](True, RANDOM)
 
     def slow(self, path: Path, row: int, field: str) -> bytes:
-        """Through Python's own gzip."""
         return list(tfrecord.records(path, compressed=True))[row]

@@ -11,16 +11,10 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.peers import Peers, Serving
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 SAMPLES, SIZE = 40, 115_000
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
 
 
 def content(rank: int, sample: int) -> bytes:

@@ -1,21 +1,19 @@
 """The suite of readers on tf.data and on every published pipeline."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.run.asked.choice import policy
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
+from tests.datasets import made_by_first
 
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
@@ -40,12 +38,7 @@ class PipelineContract(ReaderContract):
     @pytest.fixture(scope="class")
     @classmethod
     def dataset(cls, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-        folder = tmp_path_factory.mktemp(cls.workload)
-        if world.rank == 0:
-            workload = find_workload(cls.workload)
-            layout = workload.variants[workload.default_variant](True, RANDOM)
-            generate(layout, cls.files, folder, seed=3, workers=1)
-        return open_dataset(Path(world.allgather(str(folder))[0]))
+        return made_by_first(world, tmp_path_factory.mktemp(cls.workload), cls.workload, cls.files)
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

@@ -18,11 +18,8 @@ import pytest
 
 from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
@@ -33,8 +30,10 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from tests import processes
+from tests.datasets import layout, made_by_first, view_of
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))
 WORLDS = (1, 4) if WORLD == 1 else (WORLD,)  # played one after the other; real
 BATCH, ODD_BATCH = 3, 7  # of the timed plans; of the pass over everything, whose last batch is smaller
 ONE = ("imagenet",)  # records of varying length, several in a file
@@ -50,26 +49,17 @@ def world() -> Comm:
 
 @pytest.fixture(scope="module")
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-    return made(request.param, tmp_path_factory, world)
-
-
-def made(name: str, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-    """A dataset of a workload, of some 30 samples."""
-    folder = tmp_path_factory.mktemp(name)
-    if world.rank == 0:
-        workload = find_workload(name)
-        layout = workload.variants[workload.default_variant](True, RANDOM)
-        generate(layout, -(-30 // layout.samples_per_file), folder, seed=3, workers=1)
-    return open_dataset(Path(world.allgather(str(folder))[0]))
+    """Of a workload, of some 30 samples."""
+    files = -(-30 // layout(request.param).samples_per_file)
+    return made_by_first(world, tmp_path_factory.mktemp(request.param), request.param, files)
 
 
 def view(dataset: Dataset) -> tuple[str, ...]:
-    return find_workload(dataset.manifest.workload).view
+    return view_of(dataset).fields
 
 
 def open_files(dataset: Dataset) -> set[str]:
-    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return {link for link in links if link.startswith(str(dataset.folder))}
+    return {path for path in processes.open_files().values() if path.startswith(str(dataset.folder))}
 
 
 def settled(dataset: Dataset, files: set[str]) -> bool:
@@ -94,10 +84,10 @@ def readers() -> Sequence[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(world: Comm) -> Iterator[None]:
-    processes = children()
+    before = children()
     yield
     assert not readers()
-    assert children() == processes
+    assert children() == before
     world.barrier()
 
 

@@ -1,6 +1,5 @@
 """Staging by several ranks. Alone it is a job of one; `tests/mpi/test_worlds.py` runs it under mpirun as well."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,39 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import tier
+from tests.datasets import made_by_first, view_of
+from tests.ranks import WORLD
 
-WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks this file was launched with
 FILES = 24
-
-
-@pytest.fixture(scope="module")
-def comm() -> Comm:
-    return connect(WORLD)
 
 
 @pytest.fixture(scope="module")
 def dataset(comm: Comm, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Files of different sizes, of many samples each."""
-    workload = find_workload("imagenet")
-    folder = Path(comm.allgather(str(tmp_path_factory.mktemp("imagenet")))[0])
-    if comm.rank == 0:
-        generate(workload.variants[workload.default_variant](True, RANDOM), FILES, folder, seed=3, workers=1)
-    comm.barrier()
-    return open_dataset(folder)
+    return made_by_first(comm, tmp_path_factory.mktemp("imagenet"), "imagenet", FILES)
 
 
 @pytest.fixture(params=[ranks for ranks in (1, 2) if WORLD % ranks == 0])
@@ -57,7 +42,7 @@ def seat(request: pytest.FixtureRequest, comm: Comm, tmp_path: Path) -> Iterator
 
 
 def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: str, seat: RankContext) -> Reader:
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     policy = replace(find("shuffled"), placement=placement, delivery=delivery)
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
     return open_reader(policy, form, resources, seat)
@@ -65,7 +50,7 @@ def make(dataset: Dataset, plan: Sequence[Planned], placement: str, delivery: st
 
 def plan_of(dataset: Dataset, rank: int, seed: int, *, stride: int = 1, node: int = 0) -> list[Planned]:
     """Two epochs of batches of samples of random files, of each `stride`-th from the node-th on."""
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     draw = np.random.default_rng([rank, seed])
     files = dataset.locate(np.arange(dataset.samples), form.fields)[0]
     mine = draw.choice(np.arange(node, FILES, stride), size=min(5, len(range(node, FILES, stride))), replace=False)
@@ -144,7 +129,7 @@ def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: 
     bounds = np.cumsum([0, *(entry.samples for entry in dataset.manifest.files)])
     shape = Shape(dataset.samples, WORLD, 2, bounds=bounds, ranks_per_node=seat.ranks_per_node)
     order = find_order(row.order)
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     shape = order.fit(shape)
     plan = planned(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
@@ -215,10 +200,11 @@ def test_a_file_that_is_gone_ends_the_session_of_every_rank(
     seat.comm.barrier()
 
 
-def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("side", ["write_piece", "read_piece"])  # of a receiver, of all that send
+def test_a_rank_that_cannot_hand_a_piece_on_ends_the_session_of_every_rank(
+    dataset: Dataset, seat: RankContext, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise EnvironmentFailure("this tier is full")
 
     plan = plan_of(dataset, seat.comm.rank, 8)
@@ -227,28 +213,11 @@ def test_a_receiver_that_cannot_write_ends_the_session_of_every_rank(
     wanted = nodes_want(seat, dataset, plan)
     union = sorted(set().union(*wanted))
     receiving = [n for n, want in enumerate(wanted) for f in want if union.index(f) % WORLD // seat.ranks_per_node != n]
-    if receiving and seat.node == receiving[0]:
-        monkeypatch.setattr(tier, "write_piece", full)
+    if receiving and (seat.node == receiving[0] or side == "read_piece"):  # one node has nobody to hand on to
+        monkeypatch.setattr(tier, side, fail)
     with reader.session(plan, Tally()) as batches:
         if receiving:
             with pytest.raises(EnvironmentFailure, match="this tier is full"):
-                next(batches)
-        else:
-            next(batches)
-
-
-def test_a_sender_that_cannot_read_its_copy_ends_the_session_of_every_rank(
-    dataset: Dataset, seat: RankContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise EnvironmentFailure("this copy is gone")
-
-    plan = plan_of(dataset, seat.comm.rank, 8)
-    reader = make(dataset, plan, "stage-subset", "ahead", seat)
-    monkeypatch.setattr(tier, "read_piece", broken)  # on all that send; one node has nobody to send to
-    with reader.session(plan, Tally()) as batches:
-        if seat.nodes > 1:
-            with pytest.raises(EnvironmentFailure, match="this copy is gone"):
                 next(batches)
         else:
             next(batches)

@@ -10,23 +10,20 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from tests.variants import VARIANTS
+from tests.datasets import VARIANTS, few, made, view_of
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda one: "-".join(one[:2]))
+@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload, variant, files = request.param
-    layout = find_workload(workload).variants[variant](True, RANDOM)
-    return generate(layout, files, tmp_path_factory.mktemp(variant), seed=3, workers=1)
+    workload, variant = request.param
+    return made(tmp_path_factory.mktemp(variant), workload, few(workload, variant), variant)
 
 
 @pytest.fixture(params=[False, True], ids=["stored", "decoded"])
@@ -82,7 +79,7 @@ def test_any_plan_at_all(form: SampleView) -> None:
 
 
 def test_a_flipped_byte_is_named(dataset: Dataset) -> None:
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     plan = epochs(form, 1, 0, epochs=1)
     files, offsets, stored, _ = dataset.locate(plan[1].ids[:1], form.fields)
     victim = dataset.path(int(files[0]))
@@ -98,8 +95,7 @@ def test_a_flipped_byte_is_named(dataset: Dataset) -> None:
 
 
 def test_what_cannot_be_decoded_is_named_without_checking_too(tmp_path: Path) -> None:
-    layout = find_workload("imagenet").variants["raw"](True, RANDOM)
-    dataset = generate(layout, 4, tmp_path / "data", seed=3, workers=1)
+    dataset = made(tmp_path / "data", "imagenet", 4, "raw")
     decode = find_workload("imagenet").decode
     assert decode is not None
     form = SampleView(dataset, ("record",), decode(dataset))
@@ -115,24 +111,16 @@ def deliver_unchecked(reader: Reader, plan: list[Planned]) -> None:
 
 
 def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -> None:
-    form = SampleView(dataset, find_workload(dataset.manifest.workload).view)
+    form = view_of(dataset)
     reader = make(form, "tfdata+order=buffered-shuffle(100)")
     several = dataset.samples > len(dataset.manifest.files) and dataset.manifest.container == "tfrecord"
     assert reader.options["shuffle_buffer"] == (100 if several else 0)
 
 
-def test_a_missing_tensorflow_is_told_with_what_installs_it(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(EnvironmentFailure, match=r"pip install 'dlio-bench\[tensorflow\]'"):
-        make(SampleView(dataset, ()))
-
-
 def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_path: Path) -> None:
     """Those of every variant by themselves are in tests/unit/test_upstream.py."""
     workload = find_workload("cosmoflow").of("sc18")
-    dataset = generate(workload.variants["sc18"](True, RANDOM), 3, tmp_path / "data", seed=3, workers=1)
+    dataset = made(tmp_path / "data", "cosmoflow", 3, "sc18")
     assert workload.upstream is not None
     pipeline = workload.upstream.start()
     try:

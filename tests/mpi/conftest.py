@@ -1,17 +1,14 @@
 """The command as a user starts it; small and read-only disks. Mounting needs root, as CI, where no test skips, has."""
 
-import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 Mount = Callable[[str], Path]
-DLIO = [sys.executable, "-m", "dlio_bench"]
 
 
 @pytest.fixture(scope="module")
@@ -20,35 +17,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*DLIO, *arguments],
-        cwd=cwd,
-        env=os.environ | {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
 
 
 def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
-    process = start(cache, cwd, *arguments)
-    try:
-        out, err = process.communicate(timeout=300)
-    except subprocess.TimeoutExpired:
-        pytest.fail(f"{' '.join(arguments)} was not over in time.\n{_where_it_stands(process, cwd)}")
-    assert process.returncode == status, out + err
-    assert "Traceback" not in out + err
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def _where_it_stands(process: "subprocess.Popen[str]", cwd: Path) -> str:
-    """The stacks of a command that takes too long and of its ranks; it is ended."""
-    process.send_signal(signal.SIGUSR1)
-    time.sleep(3)  # for the launcher to pass it on
-    found = {path.name: path.read_text() for path in cwd.rglob("stacks-*.txt")}
-    process.terminate()
-    out, err = process.communicate()
-    return "\n".join([out, err, *(f"{name}:\n{stacks}" for name, stacks in found.items())])
+    return processes.dlio(cwd, *arguments, status=status, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
 
 
 def complaint(done: "subprocess.CompletedProcess[str]") -> str:

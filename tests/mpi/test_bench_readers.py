@@ -13,14 +13,12 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.command import facts, ratios
 from dlio_bench.harness.bench_readers.job import H5PYS, Job, raws
 from dlio_bench.harness.plan.orders import every_sample_once
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import largest, planned
+from tests.datasets import made, view_of
 
 
 def bench(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -71,9 +69,8 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = find_workload("imagenet")
-    dataset = generate(workload.variants["tfrecord"](True, RANDOM), 2, tmp_path / "data", seed=1, workers=1)
-    form = SampleView(dataset, workload.view)
+    dataset = made(tmp_path / "data", "imagenet", 2)
+    form = view_of(dataset)
     plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
     slots, read = [], []
     monkeypatch.setattr(yardsticks, "touched", lambda size: slots.append(size) or bytearray(size))

@@ -1,16 +1,15 @@
 """The suites of gradient exchange under real mpirun, and ranks that die in the middle of one."""
 
-import os
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster import launchers, process
+from dlio_bench.harness.cluster import process
+from tests.ranks import mpirun
 
 ROOT = Path(__file__).parents[2]
 SUITES = [f"tests/contract/test_{suite}.py" for suite in ("exchange", "exchange_training")]
@@ -18,18 +17,10 @@ SUITES = [f"tests/contract/test_{suite}.py" for suite in ("exchange", "exchange_
 STANDING = ("-o", "faulthandler_timeout=200")  # a rank whose test takes so many seconds says where it stands
 
 
-def argv_and_env(ranks: int, command: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
-    site = launchers.detect_site(os.environ)
-    job = launchers.Job(ranks, 1, command, virtual=True, env={"DLIO_TEST_WORLD": str(ranks)})
-    env = launchers.launch_env(job, site, os.environ)
-    return launchers.LAUNCHERS["mpirun"](replace(job, env=env), site), os.environ | env
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_suites_pass_on_every_rank(ranks: int) -> None:
-    argv, env = argv_and_env(
-        ranks, (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *STANDING, *SUITES)
-    )
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *STANDING, *SUITES)
+    argv, env = mpirun(ranks, command, {"DLIO_TEST_WORLD": str(ranks)})
     done = subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" passed") == ranks
@@ -44,7 +35,8 @@ def test_a_rank_that_dies_in_an_exchange_ends_the_job_with_a_reason(kind: str, e
     if kind == "horovod" and find_spec("horovod") is None:
         pytest.skip("Horovod is not installed")
     rank = Path(__file__).with_name("failing_rank.py")
-    argv, env = argv_and_env(3, (sys.executable, "-P", str(rank), str(tmp_path), kind, end))
+    command = (sys.executable, "-P", str(rank), str(tmp_path), kind, end)
+    argv, env = mpirun(3, command, {"DLIO_TEST_WORLD": "3"})
     said: list[int] = []
     reason = r"Rank 1 .* was ended by SIGKILL" if end == "killed" else r"was not over after 3 s|Horovod gave the exch"
     with pytest.raises(EnvironmentFailure, match=reason) as failure:

@@ -16,7 +16,8 @@ from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import dlio, start
-from tests.mpi.test_run import gone, pids_of
+from tests.mpi.test_run import two_ranks
+from tests.processes import gone, until
 from tests.results import load
 
 RUN = ("run", "hepcnnb", "--tiny", "--nodes", "4", "--epochs", "3", "--warmup-trials", "0")
@@ -80,15 +81,8 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
         "--out", "out",
     )  # fmt: skip
     try:
-        deadline, ranks = time.monotonic() + 60, []
-        while len(ranks) < 2:
-            assert time.monotonic() < deadline, "the ranks did not start"
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
-            ranks = pids_of(f"dlio_bench.harness.run.measured.rank {(tmp_path / 'out' / 'work').resolve()}")
-        while not serving(ranks[0]):
-            assert time.monotonic() < deadline, "no rank serves another"
-            time.sleep(0.05)
+        ranks = two_ranks(process, tmp_path / "out" / "work")
+        until(lambda: serving(ranks[0]), process, "no rank serves another")
         time.sleep(0.5)  # into the timed loop
         os.kill(ranks[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
@@ -100,10 +94,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
     assert re.search(r"Rank \d \(process \d+ on \S+\) was ended by SIGKILL", err), err
     assert "Traceback" not in err
     made = kept() - left  # by others too, who are at work on this machine; theirs go
-    deadline = time.monotonic() + 60
-    while made := made & kept():
-        assert time.monotonic() < deadline, made
-        time.sleep(0.1)
+    until(lambda: not made & kept())
 
 
 def kept() -> set[Path]:

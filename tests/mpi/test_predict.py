@@ -1,7 +1,6 @@
 """`calibrate` and `run --predict` with real ranks on an emulated file system: structure and bytes, no seconds."""
 
 import json
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,25 +10,15 @@ import pytest
 
 from dlio_bench.harness.cluster.system import load
 from tests.mpi.conftest import complaint, dlio, start
+from tests.processes import until
 
 PFS = "bandwidth=100MB/s,open=1ms,request=0.3ms"
 READERS = "naive,shuffled,double-buffer,staged,staged-replicated,cooperative,lbann-preload"
 TIERS = ("--tiers", "ram=10MB")
 SMALL = ("--size", "8MB", "--threads", "1,2", "--sample-bytes", "64KiB,512KiB")
 RUN = (
-    "--tiny",
-    "--nodes",
-    "2",
-    "--epochs",
-    "2",
-    "--batch",
-    "16",
-    "--trials",
-    "1",
-    "--warmup-trials",
-    "0",
-    "--no-verify",
-)
+    "--tiny", "--nodes", "2", "--epochs", "2", "--batch", "16", "--trials", "1", "--warmup-trials", "0", "--no-verify",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +49,8 @@ def test_a_calibration_finds_the_emulated_rates(system: Path) -> None:
 def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, tmp_path: Path, system: Path) -> None:
     predict = ("--predict", "--system", str(system), "--emulate-pfs", PFS, "--out", "out", "--json")
     process = start(cache, tmp_path, "run", "hepcnnb", *RUN, *TIERS, "--reader", READERS, *predict)
-    written, deadline = tmp_path / "out" / "prediction.json", time.monotonic() + 120
-    while not (tmp_path / "out" / "work").is_dir():  # where ranks meet
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
+    written = tmp_path / "out" / "prediction.json"
+    until((tmp_path / "out" / "work").is_dir, process)  # where ranks meet
     before: dict[str, Any] = json.loads(written.read_text())
     out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err

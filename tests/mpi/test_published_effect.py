@@ -10,18 +10,18 @@ node's share.
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from tests.processes import DLIO
+
 NODES = 8
 COLD, CACHED = 935_000, 4_025_000  # B/s of a node
 CACHE_SHARE = 1.2
 ORDERS = ("file-shuffle", "global-file-shuffle")
-DLIO = [sys.executable, "-m", "dlio_bench"]
 
 
 Epochs = dict[str, list[dict[str, Any]]]

@@ -8,17 +8,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from runpy import run_path
 
 import numpy as np
 import pytest
 
-from tests.mpi.conftest import DLIO, complaint, dlio, start
+from tests.mpi.conftest import complaint, dlio, start
+from tests.processes import DLIO, PATIENCE, gone, until
 from tests.results import load
-
-PATIENCE = 120  # seconds until a process that was told to end counts as hanging: machines that test are busy
 
 # Somebody else's files need somebody else. CI is root, and counts a skipped test as a failure.
 root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give files to somebody else")
@@ -50,12 +50,8 @@ def test_every_workload_ends_with_verdict_table_json_and_page(
         result, steps = load(tmp_path / "out" / f"{reader}-4x1")
         assert result["plan"]["steps"] >= 16
         assert result["environment"]["rank_memory_bytes"] < 200_000_000
-        assert {check["name"] for check in result["checks"]} >= {
-            "exactly once",
-            "content",
-            "delivered bytes",
-            "cold cache",
-        }
+        names = {check["name"] for check in result["checks"]}
+        assert names >= {"exactly once", "content", "delivered bytes", "cold cache"}
         assert all(check["ok"] for check in result["checks"]), result["checks"]
         assert steps["stall"].shape == (2, 4, result["plan"]["steps"])
         assert np.all(steps["compute"] >= result["compute"]["asked_step_seconds"])
@@ -177,7 +173,8 @@ def test_a_run_interrupted_while_it_starts_leaves_nothing(
     seconds: float, cache: Path, first: Path, tmp_path: Path
 ) -> None:
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out")
-    wait_until_it_listens(process)
+    # the command line has begun when it catches SIGTERM, which Python by itself does not
+    until(lambda: caught_signals(process.pid) & 1 << (signal.SIGTERM - 1), process)
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
@@ -207,12 +204,8 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
 def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
     asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
-    deadline = time.monotonic() + PATIENCE
     work = tmp_path / "out" / "work"
-    while not (work / "naive.json").exists():
-        assert time.monotonic() < deadline, "the first reader did not come to its end"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    until((work / "naive.json").exists, process, "the first reader did not come to its end")
     if by == "interruption":
         process.send_signal(signal.SIGINT)
     else:
@@ -254,9 +247,7 @@ def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path,
     dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--files", "40", "--out", "data")
     asked = ["cdb", "--tiny", "--nodes", "2", "--data", str(data), "--compute", "none", "--trials", "1000"]
     process = start(cache, tmp_path, "run", *asked, "--out", "out")
-    while not (tmp_path / "out" / "work" / "job.json").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    until((tmp_path / "out" / "work" / "job.json").exists, process)
     for victim in data.glob("data-*.h5"):
         victim.unlink()
     _, err = process.communicate(timeout=PATIENCE)
@@ -267,7 +258,9 @@ def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path,
 
 def test_a_rank_that_was_stopped_ends_the_run_in_time_and_is_named(cache: Path, tmp_path: Path) -> None:
     with running(cache, tmp_path, "--timeout", "4s") as (process, ranks):
-        [first] = [pid for pid in ranks if b"OMPI_COMM_WORLD_RANK=0" in environment(pid)]  # it speaks for all
+        [first] = [
+            pid for pid in ranks if b"OMPI_COMM_WORLD_RANK=0" in Path(f"/proc/{pid}/environ").read_bytes()
+        ]  # it speaks for all
         os.kill(first, signal.SIGSTOP)
         _, err = process.communicate(timeout=PATIENCE)
         gone(ranks)
@@ -333,50 +326,32 @@ def own_dataset(first: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def wait_until_it_listens(process: "subprocess.Popen[str]") -> None:
-    """Return when the command line has begun: it catches SIGTERM then, and Python by itself does not."""
-    deadline = time.monotonic() + PATIENCE
-    while not caught_signals(process.pid) & 1 << (signal.SIGTERM - 1):
-        assert time.monotonic() < deadline, "the command did not begin"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 def caught_signals(pid: int) -> int:
     """A bit for each signal that a process has a handler for, proc_pid_status(5)."""
     found = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(found[1], 16) if found else 0
 
 
-class running:  # noqa: N801 - reads as the context it is
+@contextmanager
+def running(cache: Path, cwd: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[str], list[int]]]":
     """A run of two ranks that lasts long enough to be harmed; gives its process and the ranks' process ids."""
-
-    def __init__(self, cache: Path, cwd: Path, *options: str) -> None:
-        self.cache, self.cwd, self.options = cache, cwd, options
-
-    def __enter__(self) -> tuple["subprocess.Popen[str]", list[int]]:
-        self.process = start(
-            self.cache, self.cwd, "run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out",
-            *self.options,
-        )  # fmt: skip
-        deadline = time.monotonic() + PATIENCE
-        work = self.cwd / "out" / "work"
-        ranks: list[int] = []
-        while len(ranks) < 2:
-            assert time.monotonic() < deadline, "the ranks did not start"
-            assert self.process.poll() is None, self.process.communicate()
-            time.sleep(0.05)
-            ranks = pids_of(f"dlio_bench.harness.run.measured.rank {work.resolve()}")
-        while len(list(work.glob("stacks-rank-*.txt"))) < 2:  # they have met
-            assert time.monotonic() < deadline, "the ranks did not meet"
-            assert self.process.poll() is None, self.process.communicate()
-            time.sleep(0.05)
+    asked = ("run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out", *options)
+    process, work = start(cache, cwd, *asked), cwd / "out" / "work"
+    try:
+        ranks = two_ranks(process, work)
+        until(lambda: len(list(work.glob("stacks-rank-*.txt"))) == 2, process, "the ranks did not meet")
         time.sleep(1.0)  # into the timed loop
-        return self.process, ranks
+        yield process, ranks
+    finally:
+        process.kill()
+        process.wait()
 
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
+
+def two_ranks(process: "subprocess.Popen[str]", work: Path) -> list[int]:
+    """The process ids of the two ranks of a run, once they have started."""
+    name = f"dlio_bench.harness.run.measured.rank {work.resolve()}"
+    until(lambda: len(pids_of(name)) == 2, process, "the ranks did not start")
+    return pids_of(name)
 
 
 def pids_of(command: str) -> list[int]:
@@ -389,14 +364,3 @@ def pids_of(command: str) -> list[int]:
         if command in line and "mpirun" not in line and "prterun" not in line:
             found.append(int(entry.parent.name))
     return sorted(found)
-
-
-def environment(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/environ").read_bytes()
-
-
-def gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids):
-        assert time.monotonic() < deadline, f"orphans: {pids}"
-        time.sleep(0.05)

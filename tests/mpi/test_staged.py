@@ -1,23 +1,19 @@
 """Staging jobs that end badly: a tier that is full, a rank that is killed. One message, and nothing left behind."""
 
-import os
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster import launchers
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.storage import tier
+from tests.datasets import made
 from tests.mpi.conftest import Mount
+from tests.processes import until
+from tests.ranks import mpirun
 
 RANKS, RANKS_PER_NODE = 4, 2
 # What each rank does: stage all files or a subset, deliver a batch, and meet.
@@ -66,9 +62,7 @@ raise SystemExit(run_rank(Path(work), lambda: (4, body)))
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload = find_workload("cosmoflow")
-    layout = workload.variants[workload.default_variant](True, RANDOM)
-    return generate(layout, 24, tmp_path_factory.mktemp("data"), seed=3, workers=1)
+    return made(tmp_path_factory.mktemp("data"), "cosmoflow", 24)
 
 
 def stage(dataset: Dataset, tiers: Path, work: Path, placement: str, harm: str = "") -> BenchError | None:
@@ -76,13 +70,10 @@ def stage(dataset: Dataset, tiers: Path, work: Path, placement: str, harm: str =
     for node in range(RANKS // RANKS_PER_NODE):
         (tiers / f"node{node}").mkdir(exist_ok=True)
     work.mkdir()
-    site = launchers.detect_site(os.environ)
     command = (sys.executable, "-c", RANK, str(work), str(dataset.folder), str(tiers), placement, harm)
-    job = launchers.Job(2, RANKS_PER_NODE, command, virtual=True)
-    env = launchers.launch_env(job, site, os.environ)
-    argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
+    argv, env = mpirun(2, command, ranks_per_node=RANKS_PER_NODE)
     try:
-        launch(argv, os.environ | env, work, lambda _: None)
+        launch(argv, env, work, lambda _: None)
     except BenchError as error:
         return error
     return None
@@ -126,9 +117,6 @@ def test_a_killed_rank_ends_the_job_and_the_next_one_clears_what_it_left(dataset
     assert "Rank 1" in str(error)
     assert "SIGKILL" in str(error)
     assert any(path.name.startswith(tier.PREFIX) for path in left(tiers))
-    deadline = time.monotonic() + 30
-    while subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode == 0:
-        assert time.monotonic() < deadline, "a rank is left"
-        time.sleep(0.1)
+    until(lambda: subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode, missing="a rank is left")
     assert stage(dataset, tiers, tmp_path / "again", "stage-subset") is None
     assert left(tiers) == []

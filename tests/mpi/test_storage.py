@@ -3,9 +3,6 @@
 import contextlib
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,27 +10,15 @@ import pytest
 
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
+from tests.processes import dlio, start, until
 
-DLIO = [sys.executable, "-m", "dlio_bench"]
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--threads", "2")
 
 
-def start(cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*DLIO, "storage", *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def dlio(cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
-    process = start(cwd, *arguments)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == status, out + err
-    assert "Traceback" not in out + err
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 def test_two_ranks_share_the_bytes_and_all_of_them_come_from_the_device(tmp_path: Path) -> None:
-    found = to_json(storage.validate(json.loads(dlio(tmp_path, ".", *SMALL, "--ranks", "1,2", "--json").stdout)))
+    found = to_json(
+        storage.validate(json.loads(dlio(tmp_path, "storage", ".", *SMALL, "--ranks", "1,2", "--json").stdout))
+    )
     assert {row["ranks"] for row in found["reads"]} == {1, 2}
     for row in found["reads"]:
         assert [trial["bytes"] for trial in row["trials"]] == [4_000_000] * 5
@@ -46,13 +31,8 @@ def test_two_ranks_share_the_bytes_and_all_of_them_come_from_the_device(tmp_path
 
 
 def test_interrupted_ranks_leave_nothing(tmp_path: Path) -> None:
-    process = start(tmp_path, ".", *SMALL, "--ranks", "2", "--trials", "100000")
-    deadline = time.monotonic() + 60
-    empty = tmp_path / "dlio-bench-storage" / "empty"
-    while not (empty.is_dir() and any(empty.iterdir())):  # ranks are at work
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
+    process = start(tmp_path, "storage", ".", *SMALL, "--ranks", "2", "--trials", "100000")
+    until(lambda: list(tmp_path.glob("dlio-bench-storage/empty/*")), process, "no rank is at work")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 4, out + err
@@ -62,20 +42,16 @@ def test_interrupted_ranks_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_too_small_is_told_before_the_first_byte(tmp_path: Path, mount: Callable[[str], Path]) -> None:
     disk = mount("size=10m")
-    assert "free" in dlio(tmp_path, str(disk), "--workload", "cdb", status=4).stderr
-    done = dlio(tmp_path, str(disk), "--sample-size", "1MB", "--size", "20MB", status=4)
+    assert "free" in dlio(tmp_path, "storage", str(disk), "--workload", "cdb", status=4).stderr
+    done = dlio(tmp_path, "storage", str(disk), "--sample-size", "1MB", "--size", "20MB", status=4)
     assert "need 20 MB" in done.stderr
     assert list(disk.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_is_told_and_nothing_stays(tmp_path: Path, mount: Callable[[str], Path]) -> None:
     disk = mount("size=300m")
-    process = start(tmp_path, str(disk), "--sample-size", "1MB", "--size", "256MB", "--ranks", "1")
-    deadline = time.monotonic() + 60
-    while not list(disk.glob("*/file-*")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
+    process = start(tmp_path, "storage", str(disk), "--sample-size", "1MB", "--size", "256MB", "--ranks", "1")
+    until(lambda: list(disk.glob("*/file-*")), process)
     process.send_signal(signal.SIGSTOP)
     with contextlib.suppress(OSError):  # full already
         (disk / "filler").write_bytes(bytes(100_000_000))
@@ -88,14 +64,14 @@ def test_a_disk_that_fills_up_is_told_and_nothing_stays(tmp_path: Path, mount: C
 
 
 def test_a_read_only_folder_is_named(tmp_path: Path, read_only: Path) -> None:
-    done = dlio(tmp_path, str(read_only), *SMALL, status=4)
+    done = dlio(tmp_path, "storage", str(read_only), *SMALL, status=4)
     assert f"in {read_only}: Read-only file system" in done.stderr
     assert "--data" in done.stderr
 
 
 @pytest.mark.parametrize(("cache", "marked"), [("cold", True), ("warm", False)])
 def test_files_in_memory_are_never_cold(cache: str, marked: bool, tmp_path: Path, mount: Callable[[str], Path]) -> None:
-    asked = (str(mount("size=50m")), *SMALL, "--ranks", "1", "--trials", "1", "--cache", cache)
-    done = dlio(tmp_path, *asked)
+    where = ("storage", str(mount("size=50m")))
+    done = dlio(tmp_path, *where, *SMALL, "--ranks", "1", "--trials", "1", "--cache", cache)
     assert ("[CACHE NOT ATTESTED]" in done.stdout) is marked
     assert "tmpfs" in done.stdout

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import h5py
 
 from tests.mpi.conftest import complaint, dlio, start
-from tests.mpi.test_run import gone, pids_of
+from tests.mpi.test_run import pids_of
+from tests.processes import gone, until
 
 
 def test_a_loss_that_is_no_number_ends_the_run(cache: Path, tmp_path: Path) -> None:
@@ -33,11 +33,7 @@ def test_a_rank_that_stops_in_training_ends_the_run_in_time(cache: Path, tmp_pat
         "--no-verify", "--checkpoint", "5", "--exchange-timeout", "6s", "--out", "out",
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 150
-        while not list(tmp_path.rglob("step-*.npz")):  # until it is at work
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: list(tmp_path.rglob("step-*.npz")), process, "no training is at work")
         ranks = pids_of(str(tmp_path / "out" / "work"))
         os.kill(ranks[-1], signal.SIGSTOP)
         _, err = process.communicate(timeout=60)

@@ -4,15 +4,13 @@ With one rank only how ranks talk, as the rest is what runs without mpirun too; 
 and to place; with 4 those in which more ranks than two make a difference, which have something to give each other.
 """
 
-import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.cluster import launchers
+from tests.ranks import mpirun
 
 TALK = ("comm", "peers")
 SUITES = {
@@ -33,14 +31,9 @@ ROOT = Path(__file__).parents[2]
 def test_the_shared_suites_pass_on_every_rank(ranks: int, tmp_path: Path) -> None:
     names = [name.partition("::") for name in SUITES[ranks]]
     suites = [f"tests/contract/test_{file}.py{colons}{suite}" for file, colons, suite in names]
-    site = launchers.detect_site(os.environ)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suites)
-    job = launchers.Job(
-        ranks, 1, command, virtual=True, env={"DLIO_TEST_WORLD": str(ranks), "DLIO_TEST_TEMP": str(tmp_path)}
-    )
-    env = launchers.launch_env(job, site, os.environ)
-    argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
-    done = subprocess.run(argv, env=os.environ | env, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    argv, env = mpirun(ranks, command, {"DLIO_TEST_WORLD": str(ranks), "DLIO_TEST_TEMP": str(tmp_path)})
+    done = subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" passed") == ranks
     assert "skipped" not in done.stdout

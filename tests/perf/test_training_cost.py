@@ -14,8 +14,3 @@ def test_both_loops_train_the_same_network(tmp_path: Path) -> None:
     assert harness == pytest.approx(bare, rel=1e-3)
     assert set(training_cost.summary(found)) >= {"median", "low", "high", "cpu_median"}
     assert len(found["bare"]) == len(found["harness"]) == 2
-
-
-def test_copies_are_weighed(capsys: pytest.CaptureFixture[str]) -> None:
-    training_cost.main(["--copies", "--repeats", "1"])
-    assert capsys.readouterr().out.count("lent") == len(training_cost.COPIED)

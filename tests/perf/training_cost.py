@@ -1,14 +1,11 @@
-"""What the harness adds to a training step, and what lending batches to TensorFlow spares.
+"""What the harness adds to a training step.
 
     python tests/perf/training_cost.py [--side 224] [--batch 8] [--steps 3] [--pairs 30] [--json]
-    python tests/perf/training_cost.py --copies [--repeats 9]
 
-The first trains the HEP-CNN on images in memory, in one process, by turns: in a loop of TensorFlow alone, and through a
+It trains the HEP-CNN on images in memory, in one process, by turns: in a loop of TensorFlow alone, and through a
 reader, the timed loop and the trainer. Prints the median over the pairs of (harness / bare loop - 1), its quartiles and
 the 95 % bootstrap interval of the median. The bare
 loop has its tensors ready, and is one graph for a step.
-
-The second prints the time from a batch in a reader's slot to a tensor, lent and copied, by size of the batch.
 """
 
 import argparse
@@ -22,13 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb import decode
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Course, Part, Sample, build, keys, objective
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.benchmarks.tensor_batches import lend, shared
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
@@ -37,7 +32,7 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Reader, Tally, largest, planned, touched
+from dlio_bench.harness.readers.session import Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.exchange.exchange import open_exchange
@@ -47,7 +42,6 @@ from dlio_bench.reports.metrics import PHASES
 
 SAMPLES = 64  # of the dataset, one tiny file
 RATE = 1e-3
-COPIED = (0.1, 1, 10, 100)  # MB of a batch
 
 
 def content(side: int) -> tuple[np.ndarray, Sample]:
@@ -175,26 +169,6 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def copies(repeats: int) -> list[dict[str, float]]:
-    """Medians of the seconds from a batch of so many MB to its tensor, lent and copied."""
-    found = []
-    for size in COPIED:
-        words = int(size * 1e6) // 4
-        slot = touched(4 * words)
-        batch = Batch(np.arange(1), (Block.even(slot.view(np.float32)[None]),))
-        assert shared(batch)
-        copied = [_seconds(lambda own=slot: tensorflow().constant(own.view(np.float32)[None])) for _ in range(repeats)]
-        lent = [_seconds(lambda own=batch: lend(own)) for _ in range(repeats)]
-        found.append({"MB": size, "lent": statistics.median(lent), "copied": statistics.median(copied)})
-    return found
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -202,14 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3, help="of a turn")
     parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--copies", action="store_true")
-    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
-    if asked.copies:
-        for row in copies(asked.repeats):
-            print(f"{row['MB']:6g} MB  lent {row['lent'] * 1e6:8.1f} us  copied {row['copied'] * 1e6:10.1f} us")
-        return
     device = start_tensorflow(Solo())
     with tempfile.TemporaryDirectory() as folder:
         found = pairs(asked.side, asked.batch, asked.steps, asked.pairs, Path(folder), device)

@@ -9,11 +9,9 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
-from dlio_bench.harness.storage.extents import ExtentReader
+from tests.datasets import made, stored_fields
 
 POLICIES = {
     "naive": ("naive", "sequential", "on demand", 0.30),
@@ -108,21 +106,13 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, Map
     """(workload, variant, files of each split) -> a tiny dataset and its samples as they are delivered, [n, bytes]."""
 
     def make(workload: str, variant: str, files: Mapping[str, int]) -> Decoded:
-        layout = WORKLOADS[workload].variants[variant](True, PHYSICAL)
-        dataset = generate(layout, files, tmp_path_factory.mktemp(workload) / "data", seed=3, workers=1)
+        dataset = made(tmp_path_factory.mktemp(workload), workload, files, variant, PHYSICAL)
         if (find := WORKLOADS[workload].decode) is None:
             raise LookupError(f"{workload} is not decoded")
         decode = find(dataset)
-        extents = ExtentReader(dataset, decode.fields)
         out = np.empty((dataset.samples, decode.sample_bytes), dtype=np.uint8)
-        sizes = dataset.locate(np.arange(dataset.samples), decode.fields)[3]
-        for sample, parts in enumerate(sizes.tolist()):
-            stored = memoryview(bytearray(sum(parts)))
-            extents.read(np.array([sample]), stored, Cost())
-            ends = np.cumsum(parts).tolist()
-            fields = [stored[end - size : end] for end, size in zip(ends, parts, strict=True)]
-            decode.apply(sample, fields, memoryview(out[sample]))
-        extents.close()
+        for sample in range(dataset.samples):
+            decode.apply(sample, stored_fields(dataset, decode.fields, sample), memoryview(out[sample]))
         return dataset, out
 
     return make

@@ -145,14 +145,7 @@ def test_a_published_dataset_that_is_too_small_is_said_to_be() -> None:
     assert "smaller than that" in render(found)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        Options("hepcnnb", None, 1, None, None, False, False),
-        Options("hepcnnb", None, 0, 10, None, False, False),
-        Options("hepcnnb", None, 1, 0, None, False, False),
-    ],
-)
-def test_a_plan_needs_nodes_and_memory(asked: Options) -> None:
+@pytest.mark.parametrize(("nodes", "memory"), [(1, None), (0, 10), (1, 0)])
+def test_a_plan_needs_nodes_and_memory(nodes: int, memory: int | None) -> None:
     with pytest.raises(UsageError):
-        facts(HEP, asked)
+        facts(HEP, Options("hepcnnb", None, nodes, memory, None, False, False))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,21 +18,12 @@ from dlio_bench.harness.calibration.compute.job import Job
 from dlio_bench.harness.calibration.compute.process import LEAST, MOST, enough, rows_of
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.process import launch
-
-
-def dlio(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "dlio_bench", *arguments]
-    env = os.environ | {"DLIO_BENCH_CACHE": str(cwd / "cache")}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done
+from tests.processes import dlio
 
 
 def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
-    shown = dlio(
-        "calibrate", "--compute", "hepcnnb", "--tiny", "--batch", "4,2", "--steps", "5", "--threads", "1",
-        "--out", "mine.toml", cwd=tmp_path,
-    ).stdout  # fmt: skip
+    calibrate = ("calibrate", "--compute", "hepcnnb", "--tiny", "--batch", "4,2", "--steps", "5", "--threads", "1")
+    shown = dlio(tmp_path, *calibrate, "--out", "mine.toml").stdout
     assert "hepcnn on samples of 16 x 16 x 3 float32" in shown
     assert "--compute emulate:@mine.toml" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
@@ -46,7 +36,8 @@ def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
     assert all(row.forward_seconds and row.forward_seconds > 0 for row in profile.rows)
 
     compute = ("--compute", "emulate:@mine.toml", "--no-verify", "--out", "out", "--json")
-    done = dlio("run", "hepcnnb", "--tiny", "--batch", "3", "--steps", "4", *compute, cwd=tmp_path)
+    run = ("run", "hepcnnb", "--tiny", "--batch", "3", "--steps", "4", "--cache-dir", "cache")
+    done = dlio(tmp_path, *run, *compute)
     [result] = json.loads(done.stdout)
     found = result["compute"]
     assert found["asked_step_seconds"] == pytest.approx(sum(row.seconds for row in profile.rows) / 2)

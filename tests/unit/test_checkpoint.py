@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training import checkpoint
 from dlio_bench.harness.training.checkpoint import State
-from dlio_bench.harness.training.exchange.exchange import open_exchange
-from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 
 def state(step: int, **changes: Any) -> State:
@@ -125,59 +122,6 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.npz"]
-
-
-def trainer(seed: int) -> tuple[Any, Any]:
-    tf = tensorflow()
-    tf.keras.utils.set_random_seed(seed)
-    layers = tf.keras.layers
-    model = tf.keras.Sequential(
-        [layers.Input((6,)), layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dropout(0.3), layers.Dense(2)]
-    )
-    optimizer = tf.keras.optimizers.Adam(0.01)
-    optimizer.build(model.trainable_variables)
-    return model, optimizer
-
-
-@pytest.mark.parametrize("lag", [0, 1])
-def test_a_training_that_resumes_is_the_one_that_was_not_stopped(tmp_path: Path, lag: int) -> None:
-    """Adam, batch statistics, dropout drawn from the model's own seed: all of it goes on bit for bit."""
-    tf = tensorflow()
-    x = np.random.Generator(np.random.Philox(3)).standard_normal((9, 4, 6)).astype(np.float32)
-
-    def train(model: Any, optimizer: Any, steps: range, folder: Path | None, resume: State | None) -> list[bytes]:
-        exchange = open_exchange(Solo(), ExchangeOptions(lag=lag))
-        if resume is not None:
-            checkpoint.restore(model.variables, resume.weights, "weights", tmp_path)
-            checkpoint.restore(optimizer.variables, resume.optimizer, "the optimiser", tmp_path)
-            exchange.resume(resume.lagged)
-        for step in steps:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(model(x[step], training=True) ** 2)
-            means = exchange.reduce(tape.gradient(loss, [one.value for one in model.trainable_variables]))
-            optimizer.apply([tf.convert_to_tensor(one) for one in means], model.trainable_variables)
-            if folder is not None and step == 4:
-                weights, moments = checkpoint.captured(model.variables), checkpoint.captured(optimizer.variables)
-                lagged = exchange.lagged()
-                kept = None if lagged is None else [np.array(one) for one in lagged]
-                checkpoint.save(folder, State(step + 1, 0, 3, weights, moments, kept))
-        exchange.close()
-        return [one.tobytes() for one in checkpoint.captured([*model.variables, *optimizer.variables])]
-
-    whole = train(*trainer(1), range(9), tmp_path, None)
-    found = checkpoint.newest(tmp_path)
-    assert found is not None
-    assert (found.state.lagged is not None) == bool(lag)
-    assert train(*trainer(2), range(found.state.step, 9), None, found.state) == whole
-
-
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    model, _ = trainer(1)
-    values = checkpoint.captured(model.variables)
-    with pytest.raises(DataError, match="holds weights of another model"):
-        checkpoint.restore(model.variables, values[1:], "weights", tmp_path)
-    with pytest.raises(DataError, match="of another model"):
-        checkpoint.restore(model.variables, [values[0].astype(np.float64), *values[1:]], "weights", tmp_path)
 
 
 def test_what_was_just_saved_is_never_tidied_away(tmp_path: Path) -> None:

@@ -14,33 +14,8 @@ from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.reports.trials import Cache, Cached, Epoch, Inference, Trial
 from dlio_bench.reports.types import Check
+from tests.jobs import JOB
 
-JOB = Job(
-    workload="cdb",
-    readers={"prefetch": find("prefetch")},
-    nodes=2,
-    ranks_per_node=1,
-    virtual=True,
-    tiny=False,
-    dataset="/data",
-    dataset_digest="sha256:1",
-    code_digest="2",
-    view=("labels",),
-    batch=1,
-    epochs=1,
-    trials=1,
-    warmup_trials=1,
-    seed=1,
-    cache="cold",
-    sync="step",
-    node_memory=1000,
-    step_seconds=0.1,
-    threads=1,
-    most_threads=1,
-    staging_bytes=10,
-    verify=True,
-    tier_folders=(),
-)
 COUNT = Count(16, 32, JOB, 33)
 ROW = find("prefetch")
 Harm = Callable[[list[Trial], Verified], Verified | None]  # what was verified, where it harms that
@@ -51,42 +26,20 @@ def trials() -> list[Trial]:
     cost: dict[str, Any] = {"bytes_useful": 50, "bytes_planned": 50, "bytes_requested": 50, "bytes_device": None}
     return [
         Trial(
-            **cost,
-            trial=number,
-            warmup=number == 0,
-            seed=number,
-            elapsed_seconds=2.0,
-            steps=16,
-            samples=32,
-            clock_drift_seconds=1e-4,
-            compute_asked_seconds=3.2,
-            compute_actual_seconds=3.21,
-            compute_late_seconds=0.01,
-            cpu_seconds=None,
-            host_cpu_busy_share=None,
-            host_iowait_share=None,
-            cores=None,
-            reader_threads=None,
-            epochs=[Epoch(**cost, epoch=0, seconds=2.0)],
-            cache=Cache("cold", {"a": host}),
+            **cost, trial=number, warmup=number == 0, seed=number, elapsed_seconds=2.0, steps=16, samples=32,
+            clock_drift_seconds=1e-4, compute_asked_seconds=3.2, compute_actual_seconds=3.21, compute_late_seconds=0.01,
+            cpu_seconds=None, host_cpu_busy_share=None, host_iowait_share=None, cores=None, reader_threads=None,
+            epochs=[Epoch(**cost, epoch=0, seconds=2.0)], cache=Cache("cold", {"a": host}),
         )
         for number in range(2)
-    ]
+    ]  # fmt: skip
 
 
 def verified() -> Verified:
     return Verified(
-        fields=33,
-        damaged_fields=0,
-        damaged=[],
-        deliveries=64,
-        altered_deliveries=0,
-        epochs=2,
-        epochs_once=2,
-        passes=0,
-        passes_once=0,
-        epochs_alike=2,
-    )
+        fields=33, damaged_fields=0, damaged=[], deliveries=64, altered_deliveries=0, epochs=2, epochs_once=2,
+        passes=0, passes_once=0, epochs_alike=2,
+    )  # fmt: skip
 
 
 def update(part: Any, **values: Any) -> None:
@@ -109,15 +62,9 @@ def test_a_clean_run_passes_every_check() -> None:
     names = {check.name for check in checks(JOB, COUNT, ROW, trials(), None, verified())}
     assert failed() == []
     assert names == {
-        "same everywhere",
-        "bytes as planned",
-        "steady clock",
-        "exactly once",
-        "content",
-        "delivered bytes",
-        "cold cache",
-        "emulated compute",
-    }
+        "same everywhere", "bytes as planned", "steady clock", "exactly once", "content", "delivered bytes",
+        "cold cache", "emulated compute",
+    }  # fmt: skip
 
 
 HARMS: dict[str, list[Harm]] = {

@@ -14,42 +14,28 @@ from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED
 from dlio_bench.benchmarks.imagenet import decode as imagenet
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.storage.extents import ExtentReader
-from tests.variants import VARIANTS
+from tests.datasets import VARIANTS, layout, made, stored_fields
 
 
 def make(tmp_path: Path, workload: str, variant: str, fill: str = RANDOM, files: int = 2) -> tuple[Dataset, Decode]:
-    layout = WORKLOADS[workload].variants[variant](True, fill)
-    counts = {split.name: files for split in layout.splits[:2]}
-    dataset = generate(layout, counts, tmp_path / "data", seed=3, workers=1)
+    counts = {split.name: files for split in layout(workload, variant).splits[:2]}
+    dataset = made(tmp_path / "data", workload, counts, variant, fill)
     decode = WORKLOADS[workload].decode
     assert decode is not None
     return dataset, decode(dataset)
 
 
-def fields(dataset: Dataset, decode: Decode, sample: int) -> list[memoryview]:
-    sizes = dataset.locate(np.array([sample]), decode.fields)[3][0].tolist()
-    content = bytearray(sum(sizes))
-    extents = ExtentReader(dataset, decode.fields)
-    extents.read(np.array([sample]), memoryview(content), Cost())
-    extents.close()
-    ends = np.cumsum(sizes).tolist()
-    return [memoryview(content)[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-
-
 def delivered(dataset: Dataset, decode: Decode, sample: int) -> memoryview:
     out = memoryview(bytearray(decode.sample_bytes))
-    decode.apply(sample, fields(dataset, decode, sample), out)
+    decode.apply(sample, stored_fields(dataset, decode.fields, sample), out)
     return out
 
 
-@pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+@pytest.mark.parametrize(("workload", "variant"), VARIANTS)
 def test_every_sample_of_every_variant_is_decoded_alike_twice(tmp_path: Path, workload: str, variant: str) -> None:
     dataset, decode = make(tmp_path, workload, variant)
     ids = {0, 1, dataset.training_samples, dataset.samples - 1} - {dataset.samples}
@@ -88,7 +74,7 @@ def test_cdb_is_normalised_by_mean_and_maximum(tmp_path: Path, fill: str) -> Non
 
 def test_cdb_refuses_labels_that_are_none(tmp_path: Path) -> None:
     dataset, decode = make(tmp_path, "cdb", "cori")
-    parts = fields(dataset, decode, 0)
+    parts = stored_fields(dataset, decode.fields, 0)
     for wrong in (3.0, -1.0, float("nan")):
         np.frombuffer(parts[4], np.float32)[5] = wrong
         with pytest.raises(DataError, match="labels"):
@@ -108,7 +94,7 @@ def test_cdb_without_its_stats_is_told_so(tmp_path: Path) -> None:
 def test_cosmoflow_is_the_logarithm_of_counts(tmp_path: Path, variant: str) -> None:
     dataset, decode = make(tmp_path, "cosmoflow", variant, PHYSICAL)
     whole = np.frombuffer(delivered(dataset, decode, 1), np.float32)
-    features = example.decode(fields(dataset, decode, 1)[0])
+    features = example.decode(stored_fields(dataset, decode.fields, 1)[0])
     counts = np.frombuffer(features["x"][0], "<i2").astype(np.float64)
     np.testing.assert_allclose(whole[:-4], np.log(counts + 1), rtol=1e-6)
     np.testing.assert_array_equal(whole[-4:], features["y"])
@@ -117,7 +103,7 @@ def test_cosmoflow_is_the_logarithm_of_counts(tmp_path: Path, variant: str) -> N
 def test_sc18_is_divided_by_its_mean(tmp_path: Path) -> None:
     dataset, decode = make(tmp_path, "cosmoflow", "sc18", PHYSICAL, files=1)
     whole = np.frombuffer(delivered(dataset, decode, 5), np.float32)
-    features = example.decode(fields(dataset, decode, 5)[0])
+    features = example.decode(stored_fields(dataset, decode.fields, 5)[0])
     assert whole[:-3].mean(dtype=np.float64) == pytest.approx(1)
     assert whole[-3:].tobytes() == bytes(features["label_raw"][0])
 
@@ -127,7 +113,7 @@ def test_imagenet_is_the_crop_of_the_picture(tmp_path: Path, variant: str) -> No
     dataset, decode = make(tmp_path, "imagenet", variant)
     turns = set()
     for sample in range(2 if variant == "raw" else 12):
-        record = fields(dataset, decode, sample)[0]
+        record = stored_fields(dataset, decode.fields, sample)[0]
         content = record if variant == "raw" else example.decode(record)["image/encoded"][0]
         picture = Image.open(io.BytesIO(content)).convert("RGB")
         (left, top, width, height), turned = imagenet.crop(sample, *picture.size)
@@ -186,7 +172,7 @@ def test_crops_differ_from_sample_to_sample_and_turn_half_of_the_time() -> None:
 @pytest.mark.parametrize("harm", ["zeros", "cut"])
 def test_a_damaged_picture_is_a_data_error(tmp_path: Path, variant: str, harm: str) -> None:
     dataset, decode = make(tmp_path, "imagenet", variant)
-    record = fields(dataset, decode, 0)[0]
+    record = stored_fields(dataset, decode.fields, 0)[0]
     content = bytes(record if variant == "raw" else example.decode(record)["image/encoded"][0])
     bad = bytes(len(content)) if harm == "zeros" else content[: len(content) // 2]
     if variant == "tfrecord":

@@ -7,35 +7,30 @@ import numpy as np
 import pytest
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents as extents_module
 from dlio_bench.harness.storage.extents import ExtentReader
+from tests.datasets import made, view_of
 
 
 @pytest.mark.parametrize("variant", ["sc18", "cori"])
 def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = find({"sc18": "cosmoflow", "cori": "cdb"}[variant])
-    dataset = generate(workload.variants[variant](True, RANDOM), 3, tmp_path / "data", 1, workers=1)
-    form = SampleView(dataset, workload.view)
+    form = view_of(made(tmp_path / "data", {"sc18": "cosmoflow", "cori": "cdb"}[variant], 3, variant))
     batch = planned(form, [(0, [np.array([2, 0, 1])])])[0]
-    real, made = os.preadv, []
-    monkeypatch.setattr(os, "preadv", lambda *call: made.append(call) or real(*call))
+    real, calls = os.preadv, []
+    monkeypatch.setattr(os, "preadv", lambda *call: calls.append(call) or real(*call))
     found = []
     for whole in (False, True):
-        made.clear()
-        extents, content = ExtentReader(dataset, form.fields), np.zeros(batch.bytes, dtype=np.uint8)
+        calls.clear()
+        extents, content = ExtentReader(form.dataset, form.fields), np.zeros(batch.bytes, dtype=np.uint8)
         work = extents.prepare([batch.ids], chunk_bytes=999)
         chunks, cost = range(len(work.batches)), Cost()
         for part in [chunks] if whole else [range(chunk, chunk + 1) for chunk in chunks]:
             extents.fetch(work, part, memoryview(content), cost)
         extents.close()
-        found.append(len(made))
+        found.append(len(calls))
         assert cost.bytes_requested == form.stored(batch.ids)
         assert damaged(Batch(batch.ids, (Block(content, batch.starts),)), form) == []
     apart, together = found
@@ -44,10 +39,9 @@ def test_chunks_taken_together_are_read_whole(variant: str, tmp_path: Path, monk
 
 def test_a_long_field_is_checked_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extents_module, "CHECKED_BYTES", 1000)
-    workload = find("cdb")
-    dataset = generate(workload.variants["cori"](True, RANDOM), 2, tmp_path / "data", 1, workers=1)
-    batch = planned(SampleView(dataset, workload.view), [(0, [np.array([1, 0])])])[0]
-    assert dataset.locate(batch.ids, workload.view)[2].min() > 1000
-    extents = ExtentReader(dataset, workload.view, check=True)
+    form = view_of(made(tmp_path / "data", "cdb", 2))
+    batch = planned(form, [(0, [np.array([1, 0])])])[0]
+    assert form.dataset.locate(batch.ids, form.fields)[2].min() > 1000
+    extents = ExtentReader(form.dataset, form.fields, check=True)
     extents.read(batch.ids, memoryview(bytearray(batch.bytes)), Cost())  # as generated
     extents.close()

@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import DataError
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.files import OpenFiles
+from tests.datasets import made
+from tests.processes import open_files
 
 
 def is_open(path: Path) -> bool:
-    return str(path) in {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    return str(path) in open_files().values()
 
 
 @pytest.fixture
@@ -80,8 +79,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_kernel_is_told_of_reads_that_jump(
     workload: str, view: tuple[str, ...], ids: list[int], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = find(workload)
-    dataset = generate(found.variants[found.default_variant](True, RANDOM), 3, tmp_path, seed=1, workers=1)
+    dataset = made(tmp_path, workload, 3)
     advice: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advice.append(arguments[3]))
     reader, plan = ExtentReader(dataset, view), np.array(ids)

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +20,9 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from tests.damages import verify_files
+from tests.datasets import LAYOUTS, verify_files
+from tests.processes import gone
 
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-TINY = [
-    pytest.param(WORKLOADS[name].variants[variant](True, RANDOM), id=f"{name}-{variant}") for name, variant in VARIANTS
-]
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the middle
@@ -62,7 +58,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_generated_is_whole(layout: Layout, tmp_path: Path) -> None:
     dataset = generate(layout, 3, tmp_path / "set", 1)
     assert verify_files(dataset) == []
@@ -71,25 +67,10 @@ def test_what_is_generated_is_whole(layout: Layout, tmp_path: Path) -> None:
     assert leftovers(dataset.folder) == []
 
 
-def test_workers_make_what_one_process_makes(tmp_path: Path) -> None:
-    one = generate(CDB, 6, tmp_path / "one", 1, workers=1)
-    many = generate(CDB, 6, tmp_path / "many", 1, workers=3)
-    assert one.digest == many.digest
-    assert [one.path(n).read_bytes() for n in range(6)] == [many.path(n).read_bytes() for n in range(6)]
-
-
 def test_progress_counts_up_to_all_bytes(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     generate(HEP, 4, tmp_path / "set", 1, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n * HEP.file_bytes, 4 * HEP.file_bytes) for n in range(5)]
-
-
-def test_an_intact_dataset_is_not_made_again(tmp_path: Path) -> None:
-    first = generate(HEP, 3, tmp_path / "set", 1)
-    before = times(first)
-    again = generate(HEP, 3, tmp_path / "set", 1)
-    assert again.digest == first.digest
-    assert times(again) == before
 
 
 def test_only_missing_and_resized_files_are_mended(tmp_path: Path) -> None:
@@ -101,16 +82,6 @@ def test_only_missing_and_resized_files_are_mended(tmp_path: Path) -> None:
     assert mended.digest == first.digest
     assert verify_files(mended) == []
     assert [old == new for old, new in zip(before, times(mended), strict=True)] == [True, False, False, True]
-
-
-def test_another_dataset_in_the_folder_is_left_alone(tmp_path: Path) -> None:
-    first = generate(HEP, 2, tmp_path / "set", 1)
-    for layout, files, seed in ((HEP, 3, 1), (HEP, 2, 2), (CDB, 2, 1)):
-        with pytest.raises(
-            UsageError, match=r"hepcnnb 224 tiny, random fill, 2 files, seed 1.*" + f"{layout.workload}.*seed {seed}"
-        ):
-            generate(layout, files, tmp_path / "set", seed)
-    assert open_dataset(tmp_path / "set").digest == first.digest
 
 
 def test_foreign_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
@@ -127,14 +98,6 @@ def test_counts_out_of_range_are_refused(tmp_path: Path, files: int, seed: int, 
     with pytest.raises(UsageError):
         generate(HEP, files, tmp_path / "set", seed, workers=workers)
     assert not (tmp_path / "set").exists()
-
-
-def test_too_little_space_is_found_before_the_first_byte(tmp_path: Path) -> None:
-    full = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
-    huge = replace(full, splits=(replace(full.splits[0], file_bytes=10**18), *full.splits[1:]))
-    with pytest.raises(EnvironmentFailure, match=r"needs 1e\+03 PB|needs 1000 PB"):
-        generate(huge, 1, tmp_path / "set", 1)
-    assert leftovers(tmp_path / "set") == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
@@ -191,16 +154,14 @@ def test_a_killed_worker_is_reported_and_the_rest_resumed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path, number: signal.Signals) -> None:
-    running = start(tmp_path, STOPPED)
-    assert running.stdout is not None
-    workers = [int(word) for word in running.stdout.readline().split()]
+    running, workers = at_work(tmp_path, STOPPED)
     assert len(workers) == 2
     if number == signal.SIGINT:
         os.killpg(running.pid, number)  # as a terminal does: the workers get it too
     else:
         os.kill(running.pid, number)
     assert finish(running) != 0
-    wait_until_gone(workers)
+    gone(workers)
     assert not (tmp_path / "set" / NAME).exists()
     if number == signal.SIGINT:
         assert leftovers(tmp_path / "set") == []
@@ -212,12 +173,10 @@ def test_a_stopped_generation_leaves_no_process_and_nothing_half(tmp_path: Path,
 
 
 def test_an_interrupt_does_not_wait_for_files_in_the_making(tmp_path: Path) -> None:
-    running = start(tmp_path, 3, "slow")
-    assert running.stdout is not None
-    workers = [int(word) for word in running.stdout.readline().split()]
+    running, workers = at_work(tmp_path, 3, "slow")
     os.killpg(running.pid, signal.SIGINT)
     assert finish(running) != 0
-    wait_until_gone(workers)
+    gone(workers)
     assert leftovers(tmp_path / "set") == []
 
 
@@ -250,7 +209,7 @@ def test_processes_at_once_do_not_spoil_the_dataset(tmp_path: Path) -> None:
     assert verify_files(open_dataset(tmp_path / "set")) == []
 
 
-@pytest.mark.parametrize("layout", TINY)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_wrong_byte_is_found_and_its_file_named(layout: Layout, tmp_path: Path) -> None:
     dataset = generate(layout, 2, tmp_path / "set", 1)
     path = dataset.path(1)
@@ -299,17 +258,17 @@ def start(folder: Path, files: int, *more: str) -> subprocess.Popen[str]:
     )
 
 
+def at_work(folder: Path, files: int, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A generation and its workers' process ids, as soon as a file is whole."""
+    running = start(folder, files, *more)
+    assert running.stdout is not None
+    return running, [int(word) for word in running.stdout.readline().split()]
+
+
 def finish(running: subprocess.Popen[str]) -> int:
     with running:
         running.communicate(timeout=30)
     return running.returncode
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, f"still running: {pids}"
-        time.sleep(0.02)
 
 
 def leftovers(folder: Path) -> list[str]:

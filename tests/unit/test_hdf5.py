@@ -9,24 +9,6 @@ import pytest
 from dlio_bench.datagen.formats import hdf5
 from dlio_bench.errors import DataError
 
-DATASETS = [("b", "<f4", (3, 4)), ("a", "<i4", (3,))]
-
-
-def test_allocated_datasets_are_contiguous_and_at_the_offsets_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    offsets = hdf5.allocate(path, DATASETS)
-    with path.open("r+b") as file:
-        file.seek(offsets["b"])
-        file.write(np.arange(12, dtype="<f4").tobytes())
-        file.seek(offsets["a"])
-        file.write(np.arange(3, dtype="<i4").tobytes())
-    with h5py.File(path) as file:
-        assert file["b"][()].tolist() == np.arange(12).reshape(3, 4).tolist()
-        assert file["a"][()].tolist() == [0, 1, 2]
-        assert file["b"].chunks is None
-        assert file["b"].id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
-    assert sorted(offsets, key=lambda name: offsets[name]) == ["b", "a"]
-
 
 @pytest.mark.parametrize("rows", [1, 64, 5_000_000])
 def test_the_file_is_as_hdf5_itself_makes_it_whatever_ends_it(rows: int, tmp_path: Path) -> None:
@@ -44,21 +26,6 @@ def test_the_file_is_as_hdf5_itself_makes_it_whatever_ends_it(rows: int, tmp_pat
         assert {name: file[name].id.get_offset() for name in file} == {
             name: expected[name].id.get_offset() for name in expected
         }
-
-
-def test_chunks_are_one_each_and_not_filtered(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    values = {"x": np.arange(24, dtype="<f4").reshape(2, 3, 4), "y": np.array([7.0], dtype="<f4")}
-    offsets = hdf5.write_chunks(path, "group", values, ("v108", "v108"))
-    content = path.read_bytes()
-    with h5py.File(path) as file:
-        for name, array in values.items():
-            dataset = file["group"][name]
-            assert dataset.chunks == dataset.shape == array.shape
-            assert dataset.id.get_create_plist().get_nfilters() == 0
-            assert dataset.id.get_num_chunks() == 1
-            np.testing.assert_array_equal(dataset[()], array)
-            assert content[offsets[name] : offsets[name] + array.nbytes] == array.tobytes()
 
 
 def test_read_field_gives_a_part_or_all(tmp_path: Path) -> None:

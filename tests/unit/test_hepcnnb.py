@@ -57,13 +57,6 @@ def test_a_validation_file_is_laid_out_as_published(fill: str, tmp_path: Path) -
             assert crc32c(file[name][93].tobytes()) == written.checksums[93, column]
 
 
-def test_tiny_files_have_the_stated_size(tmp_path: Path) -> None:
-    made = layout(True, PHYSICAL)
-    for split in made.splits:
-        made.write(tmp_path / "a", split.spec_files(1)[0], SEED)
-        assert (tmp_path / "a").stat().st_size == split.file_bytes
-
-
 def test_images_are_as_sparse_and_as_compressible_as_estimated(images: dict[str, npt.NDArray[np.float32]]) -> None:
     data = images["data"]
     filled = 100 * (data > 0).mean(axis=(0, 2, 3))

@@ -18,29 +18,10 @@ MAY_IMPORT = {
 }
 # The rooms of the harness, each of which imports only those above it; single files of harness/ are rooms of their own.
 STOREYS = (
-    "machine",
-    "cluster",
-    "ground",
-    "plan",
-    "storage",
-    "timeline",
-    "readers",
-    "training",
-    "simulator",
-    "generation",
-    "storage_bench",
-    "calibration",
-    "run/asked",
-    "run/measured",
-    "run/predicted",
-    "run/told",
-    "run",
-    "bench_readers",
-    "listing",
-    "doctor",
-    "parser",
-    "cli",
-)
+    "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "training", "simulator", "generation",
+    "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run", "bench_readers",
+    "listing", "doctor", "parser", "cli",
+)  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
 # Slow to import: 0.1 to 3 s each.
@@ -164,13 +145,8 @@ def test_help_imports_nothing_slow(words: list[str]) -> None:
 
 def test_a_rank_carries_no_report_and_no_tensorflow() -> None:
     # each would cost every rank memory and start-up time
-    assert not loaded("import dlio_bench.harness.run.measured.rank") & {
-        "pandas",
-        "jinja2",
-        "plotly",
-        "tensorflow",
-        "horovod",
-    }
+    unwanted = {"pandas", "jinja2", "plotly", "tensorflow", "horovod"}
+    assert not loaded("import dlio_bench.harness.run.measured.rank") & unwanted
 
 
 def test_the_walk_sees_early_and_late_imports(tmp_path: Path) -> None:
@@ -192,11 +168,5 @@ def f():
 """
     path = tmp_path / "sample.py"
     path.write_text(source)
-    assert names(path) == (
-        ("a.b", True),
-        ("dlio_bench.harness", True),
-        ("c", True),
-        ("d", True),
-        ("e", False),
-        (".g.h", False),
-    )
+    late = [("e", False), (".g.h", False)]
+    assert names(path) == (("a.b", True), ("dlio_bench.harness", True), ("c", True), ("d", True), *late)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
+from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
@@ -24,21 +24,11 @@ from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
-from tests.damages import verify_files
+from tests.datasets import VARIANTS, bare, verify_files
+from tests.datasets import layout as tiny
+from tests.processes import open_files
 
 h5py = pytest.importorskip("h5py")
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
-
-
-def tiny(workload: str, variant: str) -> Layout:
-    return WORKLOADS[workload].variants[variant](True, RANDOM)
-
-
-def bare(dataset: Dataset) -> Path:
-    """The dataset's files without all that makes them one."""
-    for name in (NAME, EXTENTS, CHECKSUMS, ".lock"):
-        (dataset.folder / name).unlink()
-    return dataset.folder
 
 
 @pytest.mark.parametrize(("workload", "variant"), VARIANTS)
@@ -126,7 +116,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
         with reader.session(plan, tally) as batches:
             assert [damaged(batch, form) for batch in batches] == [[]] * 4
         assert {epoch: tally.of(epoch).bytes_requested for epoch in range(2)} == reader.asks(plan)
-        assert not any(str(made.folder) in link for link in open_files() if link.endswith(".h5"))
+        assert not any(str(made.folder) in link for link in open_files().values() if link.endswith(".h5"))
     content = bytearray(found.path(1).read_bytes())
     content[len(content) // 2] ^= 255
     found.path(1).write_bytes(content)
@@ -148,10 +138,6 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
         [batch] = batches
         assert damaged(batch, form) == []
         assert batch.sample(0)[: values[7].nbytes].tobytes() == values[7].tobytes()
-
-
-def open_files() -> list[str]:
-    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
 
 
 def twice(path: Path) -> None:
@@ -225,7 +211,7 @@ def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
         (
             "hepcnnb",
             "224",
-            {"hep_train_chunk0.h5": TRAIN, "hep_validation_chunk0.h5": VALIDATION, "x/val/1.h5": VALIDATION},
+            {"hep_train_chunk0.h5": TRAIN, "hep_validation_chunk0.h5": VALIDATION, "val/1.h5": VALIDATION},
         ),
         ("hepcnnb", "224", {"hep_train_chunk0.h5": TRAIN, "hep_test_chunk0.h5": None, "a/test/2.h5": None}),
         (

@@ -22,6 +22,7 @@ from dlio_bench.harness.cluster.launchers import (
     single_host_env,
 )
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
+from tests.ranks import mpirun
 
 RUN = ("python", "-m", "rank")
 ENV = {"B": "2,3", "A": "$1"}
@@ -31,81 +32,40 @@ VIRTUAL = Job(4, 2, RUN, virtual=True)
 OPENMPI = Site("/o/mpirun", "openmpi", cores=16)
 MPICH = Site("/m/mpirun", "mpich", root=True, cores=2)
 
+SRUN = "--kill-on-bad-exit=1 --export=ALL --cpu-bind=none"
+HERE = replace(OPENMPI, cores=2, programs={"srun": "/s/srun"})
 ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "local": ("local", ONE, Site(), ""),
-    "open mpi on a cluster": (
-        "mpirun",
-        REAL,
-        OPENMPI,
-        "/o/mpirun --map-by ppr:8:node --bind-to none -x A -x B -n 32",
-    ),
-    "open mpi, root": (
-        "mpirun",
-        replace(REAL, env={}),
-        replace(OPENMPI, root=True),
-        "/o/mpirun --allow-run-as-root --map-by ppr:8:node --bind-to none -n 32",
-    ),
-    "open mpi, a rank a core": (
-        "mpirun",
-        VIRTUAL,
-        replace(OPENMPI, cores=8),
-        "/o/mpirun --map-by ppr:8:node --bind-to none -n 8",
-    ),
-    "open mpi, more ranks than cores": (
-        "mpirun",
-        VIRTUAL,
-        replace(OPENMPI, cores=7),
-        "/o/mpirun --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none -n 8",
-    ),
+    "open mpi on a cluster":
+        ("mpirun", REAL, OPENMPI, "/o/mpirun --map-by ppr:8:node --bind-to none -x A -x B -n 32"),
+    "open mpi, root":
+        ("mpirun", replace(REAL, env={}), replace(OPENMPI, root=True),
+         "/o/mpirun --allow-run-as-root --map-by ppr:8:node --bind-to none -n 32"),
+    "open mpi, a rank a core":
+        ("mpirun", VIRTUAL, replace(OPENMPI, cores=8), "/o/mpirun --map-by ppr:8:node --bind-to none -n 8"),
+    "open mpi, more ranks than cores":
+        ("mpirun", VIRTUAL, replace(OPENMPI, cores=7),
+         "/o/mpirun --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none -n 8"),
     "mpich on a cluster": ("mpirun", REAL, MPICH, "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
     "mpich on one machine": ("mpirun", VIRTUAL, MPICH, "/m/mpirun -n 8 -ppn 8"),
     "intel": ("mpirun", REAL, replace(MPICH, mpi_flavor="intel"), "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
     "some other mpirun": ("mpirun", REAL, Site("/x/mpirun"), "/x/mpirun -n 32"),
-    "slurm": (
-        "srun",
-        REAL,
-        OPENMPI,
-        "srun --mpi=pmix --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 4 -n 32 --ntasks-per-node 8",
-    ),
-    "slurm, virtual nodes, few cores": (
-        "srun",
-        VIRTUAL,
-        replace(OPENMPI, cores=2, programs={"srun": "/s/srun"}),
-        "/s/srun --mpi=pmix --kill-on-bad-exit=1 --export=ALL --cpu-bind=none --overcommit "
-        "-N 1 -n 8 --ntasks-per-node 8",
-    ),
-    "slurm with mpich": (
-        "srun",
-        ONE,
-        MPICH,
-        "srun --mpi=pmi2 --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 1 -n 1 --ntasks-per-node 1",
-    ),
-    "slurm where the site says how": (
-        "srun",
-        ONE,
-        replace(OPENMPI, mpi_type="pmix_v4"),
-        "srun --mpi=pmix_v4 --kill-on-bad-exit=1 --export=ALL --cpu-bind=none -N 1 -n 1 --ntasks-per-node 1",
-    ),
-    "summit": (
-        "jsrun",
-        REAL,
-        Site(),
-        "jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 8 --cpu_per_rs ALL_CPUS --gpu_per_rs ALL_GPUS --bind none "
-        "-E A=$1 -E B=2,3",
-    ),
-    "flux": (
-        "flux",
-        REAL,
-        Site(),
-        "flux run -N 4 --tasks-per-node=8 --exclusive -o cpu-affinity=off --env=A=$$1 --env=B=2,3",
-    ),
-    "pals": (
-        "pals",
-        REAL,
-        Site(programs={"pals": "/p/mpiexec"}),
-        "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3",
-    ),
-}
+    "slurm": ("srun", REAL, OPENMPI, f"srun --mpi=pmix {SRUN} -N 4 -n 32 --ntasks-per-node 8"),
+    "slurm, virtual nodes, few cores":
+        ("srun", VIRTUAL, HERE, f"/s/srun --mpi=pmix {SRUN} --overcommit -N 1 -n 8 --ntasks-per-node 8"),
+    "slurm with mpich": ("srun", ONE, MPICH, f"srun --mpi=pmi2 {SRUN} -N 1 -n 1 --ntasks-per-node 1"),
+    "slurm where the site says how":
+        ("srun", ONE, replace(OPENMPI, mpi_type="pmix_v4"), f"srun --mpi=pmix_v4 {SRUN} -N 1 -n 1 --ntasks-per-node 1"),
+    "summit":
+        ("jsrun", REAL, Site(), "jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 8 --cpu_per_rs ALL_CPUS "
+         "--gpu_per_rs ALL_GPUS --bind none -E A=$1 -E B=2,3"),
+    "flux":
+        ("flux", REAL, Site(),
+         "flux run -N 4 --tasks-per-node=8 --exclusive -o cpu-affinity=off --env=A=$$1 --env=B=2,3"),
+    "pals":
+        ("pals", REAL, Site(programs={"pals": "/p/mpiexec"}),
+         "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ARGV)
@@ -288,10 +248,7 @@ def test_only_jobs_on_one_machine_give_up_the_fabric() -> None:
 
 def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
     site = detect_site(os.environ)
-    job = Job(4, 1, hello_command(), virtual=True)
-    env = launch_env(job, site, os.environ)
-    argv = LAUNCHERS["mpirun"](replace(job, env=env), site)
-    answer = ask(argv, {**os.environ, **env}, seconds=30)
+    answer = ask(*mpirun(4, hello_command()), seconds=30)
     words = greetings(answer.out)
     assert answer.status == 0, answer.err
     assert [(word.rank, word.size) for word in words] == [(rank, 4) for rank in range(4)]
@@ -308,16 +265,13 @@ def test_a_program_that_hangs_is_given_up() -> None:
     assert ask(("/nowhere/mpirun",), os.environ, 1).status == 127
 
 
-def test_the_loaded_library_may_lie_in_a_folder_with_spaces() -> None:
-    path = "/home/a user/dlio bench/.venv/lib/libmpi.so.40"
-    assert loaded_library(f"7f00-7f01 r-xp 00000000 fe:00 9                {path}\n") == path
-
-
 def test_the_loaded_library_is_read_off_the_maps() -> None:
     line = "7f00-7f01 r-xp 00000000 fe:00 9  /usr/lib/x86_64-linux-gnu/{}\n"
     assert loaded_library(line.format("libc.so.6")) is None
     assert loaded_library(line.format("libc.so.6") + line.format("libmpi.so.40.30.4")) == (
         "/usr/lib/x86_64-linux-gnu/libmpi.so.40.30.4"
     )
+    spaces = "/home/a user/dlio bench/.venv/lib/libmpi.so.40"
+    assert loaded_library(f"7f00-7f01 r-xp 00000000 fe:00 9                {spaces}\n") == spaces
     assert loaded_library(line.format("libmpich.so.12")) is not None
     assert loaded_library(line.format("libmpi_gnu_91.so.12")) is not None

@@ -25,13 +25,6 @@ def test_auc_and_accuracy_by_hand() -> None:
     assert score == pytest.approx({"accuracy": 0.5, "auc": 0.75})
 
 
-def test_auc_counts_ties_as_half_and_separated_classes_as_one() -> None:
-    tied = metrics.binary_counts(logits([0.3, 0.3]), np.array([1, 0]))
-    assert metrics.binary_score(tied)["auc"] == pytest.approx(0.5)
-    apart = metrics.binary_counts(logits([1.0, 0.7, 0.1, 0.0]), np.array([[1], [1], [0], [0]]))
-    assert metrics.binary_score(apart) == pytest.approx({"accuracy": 1, "auc": 1})
-
-
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=40))
 def test_auc_is_the_share_of_pairs_in_order(drawn: list[tuple[float, bool]]) -> None:
     rounded = [round(value * 500) / 500 + 1e-4 for value, _ in drawn]  # apart by more than a gap of the thresholds

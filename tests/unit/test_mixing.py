@@ -1,64 +1,47 @@
 """How well orders mix: their permutations against what random ones would be."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order
+from dlio_bench.harness.plan.orders import Ids, Shape, find_order
+
+N, DRAWS = 128, 200
 
 
-def of_global_shuffle(epoch: int, seed: int) -> Ids:
-    return ORDERS["global-shuffle"](Shape(N, 1, 1), 0, epoch, seed).ravel()
+def drawn_by(name: str, epoch: int, seed: int, *, samples: int = N, ranks: int = 1, rank: int = 0, **shape: Any) -> Ids:
+    return find_order(name)(Shape(samples, ranks, 1, **shape), rank, epoch, seed).ravel()
 
 
 def of_node_shuffle(epoch: int, seed: int) -> Ids:
-    ids = ORDERS["node-shuffle"](Shape(2 * N, 4, 1, ranks_per_node=2), 2, epoch, seed).ravel()
-    other = ORDERS["node-shuffle"](Shape(2 * N, 4, 1, ranks_per_node=2), 3, epoch, seed).ravel()
-    return np.stack([ids, other], axis=1).ravel() // 2
+    ranks = [
+        drawn_by("node-shuffle", epoch, seed, samples=2 * N, ranks=4, rank=rank, ranks_per_node=2) for rank in (2, 3)
+    ]
+    return np.stack(ranks, axis=1).ravel() // 2
 
 
-def of_subset_shuffle(epoch: int, seed: int) -> Ids:
-    return find_order(f"subset-shuffle({N})")(Shape(N, 2, 1), 1, epoch, seed).ravel()
+def of_a_file(name: str, first: int, epoch: int, seed: int) -> Ids:
+    ids = drawn_by(name, epoch, seed, samples=2 * N, bounds=np.array([0, N, 2 * N]))
+    return ids[(ids >= first) & (ids < first + N)] - first
 
 
-def of_buffered_shuffle(epoch: int, seed: int) -> Ids:
-    return ORDERS["buffered-shuffle"](Shape(2 * N, 2, 1), 1, epoch, seed).ravel() // 2
+PERMUTATIONS: dict[str, Callable[[int, int], Ids]] = {
+    "all": partial(drawn_by, "global-shuffle"),
+    "of a node": of_node_shuffle,
+    "of a subset": partial(drawn_by, f"subset-shuffle({N})", ranks=2, rank=1),
+    "buffered": lambda *draw: drawn_by("buffered-shuffle", *draw, samples=2 * N, ranks=2, rank=1) // 2,
+    "own files": lambda epoch, seed: drawn_by("file-shuffle", epoch + 1, seed, samples=2 * N, ranks=2, rank=1) - N,
+    "all files": lambda epoch, seed: drawn_by("global-file-shuffle", epoch + 1, seed),
+    "inside an own file": partial(of_a_file, "file-shuffle", 0),
+    "inside a file of all": partial(of_a_file, "global-file-shuffle", N),
+}
 
 
-def of_own_files(epoch: int, seed: int) -> Ids:
-    return ORDERS["file-shuffle"](Shape(2 * N, 2, 1), 1, epoch + 1, seed).ravel() - N
-
-
-def of_all_files(epoch: int, seed: int) -> Ids:
-    return ORDERS["global-file-shuffle"](Shape(N, 1, 1), 0, epoch + 1, seed).ravel()
-
-
-def of_a_file_of_ones_own(epoch: int, seed: int) -> Ids:
-    ids = ORDERS["file-shuffle"](Shape(2 * N, 1, 1, bounds=np.array([0, N, 2 * N])), 0, epoch, seed).ravel()
-    return ids[ids < N]
-
-
-def of_a_file_of_all(epoch: int, seed: int) -> Ids:
-    ids = ORDERS["global-file-shuffle"](Shape(2 * N, 1, 1, bounds=np.array([0, N, 2 * N])), 0, epoch, seed).ravel()
-    return ids[ids >= N] - N
-
-
-N, DRAWS = 128, 200
-PERMUTATIONS: list[Callable[[int, int], Ids]] = [
-    of_global_shuffle,
-    of_node_shuffle,
-    of_subset_shuffle,
-    of_buffered_shuffle,
-    of_own_files,
-    of_all_files,
-    of_a_file_of_ones_own,
-    of_a_file_of_all,
-]
-
-
-@pytest.mark.parametrize("draw", PERMUTATIONS)
+@pytest.mark.parametrize("draw", PERMUTATIONS.values(), ids=PERMUTATIONS)
 def test_permutations_are_well_mixed(draw: Callable[[int, int], Ids]) -> None:
     drawn = np.stack([draw(seed % 3, seed) for seed in range(DRAWS)])
     assert (np.sort(drawn, axis=1) == np.arange(N)).all()

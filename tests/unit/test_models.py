@@ -127,20 +127,6 @@ def test_a_step_of_the_tiramisu_that_nothing_uses_is_counted_and_not_trained() -
 def test_the_earlier_forms_of_cosmoflow() -> None:
     count = partial(parameters, MODELS["cosmoflow-sc18"])
     assert count(cosmoflow.early_network((128, 128, 128, 1), targets=2)) == 7_041_186
-    # the first one, for 64^3 voxels: CosmoNet_noFeed_changed_addedfcl.py @28937fa, with batch normalisation
-    steps = (
-        cosmoflow.Step(16, 3, pooled=True),
-        cosmoflow.Step(32, 4, pooled=True),
-        cosmoflow.Step(64, 4, stride=2),
-        cosmoflow.Step(64, 3),
-        cosmoflow.Step(128, 2),
-        cosmoflow.Step(128, 2),
-    )
-    cube = cosmoflow.early_network((64, 64, 64, 1), steps=steps, units=(1024, 512, 256), targets=2, normalised=True)
-    # by hand: convolutions 448 + 32 800 + 131 136 + 110 656 + 65 664 + 131 200, two scales and two statistics for each
-    # of 432 channels, then 1 049 600 + 524 800 + 131 328 + 514
-    assert count(cube) == 471_904 + 4 * 432 + 1_706_242
-    assert {layer.output.shape for layer in cube.layers if type(layer).__name__ == "Flatten"} == {(None, 1024)}
 
 
 def test_operations_by_hand() -> None:

@@ -11,23 +11,21 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.benchmarks.tensor_batches import lend, shared, unpacked
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned, touched
+from tests.datasets import VARIANTS, layout, made
 
-VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]
 tf = tensorflow()
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     workload, variant = request.param
-    layout = WORKLOADS[workload].variants[variant](True, PHYSICAL)
-    files = 4 if layout.samples_per_file == 1 else 1
-    return generate(layout, files, tmp_path_factory.mktemp(variant) / "data", seed=3, workers=1)
+    files = 4 if layout(workload, variant).samples_per_file == 1 else 1
+    return made(tmp_path_factory.mktemp(variant) / "data", workload, files, variant, PHYSICAL)
 
 
 def delivered(dataset: Dataset, reader: str) -> tuple[list[bool], list[tuple[Any, ...]]]:

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster import peers as peers_module
 from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
+from tests.processes import open_files
 
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
@@ -63,22 +64,12 @@ def own_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("peers-")]
 
 
-def descriptors() -> dict[str, str]:
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found[entry.name] = str(entry.readlink())
-        except FileNotFoundError:  # that of this very listing
-            continue
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_left(store: Store) -> Iterator[None]:
-    before = descriptors()
+    before = open_files()
     yield
     assert own_threads() == []
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def buffers(*lengths: int) -> list[memoryview]:
@@ -113,30 +104,6 @@ def test_every_ask_is_answered_with_the_samples_that_are_there(store: Store, bat
     assert (serving.seconds > 0) == bool(asked)
 
 
-def test_threads_ask_several_ranks_at_once(store: Store) -> None:
-    lot = [sample for sample in range(len(SIZES)) if SIZES[sample] < 1_000_000]
-
-    def ask(number: int) -> bool:
-        for turn in range(20):
-            samples = np.random.default_rng([number, turn]).choice(lot, 6).tolist()
-            outs = buffers(*(SIZES[sample] for sample in samples))
-            if peers.fetch((number + turn) % 3, samples, outs) != [True] * 6:
-                return False
-            if [bytes(out) for out in outs] != [store.sample(sample) for sample in samples]:
-                return False
-        return True
-
-    with (
-        served(store.piece) as one,
-        served(store.piece) as two,
-        served(store.piece) as three,
-        asking(one.address, two.address, three.address) as peers,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        assert all(pool.map(ask, range(8)))
-    assert one.requests + two.requests + three.requests == 8 * 20 * 6
-
-
 def test_large_samples_arrive_whole(tmp_path: Path) -> None:
     size = 300_000_000
     pattern = np.random.default_rng(1).bytes(1_000_003)  # a prime, so that pages differ
@@ -148,25 +115,6 @@ def test_large_samples_arrive_whole(tmp_path: Path) -> None:
         assert peers.fetch(0, [4], [out]) == [True]
     os.close(file)
     assert out == content
-
-
-def test_many_connections_are_answered_at_the_same_time(store: Store) -> None:
-    connections = 48
-    all_here = threading.Barrier(connections, timeout=60)
-
-    def answer(sample: int) -> Piece | None:
-        all_here.wait()
-        return store.piece(sample)
-
-    def ask(_: int) -> list[bool]:
-        return peers.fetch(0, [3], buffers(5))
-
-    with (
-        served(answer) as serving,
-        asking(serving.address, patience=60) as peers,
-        ThreadPoolExecutor(connections) as pool,
-    ):
-        assert list(pool.map(ask, range(connections))) == [[True]] * connections
 
 
 def test_a_sample_on_its_way_keeps_only_its_asker_waiting(store: Store) -> None:

@@ -12,31 +12,27 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket, Span, place
+from tests.processes import open_files
 
 RATE = 1e6
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def test_a_transfer_takes_its_bytes_over_the_rate() -> None:
-    assert place(0.0, 5.0, 0.0, 500_000, RATE) == Span(5.0, 5.5)
-
-
-def test_a_busy_link_makes_it_wait() -> None:
-    assert place(7.0, 5.0, 0.0, 500_000, RATE) == Span(7.0, 7.5)
-
-
-def test_credit_begins_it_earlier_but_never_before_the_link_is_free() -> None:
-    assert place(0.0, 5.0, SLACK / 2, 0, RATE).start == 5.0 - SLACK / 2
-    assert place(0.0, 5.0, 1.0, 0, RATE).start == 5.0 - SLACK
-    assert place(4.999, 5.0, 1.0, 0, RATE).start == 4.999
-    assert place(0.0, 5.0, -1.0, 0, RATE).start == 5.0
-
-
-def test_no_rate_is_no_wait() -> None:
-    assert place(7.0, 5.0, 0.001, 10**12, None) == Span(5.0, 5.0)
+@pytest.mark.parametrize(
+    ("free", "credit", "count", "rate", "span"),
+    [
+        (0.0, 0.0, 500_000, RATE, Span(5.0, 5.5)),
+        (7.0, 0.0, 500_000, RATE, Span(7.0, 7.5)),  # a busy link makes it wait
+        (0.0, SLACK / 2, 0, RATE, Span(5.0 - SLACK / 2, 5.0 - SLACK / 2)),  # credit begins it earlier,
+        (0.0, 1.0, 0, RATE, Span(5.0 - SLACK, 5.0 - SLACK)),  # by SLACK at most,
+        (4.999, 1.0, 0, RATE, Span(4.999, 4.999)),  # and never before the link is free
+        (0.0, -1.0, 0, RATE, Span(5.0, 5.0)),
+        (7.0, 0.001, 10**12, None, Span(5.0, 5.0)),  # no rate is no wait
+    ],
+)
+def test_a_transfer_takes_its_bytes_over_the_rate(
+    free: float, credit: float, count: int, rate: float | None, span: Span
+) -> None:
+    assert place(free, 5.0, credit, count, rate) == span
 
 
 TRANSFERS = st.lists(
@@ -121,7 +117,7 @@ def test_a_missing_or_short_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="nowhere"):
         SharedBucket(tmp_path / "nowhere", RATE)
     (tmp_path / "short").write_bytes(b"")
-    open_before = descriptors()
+    open_before = len(open_files())
     with pytest.raises(EnvironmentFailure, match="short"):
         SharedBucket(tmp_path / "short", RATE)
-    assert descriptors() == open_before
+    assert len(open_files()) == open_before

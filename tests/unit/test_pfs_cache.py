@@ -43,14 +43,6 @@ def test_it_counts_as_the_model_does(reads: list[tuple[str, int, int]], capacity
         assert cache.used == model.used() <= capacity
 
 
-def test_bytes_are_counted_exactly_although_pages_are_held() -> None:
-    cache = ClientCache(BLOCK)
-    assert cache.take("f", 100, 10) == (0, 10)
-    assert cache.take("f", 0, PAGE) == (PAGE, 0)
-    assert cache.take("f", PAGE - 1, 2) == (1, 1)
-    assert cache.used == 2 * PAGE
-
-
 def test_the_least_recently_used_block_goes_first() -> None:
     cache = ClientCache(2 * BLOCK)
     cache.take("f", 0, 2 * BLOCK)

@@ -21,13 +21,13 @@ import pytest
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine.mounts import parse_mountinfo
 from dlio_bench.harness.machine.temp_folders import JUST_MADE, temp_folder
-from dlio_bench.harness.storage.pfs.board import PFS_BYTES, READY, Board
+from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.emulation import FOLDER, Emulation, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from tests.processes import PATIENCE, alive, gone, until
 
 MIB = 1 << 20
 FREE = PfsSpec(None)
-PATIENCE = 20.0  # seconds until a test gives up waiting for what must come
 BIG = 6 * MIB + 4711
 
 
@@ -65,23 +65,9 @@ def read(fd: int, offset: int, length: int) -> bytes:
         return buffer[:got]
 
 
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def mounts_below(folder: Path) -> list[str]:
     text = Path("/proc/self/mountinfo").read_text()
     return [mount.point for mount in parse_mountinfo(text) if mount.point.startswith(f"{folder}/")]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_every_file_is_the_sources(source: Path, tmp_path: Path) -> None:
@@ -372,7 +358,7 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
     for pid in [*helpers, *daemons, parent.pid]:  # who would unmount first
         os.kill(pid, signal.SIGKILL)
     parent.communicate(timeout=PATIENCE)
-    until(lambda: not any(map(alive, daemons)))
+    gone(daemons)
     left = mounts_below(Path(work))
     try:
         assert len(left) == 2
@@ -452,16 +438,3 @@ def test_a_daemon_is_light_and_one_file_knows_mfusepy() -> None:
     assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True).stdout == "[]\n"
     room = Path(__file__).parents[2] / "harness"
     assert [path.name for path in room.rglob("*.py") if "import mfusepy" in path.read_text()] == ["passthrough.py"]
-
-
-def test_counters_are_readable_while_others_write(source: Path, tmp_path: Path) -> None:
-    with running(FREE, source, 1, tmp_path / "work") as (emulation, board), opened(emulation.mounts[0] / "big") as fd:
-        code = (
-            "import pathlib, sys; from dlio_bench.harness.storage.pfs.board import Board; "
-            "print(*Board.open(pathlib.Path(sys.argv[1])).counters(0))"
-        )
-        read(fd, 0, 10)
-        command = [sys.executable, "-P", "-c", code, str(emulation.board)]
-        assert subprocess.run(command, capture_output=True, text=True).stdout.split() == ["10", "0", "1", "1"]
-        with board.row(0) as row:
-            assert row[PFS_BYTES] == 10

@@ -11,11 +11,8 @@ import pytest
 
 from dlio_bench import free_space
 from dlio_bench.batches import Ids
-from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Serving
@@ -27,11 +24,12 @@ from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
+from tests.datasets import made, view_of
+from tests.processes import open_files
 
 BATCH = 4
 IN_ORDER = [name for name, rule in PLACEMENTS.items() if rule.keeps_samples and not rule.draws_order]
@@ -80,9 +78,7 @@ def on_all(ranks: int, work: Callable[[Comm], Any]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload = find_workload("cosmoflow")
-    layout = workload.variants[workload.default_variant](True, RANDOM)
-    return generate(layout, 96, tmp_path_factory.mktemp("data"), seed=3, workers=1)
+    return made(tmp_path_factory.mktemp("data"), "cosmoflow", 96)
 
 
 @pytest.fixture(autouse=True)
@@ -90,15 +86,11 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
-    threads, handles = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+    threads, handles = set(threading.enumerate()), len(open_files())
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
-    assert len(list(Path("/proc/self/fd").iterdir())) <= handles
+    assert len(open_files()) <= handles
     assert list(memory.iterdir()) == []
-
-
-def form_of(dataset: Dataset) -> SampleView:
-    return SampleView(dataset, find_workload(dataset.manifest.workload).view)
 
 
 SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}  # the file system: the tests' own would be bypassed
@@ -109,7 +101,7 @@ def tiers_of(ram: int, disk: int = 0) -> Tiers:
 
 
 def size_of(dataset: Dataset) -> int:
-    return int(Tiers().sizes_of(form_of(dataset)).sum())
+    return int(Tiers().sizes_of(view_of(dataset)).sum())
 
 
 def plan_of(dataset: Dataset, comm: Comm, epochs: int, *, known: bool = True) -> list[Planned]:
@@ -119,7 +111,7 @@ def plan_of(dataset: Dataset, comm: Comm, epochs: int, *, known: bool = True) ->
         return order(shape, rank, epoch, 7).ravel()
 
     steps = [(epoch, list(order(shape, comm.rank, epoch, 7))) for epoch in range(epochs)]
-    return planned(form_of(dataset), steps, of if known else None)
+    return planned(view_of(dataset), steps, of if known else None)
 
 
 def deliver(
@@ -139,7 +131,7 @@ def deliver(
     def rank(comm: Comm) -> list[Cost]:
         plan, tally = plan_of(dataset, comm, epochs, known=known), Tally()
         resources = Resources(2, 4 * largest(plan), largest(plan), tiers=tiers)
-        reader = open_reader(find(policy), form_of(dataset), resources, RankContext(comm, ranks_per_node, place))
+        reader = open_reader(find(policy), view_of(dataset), resources, RankContext(comm, ranks_per_node, place))
         with reader.session(plan, tally) as batches:
             for step, (expected, batch) in enumerate(zip(plan, batches, strict=True)):
                 if at is not None:
@@ -162,7 +154,7 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 ) -> None:
     tiers = tiers_of(size_of(dataset) // 2)  # of the aggregate, and of no node
     costs = deliver("cooperative", dataset, tiers, ranks_per_node=ranks_per_node, known=known)
-    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
     assert all(cost.bytes_requested == 0 for own in costs for cost in own[1:])
     assert total(costs, "bytes_remote") > 0
     assert total(costs, "bytes_ram") > 0
@@ -172,14 +164,14 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placed.TierFiller, "begin", lambda _: None)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset) // 2))
-    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "bytes_kept") < total(costs, "bytes_requested")
 
 
 @pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
 def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset), size_of(dataset)), place=tmp_path)
-    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
     assert (total(costs, "bytes_local") > 0) == (policy == "locality-aware")
 
 
@@ -187,7 +179,7 @@ def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp
 @pytest.mark.parametrize("ranks_per_node", [1, 2])
 def test_tiers_that_are_too_small_save_what_they_hold(dataset: Dataset, policy: str, ranks_per_node: int) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset) // 10), ranks_per_node=ranks_per_node)
-    stored = form_of(dataset).stored(np.arange(dataset.samples))
+    stored = view_of(dataset).stored(np.arange(dataset.samples))
     assert stored < total(costs, "bytes_requested") < 3 * stored
     assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
@@ -211,7 +203,7 @@ def test_a_dead_peer_is_done_without_and_counted(
 
     costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
-    stored = form_of(dataset).stored(np.arange(dataset.samples))
+    stored = view_of(dataset).stored(np.arange(dataset.samples))
     assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
 
@@ -226,7 +218,7 @@ def test_a_file_system_that_is_the_fastest_source_is_read_straight(
     rates = {"pfs": 9e9, "remote": 1e9, "ram": 5e9}
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
     assert total(costs, "bytes_spared") == total(costs, "bytes_kept") == 0
-    assert total(costs, "bytes_requested") == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == 3 * view_of(dataset).stored(np.arange(dataset.samples))
 
 
 def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_proves_fast(
@@ -247,7 +239,7 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
     monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
     kept, spared, requested = (total(costs, f"bytes_{name}") for name in ("kept", "spared", "requested"))
-    assert requested - kept + spared == 3 * form_of(dataset).stored(np.arange(dataset.samples))
+    assert requested - kept + spared == 3 * view_of(dataset).stored(np.arange(dataset.samples))
     assert spared > kept / 2 > 0  # all of it, but for what a thread that had just looked was about to bring
     assert requested > kept  # what was not there by then is kept no more
 
@@ -259,14 +251,14 @@ def test_what_is_read_once_is_kept_nowhere_and_read_straight(dataset: Dataset, m
     monkeypatch.setattr(ExtentReader, "read", sample_by_sample)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset)), epochs=1)
     assert total(costs, "bytes_kept") == 0
-    assert total(costs, "bytes_requested") == form_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
 
 
 def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(dataset: Dataset) -> None:
     resources = Resources(1, 1_000_000_000, 1, tiers=Tiers(ram=1000))
     with pytest.raises(UsageError, match="Use more nodes or a larger RAM tier"):
-        open_reader(find("lbann-preload"), form_of(dataset), resources)
+        open_reader(find("lbann-preload"), view_of(dataset), resources)
     with pytest.raises(UsageError, match="--tiers ram=1GB"):
-        open_reader(find("cooperative"), form_of(dataset), replace(resources, tiers=Tiers()))
+        open_reader(find("cooperative"), view_of(dataset), replace(resources, tiers=Tiers()))
     with pytest.raises(UsageError, match="--local-tier"):
-        open_reader(find("cooperative"), form_of(dataset), replace(resources, tiers=Tiers(disk=1000)))
+        open_reader(find("cooperative"), view_of(dataset), replace(resources, tiers=Tiers(disk=1000)))

@@ -291,21 +291,3 @@ def test_a_sample_that_pads_an_epoch_is_held_once() -> None:
     own = [np.array([0, 1, 2, 0]), np.array([3, 4, 5, 1])]
     (first,), (second,) = first_holders([own, own], 2, np.ones(6, np.int64), [9])
     assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4, 5])
-
-
-@pytest.mark.parametrize(
-    ("nodes", "epochs", "samples", "excess", "expected"),
-    [(4, 1000, 10_000, 0.1, 322.94), (16, 90, 1_281_167, 0.8, 31_634.7)],
-)
-def test_expected_access_frequencies_are_the_published_ones(
-    nodes: int, epochs: int, samples: int, excess: float, expected: float
-) -> None:
-    assert expected_above(samples, nodes, epochs, excess) == pytest.approx(expected, rel=2e-5)
-
-
-def test_the_order_has_the_expected_access_frequencies() -> None:
-    samples, nodes, epochs = 10_000, 4, 100
-    counts = np.bincount(sequences(samples, nodes, 25, epochs, seed=3)[0], minlength=samples)
-    expected = expected_above(samples, nodes, epochs, 0.2)
-    assert abs((counts > 30).sum() - expected) < 4 * np.sqrt(expected)
-    assert counts.mean() == pytest.approx(epochs / nodes)

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import find
-from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
 from dlio_bench.harness.readers.placed import speeds
@@ -20,6 +18,7 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.harness.storage.pfs.spec import parse_spec
+from tests.datasets import made
 
 MEMORY = 8_000_000_000
 FAST = Rates(((1, 10_000.0), (4, 10_000.0)))
@@ -34,10 +33,7 @@ PFS = parse_spec("bandwidth=1MB/s")
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    folder = tmp_path_factory.mktemp("data") / "hepcnnb"
-    workload = find("hepcnnb")
-    generate(workload.variants[workload.default_variant](True, RANDOM), 16, folder, 1, workers=1)
-    return open_dataset(folder)
+    return made(tmp_path_factory.mktemp("data") / "hepcnnb", "hepcnnb", 16)
 
 
 def job(dataset: Dataset, *readers: str, **options: Any) -> Job:

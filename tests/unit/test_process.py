@@ -12,6 +12,7 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.process import EVENT, launch
+from tests.processes import alive, gone, until
 
 
 def script(code: str) -> list[str]:
@@ -80,26 +81,13 @@ def test_no_process_survives_the_command(tmp_path: Path, number: signal.Signals)
         else f"import signal; signal.signal(signal.SIGTERM, signal.default_int_handler)\n{NEST}"
     )
     command = subprocess.Popen([sys.executable, "-c", code, str(pids)], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not (pids.exists() and len(pids.read_text().split()) == 2):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     launcher, grandchild = map(int, pids.read_text().split())
     command.send_signal(number)
     command.wait(20)
-    expected = [launcher] if number is signal.SIGKILL else [launcher, grandchild]  # ranks ask for their own end
-    while any(map(alive, expected)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    gone([launcher] if number is signal.SIGKILL else [launcher, grandchild])  # ranks ask for their own end
     if alive(grandchild):
         os.kill(grandchild, signal.SIGKILL)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 SWALLOWED = """

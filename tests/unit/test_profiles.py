@@ -21,17 +21,10 @@ from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.training.compute import step_time
 
 CDB = Profile(
-    workload="cdb",
-    variants=("cori",),
-    model="tiramisu",
-    device="a device",
-    kind=MEASURED,
-    source="measured by hand",
+    workload="cdb", variants=("cori",), model="tiramisu", device="a device", kind=MEASURED, source="measured by hand",
     rows=(Row(2, 0.2, (0.19, 0.21), 5, 0.05), Row(4, 0.3, (0.3, 0.3), 5, 0.08), Row(8, 0.7, (0.6, 0.7), 5, 0.2)),
-    shape=(768, 1152, 4),
-    dtype="float32",
-    by={"tensorflow": "2.18.1", "threads": "2"},
-)
+    shape=(768, 1152, 4), dtype="float32", by={"tensorflow": "2.18.1", "threads": "2"},
+)  # fmt: skip
 TEXT = """
 [profile]
 schema = "dlio-bench/compute-profile/1"
@@ -164,15 +157,6 @@ def test_what_cannot_be_used_is_named_with_its_file(tmp_path: Path, old: str, ne
     assert "mine.toml" in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["absent.toml", "."])
-def test_a_profile_that_is_not_there_is_the_users_mistake(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read|is a folder and not a file"):
-        load(tmp_path / name)
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="not TOML"):
-        load(tmp_path / "binary")
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_what_was_published_for_other_data_is_an_estimate_for_these(name: str) -> None:
     workload = find(name)
@@ -226,11 +210,3 @@ def test_the_batches_that_are_measured_end_with_the_published_one() -> None:
     assert powers(1) == (1,)
     assert powers(64) == (1, 2, 4, 8, 16, 32, 64)
     assert powers(6) == (1, 2, 4, 6)
-
-
-def test_the_list_says_what_network_cdbs_step_is_of(capsys: pytest.CaptureFixture[str]) -> None:
-    from dlio_bench.harness.cli import main
-
-    assert main(["list"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "half precision. That network read all 16 channels" in said

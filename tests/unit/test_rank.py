@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlio_bench.benchmarks.registry import find
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -18,38 +17,18 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from tests.datasets import made
+from tests.jobs import JOB
 
 
 def job(folder: Path, **changes: Any) -> Job:
-    workload = find("cdb")
-    dataset = generate(workload.variants["cori"](True, RANDOM), 4, folder / "data", seed=1)
-    asked: dict[str, Any] = {
-        "workload": "cdb",
-        "readers": {"naive": POLICIES["naive"]},
-        "nodes": 1,
-        "ranks_per_node": 1,
-        "virtual": False,
-        "tiny": True,
-        "dataset": str(dataset.folder),
-        "dataset_digest": dataset.digest,
-        "code_digest": code_digest(),
-        "view": workload.view,
-        "batch": 1,
-        "epochs": 1,
-        "trials": 1,
-        "warmup_trials": 0,
-        "seed": 1,
-        "cache": "as-is",
-        "sync": "step",
-        "node_memory": 1_000_000_000,
-        "step_seconds": 0.0,
-        "threads": 1,
-        "most_threads": 1,
-        "staging_bytes": 10_000_000,
-        "verify": True,
-        "tier_folders": (),
-    }
-    return Job(**(asked | changes))
+    dataset = made(folder / "data", "cdb", 4)
+    asked = replace(
+        JOB, readers={"naive": POLICIES["naive"]}, nodes=1, virtual=False, tiny=True, dataset=str(dataset.folder),
+        dataset_digest=dataset.digest, code_digest=code_digest(), view=find("cdb").view, warmup_trials=0,
+        cache="as-is", node_memory=1_000_000_000, step_seconds=0.0, staging_bytes=10_000_000,
+    )  # fmt: skip
+    return replace(asked, **changes)
 
 
 def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
@@ -72,11 +51,6 @@ def test_a_job_survives_its_file(tmp_path: Path) -> None:
     )
     asked.save(tmp_path)
     assert Job.load(tmp_path) == asked
-
-
-def test_what_was_asked_for_is_measured(tmp_path: Path) -> None:
-    assert run(job(tmp_path), tmp_path) == (0, [])
-    assert (tmp_path / "measured.json").exists()
 
 
 def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:

@@ -9,12 +9,7 @@ from dlio_bench.refusals import require_at_least, unknown
 @pytest.mark.parametrize(
     ("what", "name", "known", "message"),
     [
-        (
-            "workload",
-            "CBD",
-            ["imagenet", "cdb"],
-            "There is no workload 'CBD'. Did you mean 'cdb'? Use imagenet or cdb.",
-        ),
+        ("workload", "CBD", ["cdb", "x"], "There is no workload 'CBD'. Did you mean 'cdb'? Use cdb or x."),
         ("scenario", "s2x", ["S1", "S2"], "There is no scenario 's2x'. Did you mean 'S2'? Use S1 or S2."),
         ("--fill", "zzz", ["random"], "--fill 'zzz' is not known. Use random."),
         ("--sync", "zzz", ["step", "epoch", "none"], "--sync 'zzz' is not known. Use step, epoch or none."),

@@ -15,15 +15,9 @@ from tests.results import complete
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=8000",
-]
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--no-first-run", "--enable-logging=stderr", "--virtual-time-budget=8000",
+]  # fmt: skip
 
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 

@@ -31,10 +31,8 @@ STORAGE = bound.Facts(
         ("CPU", {"busy": 0.6, "decode": 41.0}),
         ("storage", {"busy": 0.6, "decode": 39.0}),
         ("not determined", {"busy": 0.4, "decode": 41.0}),  # decoding on idle cores
-        (
-            "not determined",
-            {"busy": 0.95, "exchange": 0.5, "cores": 8.0, "cpu": 60.0},
-        ),  # 8 ranks may spin half of the time
+        # 8 ranks may spin half of the time
+        ("not determined", {"busy": 0.95, "exchange": 0.5, "cores": 8.0, "cpu": 60.0}),
         ("CPU", {"busy": 0.95, "exchange": 0.5, "decode": 41.0, "cpu": 120.0}),
         ("not determined", {"resident": 0.95}),
         ("not determined", {"read": 14.0}),  # less than half of what was waited

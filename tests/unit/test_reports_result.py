@@ -118,10 +118,7 @@ def test_a_file_that_breaks_the_types_is_refused_at_its_place(saved: Path) -> No
         (lambda r: r["plan"].update(batch=0), r"\$\.plan\.batch"),
         (lambda r: r["plan"].pop("ranks"), r"\$\.plan: .*`ranks`"),
         (lambda r: r["plan"].update(sync="sometimes"), r"\$\.plan\.sync"),
-        (
-            lambda r: r["trials"][1]["epochs"][0].update(bytes_requested=-1),
-            r"epochs\[0\]\.bytes_requested",
-        ),
+        (lambda r: r["trials"][1]["epochs"][0].update(bytes_requested=-1), r"epochs\[0\]\.bytes_requested"),
         (lambda r: r["trials"][1]["epochs"][0].pop("bytes_useful"), r"trials\[1\]\.epochs\[0\]: .*`bytes_useful`"),
         (lambda r: r["checks"][0].update(more=1), r"checks\[0\]: .*`more`"),
         (lambda r: r["metrics"].update(more=r["metrics"]["au"]), "metrics.more"),

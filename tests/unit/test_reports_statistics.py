@@ -62,6 +62,13 @@ def metrics_of(parts: dict[str, Any], steps: dict[str, Any]) -> dict[str, Metric
     return statistics.metrics(draft_of(parts), steps)
 
 
+def metrics_in(
+    trials: list[dict[str, Any]], steps: dict[str, Any], *, sync: str = "step", mode: str = "emulate", **plan: str
+) -> dict[str, Metric]:
+    """Of trials whose ranks meet at every step, computing by emulation."""
+    return metrics_of({"plan": {"sync": sync} | plan, "trials": trials, "compute": {"mode": mode}}, steps)
+
+
 def value(metrics: dict[str, Metric], name: str) -> float:
     found = metrics[name].value
     assert found is not None
@@ -74,15 +81,14 @@ def by_hand(mode: str = "emulate") -> dict[str, Metric]:
         trial(10.0, epochs=(6.0, 4.0), actual=8.4),
         trial(12.0, epochs=(7.0, 4.0), actual=8.8),
     ]
-    return metrics_of({"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": mode}}, steps_of(3))
+    return metrics_in(trials, steps_of(3), mode=mode)
 
 
 def test_ranks_that_do_not_meet_are_bound_by_the_slowest_of_the_whole_loop() -> None:
-    draft = {"plan": {"sync": "none"}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
     steps = measured_of(steps_of(2))
     steps["exchange"] *= 0
     steps["start"] = np.array([[[0.0, 3.5], [0.0, 2.0]]])
-    found = metrics_of(draft, steps)
+    found = metrics_in([trial(10.0)], steps, sync="none")
     # rank 0: 2.0 + 2.0 of compute and 1.0 of check; rank 1: 1.5 + 2.5 and 1.0
     assert value(found, "no_io_seconds") == 5.0
     # rank 1 takes 7 s in all, and would take 5 s with its data in memory
@@ -98,9 +104,7 @@ def test_ranks_that_meet_at_epochs_wait_for_the_slowest_of_each() -> None:
     steps |= {"start": np.array([[[0.0, 2.0, 5.0]] * 2]), "epoch": np.arange(3), "loop": np.full((1, 2), 6.0)}
 
     def stalled(sync: str, cache: str = "cold") -> float:
-        plan = {"sync": sync, "cache": cache}
-        draft = {"plan": plan, "trials": [trial(6.0, epochs=(2, 3, 1))], "compute": {"mode": "emulate"}}
-        found = metrics_of(draft, steps)
+        found = metrics_in([trial(6.0, epochs=(2, 3, 1))], steps, sync=sync, cache=cache)
         assert found["au"].value is found["steady_au"].value is None  # no epoch has a second step
         return 6.0 * value(found, "stall_share")
 
@@ -167,9 +171,7 @@ def test_on_equal_work_with_equal_first_steps_the_faster_reader_has_the_higher_a
 
 def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -> None:
     trials = [trial(10.0), trial(10.0) | {"bytes_device": None}]
-    draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
-    steps = measured_of(steps_of(3))
-    assert metrics_of(draft, steps)["bytes_device"].value is None
+    assert metrics_in(trials, measured_of(steps_of(3)))["bytes_device"].value is None
 
 
 @pytest.mark.parametrize(
@@ -216,8 +218,7 @@ def validated() -> dict[str, Metric]:
         "loop": np.full((2, 2), 11.0),
     }
     trials = [trial(1e6, warmup=True), trial(11.0, epochs=(5.0, 3.0), actual=8.4)]
-    draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "emulate"}}
-    return metrics_of(draft, steps)
+    return metrics_in(trials, steps)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +248,9 @@ def test_what_validation_passes_are_in_and_what_they_are_not_in(name: str, expec
 
 @pytest.mark.parametrize(("sync", "expected"), [("step", True), ("none", True), ("epoch", False)])
 def test_the_harness_adds_checks_barriers_and_what_is_in_no_phase(sync: str, expected: bool) -> None:
-    draft = {"plan": {"sync": sync}, "trials": [trial(10.0)], "compute": {"mode": "emulate"}}
     steps = {name: values[1:2] for name, values in steps_of(2).items()}
     steps["barrier"] = 0.01 * steps["loop"] * [[1, 3]]  # mean of the ranks 2 %
-    found = metrics_of(draft, steps)
+    found = metrics_in([trial(10.0)], steps, sync=sync)
     rest = value(found, "share_check") + value(found, "share_other")
     assert rest > 0
     # of ranks that meet once an epoch nobody knows how long they waited for each other
@@ -265,25 +265,17 @@ def test_every_metric_has_its_unit_and_no_other_is_there() -> None:
 
 def test_without_compute_its_metrics_are_null() -> None:
     metrics = by_hand("none")
+    # a steady stall share is of later epochs; bytes_client_cache is of an emulation
     assert [name for name, metric in metrics.items() if metric.value is None] == [
-        "steady_stall_share",  # of one epoch
-        "au",
-        "steady_au",
-        "harness_share",
-        "over_bound",
-        "allreduce_seconds",
-        "compute_overrun",
-        "validation_seconds",
-        "validation_stall_share",
-        "bytes_client_cache",  # of no emulation
-    ]
+        "steady_stall_share", "au", "steady_au", "harness_share", "over_bound", "allreduce_seconds",
+        "compute_overrun", "validation_seconds", "validation_stall_share", "bytes_client_cache",
+    ]  # fmt: skip
 
 
 def test_all_reduces_of_trainings_are_a_total_of_their_own() -> None:
     def found(training: dict[str, Any] | None) -> Any:
         trials = [trial(10.0) | ({} if training is None else {"training": training})] * 2
-        draft = {"plan": {"sync": "step"}, "trials": trials, "compute": {"mode": "train"}}
-        return metrics_of(draft, steps_of(2))["allreduce_seconds"].value
+        return metrics_in(trials, steps_of(2), mode="train")["allreduce_seconds"].value
 
     assert found(TRAINING | {"allreduce_seconds": 2.5, "allreduce_bytes": 100}) == 2.5
     assert found(TRAINING | {"allreduce_seconds": 0.0, "allreduce_bytes": 0}) is None  # one rank exchanges nothing
@@ -302,15 +294,16 @@ def test_shares_of_time_sum_to_one(times: Any, passes: Any, rest: Any) -> None:
     steps["loop"] = times.sum(axis=(0, 3)) + passes.sum(axis=2) + rest
     steps |= {"start": np.cumsum(times.sum(axis=0), axis=2), "epoch": np.zeros(5, dtype=np.int64)}
     steps |= {"validation_epoch": np.arange(2)}
-    metrics = metrics_of({"plan": {"sync": "step"}, "trials": [trial(1e5)] * 3, "compute": {"mode": "none"}}, steps)
+    metrics = metrics_in([trial(1e5)] * 3, steps, mode="none")
     shares = [value(metrics, name) for name in SHARES]
     assert sum(shares) == pytest.approx(1.0)
     assert all(-1e-9 <= share <= 1 for share in shares)
 
 
 def ci_of(elapsed: list[float]) -> Any:
-    draft = {"plan": {"sync": "step"}, "trials": [trial(seconds) for seconds in elapsed], "compute": {"mode": "none"}}
-    return metrics_of(draft, steps_of(len(elapsed)))["elapsed_seconds"].ci
+    return metrics_in([trial(seconds) for seconds in elapsed], steps_of(len(elapsed)), mode="none")[
+        "elapsed_seconds"
+    ].ci
 
 
 def test_fewer_than_five_trials_give_no_interval() -> None:

@@ -1,17 +1,16 @@
 """What a run needs is looked for before anything is launched."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cli import main
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
+from tests.datasets import made
 
 
 @pytest.fixture
@@ -57,10 +56,9 @@ def test_a_published_pipeline_says_truly_whether_it_needs_tensorflow(workload: s
     ],
 )
 def test_tiers_that_cannot_be_are_refused_before_anything_is_made(
-    asked: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    asked: list[str], says: str, refused: Callable[..., str]
 ) -> None:
-    assert main(["run", "cdb", "--tiny", "--dry-run", *asked]) == 2
-    assert says in capsys.readouterr().err
+    assert says in refused("run", "cdb", "--tiny", "--dry-run", *asked)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +72,9 @@ def test_tiers_that_cannot_be_are_refused_before_anything_is_made(
     ],
 )
 def test_epochs_of_so_many_steps_that_cannot_be_are_refused(
-    asked: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: list[str], says: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     if "--data" in asked:
-        generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 8, tmp_path / "data", seed=1, workers=1)
+        made(tmp_path / "data", "cdb", 8)
     asked = [str(tmp_path / "data") if word == "DATA" else word for word in asked]
-    assert main(["run", "cdb", "--tiny", "--dry-run", "--steps-per-epoch", "9", *asked]) == 2
-    assert says in capsys.readouterr().err
+    assert says in refused("run", "cdb", "--tiny", "--dry-run", "--steps-per-epoch", "9", *asked)

@@ -1,11 +1,9 @@
 """Which files a rank has for its own, and who copies what: it fits together over the job."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.deals import stage_partition, stage_subset
 from dlio_bench.harness.plan.placement import files
 from dlio_bench.harness.plan.placement.files import Share
@@ -88,15 +86,3 @@ def test_subsets_are_drawn_without_replacement_evenly_and_independently() -> Non
     union = np.mean([len(np.unique(np.concatenate(job))) for job in drawn])
     assert abs(union - count_of_files * (1 - 0.75**ranks)) < 0.5  # some files are on no node
     assert len({tuple(one) for job in drawn for one in job}) == ranks * seeds_tried
-
-
-def test_shares_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match="4 nodes cannot share 3 files"):
-        stage_partition(3, 4, 0)
-    for count_of_files, count, says in (
-        (3, None, "0 different files of 3"),
-        (3, 5, "5 different"),
-        (0, 1, "1 different"),
-    ):
-        with pytest.raises(UsageError, match=f"cannot draw {says}"):
-            stage_subset(count_of_files, 4, 0, count, 1)

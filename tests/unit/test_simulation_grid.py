@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,6 @@ SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative
 def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["simulate", *words, "--json"]) == 0
     return to_json(simulation.validate(json.loads(capsys.readouterr().out)))
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["simulate", *words]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    return " ".join(said.err.split())
 
 
 def test_every_cell_is_the_case_simulated_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,10 +113,7 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
         (("--vary", "ram=5GB,5000MB"), "says 5000MB twice"),
         (("--vary", "nodes=4,04"), "says 04 twice"),
         (("--vary", "ram=-5GB"), "--vary 'ram=-5GB': '-5GB' is not a size"),
-        (("--vary", "ram=lots"), "'lots' is not a size"),
         (("--vary", "nodes=0"), "'0' is no number of nodes"),
-        (("--vary", "nodes=-4"), "'-4' is no number of nodes"),
-        (("--vary", "nodes=4.5"), "'4.5' is no number of nodes"),
         (("--vary", "nodes=9999999999"), "is no number of nodes"),
         (("--vary", "nodes=2,5000"), "Cell nodes 5000: 5000 nodes of 25 samples a step need 125000 samples"),
         (("--vary", "ram=1GB", "--vary", "ram=2GB"), "--vary names ram twice"),
@@ -135,15 +126,15 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
         (("--vary", "ram=1GB", "--policy", "shufled"), "Did you mean 'shuffled'?"),
     ],
 )
-def test_what_cannot_be_varied(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
-    assert said in refused(capsys, *SMALL, *words)
+def test_what_cannot_be_varied(refused: Callable[..., str], words: tuple[str, ...], said: str) -> None:
+    assert said in refused("simulate", *SMALL, *words)
 
 
 def test_a_large_job_is_refused_before_the_published_mode_starts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "ALL_NODES", 10_000)
-    said = refused(capsys, *SMALL, "--pfs-clients", "published", "--vary", "nodes=4,64")
+    said = refused("simulate", *SMALL, "--pfs-clients", "published", "--vary", "nodes=4,64")
     assert "Use --pfs-clients conserved, or fewer epochs" in said
     assert "cell 1" not in said
 
@@ -178,11 +169,11 @@ def test_axes_take_sizes_and_counts() -> None:
     assert axes.parse(" nodes = 16,4 ") == Axis("nodes", (16, 4))
 
 
-def test_a_grid_that_fails_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_grid_that_fails_leaves_no_folder(refused: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    refused(capsys, *SMALL, "--vary", "nodes=2,5000", "--out", str(out))
+    refused("simulate", *SMALL, "--vary", "nodes=2,5000", "--out", str(out))
     assert not out.exists()
     out.mkdir()
     (out / "mine").write_text("dear")
-    assert "not empty" in refused(capsys, *SMALL, "--vary", "nodes=2", "--out", str(out))
+    assert "not empty" in refused("simulate", *SMALL, "--vary", "nodes=2", "--out", str(out))
     assert [path.name for path in out.iterdir()] == ["mine"]

@@ -4,7 +4,6 @@ import copy
 import itertools
 import json
 import math
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.reports import simulation, simulation_figures, simulation_html, simulation_text
 from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.reports.typed import to_json
+from tests.pages import Page
 
 BOUND = 1000.0
 RATIOS = {"naive": 4.24, "clairvoyant": 1.003, "staged": None}
@@ -57,34 +57,6 @@ def document(**axes: list[int]) -> Simulation:
     grid = {"axes": [{"name": name, "values": values} for name, values in axes.items()], "cells": cells, "rows": rows}
     nodes = {} if "nodes" in axes else {"nodes": 4}
     return simulation.complete(draft | {"kind": "simulation-grid", "case": case | nodes} | grid)
-
-
-class Page(HTMLParser):
-    """The figures' data, the figures' places with their labels, and the text outside of scripts."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.plots: dict[str, dict[str, str | None]] = {}
-        self.text, self.figures, self.addresses = "", "", []
-        self._inside: str | None = None
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self._inside = found.get("type") or tag if tag in ("script", "style") else None
-        if found.get("class") == "plot":
-            self.plots[str(found["id"])] = found
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = None
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "application/json":
-            self.figures += data
-        elif self._inside is None:
-            self.text += data
 
 
 def test_maps_lay_the_first_axis_across_and_the_second_down() -> None:
@@ -171,8 +143,8 @@ def test_bars_split_the_time_at_the_bound_and_the_bytes_by_source() -> None:
 def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
     found = document(ram=[0, 10**9, 2 * 10**9], disk=[0, 10**10])
     page = Page(simulation_html.page(found))
-    assert set(json.loads(page.figures)) == set(page.plots) == {"map0", "map1", "map2", "map3"}
-    assert page.addresses == []
+    assert set(json.loads(page.scripts[0])) == set(page.plots) == {"map0", "map1", "map2", "map3"}
+    assert page.fetched == []
     assert all(plot["role"] == "img" for plot in page.plots.values())
     label = page.plots["map1"]["aria-label"]
     assert label is not None

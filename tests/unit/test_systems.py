@@ -17,16 +17,10 @@ from dlio_bench.harness.simulator.model import costs
 
 FOLDER = files("dlio_bench.harness.cluster") / "systems"
 FOUND = {
-    "pfs": {"1": 200e6, "2": 390e6},
-    "stream": {"4096": 10e6, "1048576": 180e6},
-    "stream_all": {"4096": 5e6},
-    "open": 0.0011,
-    "barrier": 0.0002,
-    "network": 1.25e9,
-    "preprocess": None,
+    "pfs": {"1": 200e6, "2": 390e6}, "stream": {"4096": 10e6, "1048576": 180e6}, "stream_all": {"4096": 5e6},
+    "open": 0.0011, "barrier": 0.0002, "network": 1.25e9, "preprocess": None, "disk": None,
     "ram": {"read": {"1": 6e9, "4": 12e9}, "write": {"1": 2e9, "4": 3e9}},
-    "disk": None,
-}
+}  # fmt: skip
 DECLARED = """# what we know
 [declared]
 name = "mine"   # kept to the letter
@@ -97,12 +91,6 @@ def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> N
     assert system.pfs_stream_all is not None
     assert [tier.read.at(4) for tier in system.tiers] == [12000, 12000]
     assert system.by["data"] == "test files"
-
-
-def test_what_is_measured_stands_above_what_is_declared(tmp_path: Path) -> None:
-    file = tmp_path / "system.toml"
-    file.write_text(description.text(DECLARED + "[declared.pfs]\n1 = 5\n8 = 9\n", description.measured(FOUND, {})))
-    assert load(file).pfs.points == ((1, 200), (2, 390))
 
 
 @pytest.mark.parametrize("content", ["[declared\n", "\x00"])

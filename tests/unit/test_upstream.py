@@ -22,7 +22,6 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
-from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.plan.orders import Shape, find_order
@@ -31,29 +30,16 @@ from dlio_bench.harness.run.asked.choice import executed, policy
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.measured.consumer import damaged
-from dlio_bench.harness.storage.extents import ExtentReader
-from tests.variants import VARIANTS
+from tests.datasets import VARIANTS, few, made, stored_fields
+from tests.processes import open_files
 
 Plan = Sequence[tuple[int, Ids]]
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[dict[str, Pipeline]]:
-    found = {name: workload.upstream.start() for name, workload in WORKLOADS.items() if workload.upstream}
-    yield found
-    for pipeline in found.values():
-        pipeline.close()
-
-
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda one: "-".join(one[:2]))
+@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    workload, variant, files = request.param
-    return make(tmp_path_factory.mktemp(variant), workload, variant, files)
-
-
-def make(folder: Path, workload: str, variant: str, files: int) -> Dataset:
-    layout = WORKLOADS[workload].variants[variant](True, RANDOM)
-    return generate(layout, files, folder / "data", seed=3, workers=1)
+    workload, variant = request.param
+    return made(tmp_path_factory.mktemp(variant), workload, few(workload, variant), variant)
 
 
 def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list[int]], list[str], dict[int, Cost]]:
@@ -98,41 +84,26 @@ def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]
     return costs
 
 
-def pipeline_of(dataset: Dataset, started: dict[str, Pipeline]) -> Pipeline:
-    return started[dataset.manifest.workload]
-
-
-def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     plan = tail(dataset)
     assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
 
 
-def test_what_is_compared_with_does_not_depend_on_its_neighbours(
-    dataset: Dataset, started: dict[str, Pipeline]
-) -> None:
-    decode = pipeline_of(dataset, started).decode(dataset)
-    ids = np.array([dataset.samples - 1, 0, 3])
-    sizes = dataset.locate(ids, decode.fields)[3]
-    content = memoryview(bytearray(int(sizes.sum())))
-    extents = ExtentReader(dataset, decode.fields)
-    extents.read(ids, content, Cost())
-    extents.close()
-    ends = np.cumsum(sizes).reshape(sizes.shape)
-    parts = [
-        [content[end - size : end] for end, size in zip(*row, strict=True)]
-        for row in zip(ends.tolist(), sizes.tolist(), strict=True)
-    ]
-    together = [one.tobytes() for one in decode.each(ids.tolist(), parts)]
-    for sample, own, found in zip(ids.tolist(), parts, together, strict=True):
+def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Dataset) -> None:
+    decode = started_of(dataset.manifest.workload).decode(dataset)
+    ids = [dataset.samples - 1, 0, 3]
+    parts = [stored_fields(dataset, decode.fields, sample) for sample in ids]
+    together = [sample.tobytes() for sample in decode.each(ids, parts)]
+    for sample, fields, expected in zip(ids, parts, together, strict=True):
         alone = bytearray(decode.sample_bytes)
-        decode.apply(sample, own, memoryview(alone))
-        assert bytes(alone) == found
+        decode.apply(sample, fields, memoryview(alone))
+        assert bytes(alone) == expected
     assert len(set(together)) == len(ids)
 
 
-def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline, plan = pipeline_of(dataset, started), tail(dataset, epochs=1)[:1]
+def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset) -> None:
+    pipeline, plan = started_of(dataset.manifest.workload), tail(dataset, epochs=1)[:1]
     form = SampleView(dataset, (), pipeline.decode(dataset))
     with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
         batch = next(batches)
@@ -143,10 +114,8 @@ def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset, started: d
     assert f"sample {batch.ids[-1]}:" in line
 
 
-def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
-    dataset: Dataset, started: dict[str, Pipeline]
-) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     first = dataset.manifest.files[0].samples
     ids = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
     plan = [(0, ids[:4]), (validation_after(0), ids[:5]), (validation_after(0), ids[5:]), (1, ids[:4])]
@@ -157,26 +126,21 @@ def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(
     assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
-def test_any_plan_at_all_is_delivered(dataset: Dataset, started: dict[str, Pipeline]) -> None:
+def test_any_plan_at_all_is_delivered(dataset: Dataset) -> None:
     draw = np.random.default_rng(1)
     sizes = [3, 1, 4, 2, 2, 4]
     plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
-    checked(dataset, plan, pipeline_of(dataset, started))
+    checked(dataset, plan, started_of(dataset.manifest.workload))
 
 
 def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
     """Threads of this process of every kind, and open files of the dataset."""
-    links = []
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            links.append(str(link.readlink()))
-        except FileNotFoundError:
-            continue
-    return len(list(Path("/proc/self/task").iterdir())), [link for link in links if str(dataset.folder) in link]
+    files = [path for path in open_files().values() if str(dataset.folder) in path]
+    return len(list(Path("/proc/self/task").iterdir())), files
 
 
-def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: dict[str, Pipeline]) -> None:
-    pipeline = pipeline_of(dataset, started)
+def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
+    pipeline = started_of(dataset.manifest.workload)
     deliver(pipeline, dataset, tail(dataset))  # whatever the library keeps for good is there now
     threads, files = left_behind(dataset)
     with pipeline.batches(dataset, tail(dataset), lambda _: Cost()) as batches:
@@ -192,7 +156,7 @@ def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset, started: 
 class TestHepcnnb:
     def loads(self, tmp_path: Path, plan: Plan, files: int = 4) -> list[int]:
         """Whole files that each epoch reads."""
-        dataset = make(tmp_path, "hepcnnb", "224", files)
+        dataset = made(tmp_path / "data", "hepcnnb", files)
         pipeline = started_of("hepcnnb")
         fields = ("data", "label", "weight", "normweight", "psr")
         whole = int(dataset.locate(np.arange(64), fields)[2].sum())
@@ -200,20 +164,9 @@ class TestHepcnnb:
         assert requested(costs) == pipeline.asks(dataset, plan)
         return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
-    def test_one_file_is_read_once_and_permuted_every_epoch(self, tmp_path: Path) -> None:
-        plan = [(epoch, 64 + at + np.arange(16)[::-1]) for epoch in range(3) for at in (0, 32, 16, 48)]
-        assert self.loads(tmp_path, plan) == [1, 0, 0]
-
-    def test_two_files_are_read_every_epoch(self, tmp_path: Path) -> None:
-        plan = [(epoch, at + np.arange(32)) for epoch in range(3) for at in (64, 96, 0, 32)]
-        assert self.loads(tmp_path, plan) == [2, 2, 2]
-
-    def test_a_batch_may_be_the_rest_of_a_file_and_the_head_of_the_next(self, tmp_path: Path) -> None:
+    def test_batches_may_cross_files_and_leave_out_parts_of_them(self, tmp_path: Path) -> None:
         stream = np.concatenate([np.arange(128, 192), np.arange(0, 64), np.arange(64, 128)])
-        plan = [(0, stream[at : at + 48]) for at in range(0, 192, 48)]
-        assert self.loads(tmp_path, plan) == [3]
-
-    def test_what_the_plan_drops_of_a_file_is_read_all_the_same(self, tmp_path: Path) -> None:
+        assert self.loads(tmp_path / "crossing", [(0, stream[at : at + 48]) for at in range(0, 192, 48)]) == [3]
         assert self.loads(tmp_path, [(0, np.arange(60, 70)), (0, np.arange(70, 80))]) == [2]
 
 
@@ -244,7 +197,7 @@ class TestOrders:
             drawn = {frozenset((order(shape, 1, epoch, 5) // 64).ravel().tolist()) for epoch in range(8)}
             assert len(drawn) > 1
 
-    @pytest.mark.parametrize(("workload", "variant"), [case[:2] for case in VARIANTS])
+    @pytest.mark.parametrize(("workload", "variant"), VARIANTS)
     def test_every_order_that_a_workload_names_is_there(self, workload: str, variant: str) -> None:
         upstream = WORKLOADS[workload].of(variant).upstream
         assert upstream is not None
@@ -266,7 +219,7 @@ class TestOrders:
 
 class TestCdb:
     def test_it_asks_for_three_and_a_half_times_what_it_uses(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 2)
+        dataset = made(tmp_path / "data", "cdb", 2)
         view = WORKLOADS["cdb"].view
         plan = [(0, np.array([1])), (0, np.array([0]))]
         used = dataset.locate(np.arange(2), view)[3].sum()
@@ -280,7 +233,7 @@ class TestCdb:
         self, tmp_path: Path, second: Ids, ahead: bool
     ) -> None:
         """`repeat` is the last stage of tiramisu_helpers.py; parts of one pass are read ahead."""
-        dataset, costs = make(tmp_path, "cdb", "cori", 8), dict[int, Cost]()
+        dataset, costs = made(tmp_path / "data", "cdb", 8), dict[int, Cost]()
         plan = [(0, np.array([n])) for n in range(4)] + [(validation_after(0), np.array([n])) for n in range(4)]
         plan += [(1, second[n : n + 1]) for n in range(4)]
         with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
@@ -294,7 +247,7 @@ class TestCdb:
             assert next(batches).ids.tolist() == second[:1].tolist()
 
     def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 8)
+        dataset = made(tmp_path / "data", "cdb", 8)
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
         pipeline = upstream.start()
@@ -308,7 +261,7 @@ class TestCdb:
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
     def test_a_killed_process_is_told_and_not_waited_for(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "cdb", "cori", 8)
+        dataset = made(tmp_path / "data", "cdb", 8)
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
         pipeline = upstream.start()
@@ -328,28 +281,21 @@ class TestCdb:
 
 
 class TestImageNet:
-    def decoded(self, dataset: Dataset, record: bytes, sample: int) -> np.ndarray:
+    def decoded(self, dataset: Dataset, record: bytes | memoryview, sample: int) -> np.ndarray:
         """The image that the pipeline makes of a record, float32 [224, 224, 3]."""
         decode = started_of("imagenet").decode(dataset)
         out = bytearray(decode.sample_bytes)
         decode.apply(sample, [memoryview(record)], memoryview(out))
         return np.frombuffer(out, np.float32)[:-1].reshape(224, 224, 3)
 
-    def record(self, dataset: Dataset, sample: int) -> bytes:
-        [file], offsets, sizes, _ = dataset.locate(np.array([sample]), ["record"])
-        with dataset.path(int(file)).open("rb") as opened:
-            opened.seek(int(offsets[0, 0]))
-            return opened.read(int(sizes[0, 0]))
-
     def test_validation_images_are_resized_to_256_and_cropped_in_the_middle(self, tmp_path: Path) -> None:
         import tensorflow as tf  # late, as everywhere
 
-        layout = WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM)
-        dataset = generate(layout, {TRAIN: 1, VALIDATION: 1}, tmp_path / "data", seed=3, workers=1)
+        dataset = made(tmp_path / "data", "imagenet", {TRAIN: 1, VALIDATION: 1})
         first = dataset.training_samples
         for sample in (first, first + 1):
-            record = self.record(dataset, sample)
-            image = tf.io.decode_jpeg(example.decode(memoryview(record))["image/encoded"][0].tobytes(), channels=3)
+            [record] = stored_fields(dataset, ["record"], sample)
+            image = tf.io.decode_jpeg(example.decode(record)["image/encoded"][0].tobytes(), channels=3)
             height, width, _ = image.shape
             scale = np.float32(256) / np.float32(min(height, width))
             size = (int(np.float32(height) * scale), int(np.float32(width) * scale))
@@ -361,8 +307,8 @@ class TestImageNet:
             assert not np.array_equal(self.decoded(dataset, record, 0), expected)
 
     def test_crops_of_training_images_go_by_the_boxes_in_the_record(self, tmp_path: Path) -> None:
-        dataset = make(tmp_path, "imagenet", "tfrecord", 1)
-        picture = jpeg(np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8))
+        dataset = made(tmp_path / "data", "imagenet", 1)
+        picture = stored(np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8), "JPEG")
 
         def with_box(sample: int, ymin: float) -> np.ndarray:
             corners = {"ymin": ymin, "xmin": 0.0, "ymax": ymin + 0.1, "xmax": 0.1}
@@ -374,13 +320,7 @@ class TestImageNet:
         assert not all(np.array_equal(with_box(sample, 0.0), with_box(sample, 0.9)) for sample in range(4))
 
     def test_an_image_of_another_kind_is_cropped_as_a_jpeg_of_its_pixels(self, tmp_path: Path) -> None:
-        dataset = generate(
-            WORKLOADS["imagenet"].variants["tfrecord"](True, RANDOM),
-            {TRAIN: 1, VALIDATION: 1},
-            tmp_path / "data",
-            seed=3,
-            workers=1,
-        )
+        dataset = made(tmp_path / "data", "imagenet", {TRAIN: 1, VALIDATION: 1})
         pixels = np.full((100, 120, 3), (10, 120, 200), dtype=np.uint8)  # which JPEG keeps to within 2
 
         def with_image(kind: str, sample: int) -> np.ndarray:
@@ -390,10 +330,6 @@ class TestImageNet:
         for sample in (0, dataset.training_samples):  # of training and of validation
             for kind in ("PNG", "GIF", "BMP"):
                 np.testing.assert_allclose(with_image(kind, sample), with_image("JPEG", sample), atol=2)
-
-
-def jpeg(pixels: np.ndarray) -> bytes:
-    return stored(pixels, "JPEG")
 
 
 def stored(pixels: np.ndarray, kind: str) -> bytes:

@@ -1,7 +1,7 @@
 """Validation passes: what a plan of them holds, what HEPCNNB's pipeline reads for them, what a run makes of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from dlio_bench.benchmarks.hepcnnb.pipeline import loads
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.benchmarks.tensors import stretches
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
+from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.plan.orders import Order, Shape, find_order
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.run.asked.choice import executed, policy, validation_order
+from tests.datasets import made
 
 ORDERS = ("sequential", "buffered-shuffle(1)", "file-shuffle", "global-file-shuffle")
 RANKS, EPOCHS = 2, 5
@@ -73,9 +73,8 @@ def test_more_ranks_than_samples_are_refused() -> None:
 def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Dataset]:
     """(files of each split a rank, a dataset for RANKS ranks)."""
     files: int = request.param
-    layout = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
     counts = {TRAIN: files * RANKS, VALIDATION: files * RANKS}
-    return files, generate(layout, counts, tmp_path_factory.mktemp("hep") / "data", seed=1, workers=1)
+    return files, made(tmp_path_factory.mktemp("hep") / "data", "hepcnnb", counts)
 
 
 def plan_of(dataset: Dataset, order: Order, passes: int, *, rank: int = 0) -> list[tuple[int, Ids]]:
@@ -164,11 +163,6 @@ def results(capsys: pytest.CaptureFixture[str], folder: Path, *asked: str, statu
     return found
 
 
-def said(capsys: pytest.CaptureFixture[str], folder: Path, *asked: str) -> str:
-    assert main(["run", *asked, "--cache-dir", str(folder / "cache"), "--dry-run"]) == 2
-    return capsys.readouterr().err
-
-
 HEP = ("hepcnnb", "--tiny", "--warmup-trials", "0", "--batch", "24")
 
 
@@ -205,19 +199,16 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
         (["cosmoflow", "--variant", "sc18", "--tiny", "--validation", "1"], "sc18 has no validation split"),
     ],
 )
-def test_passes_that_cannot_be_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: Sequence[str], says: str
-) -> None:
-    assert says in said(capsys, tmp_path, *asked)
+def test_passes_that_cannot_be_are_refused(asked: Sequence[str], says: str, refused: Callable[..., str]) -> None:
+    assert says in refused("run", *asked, "--dry-run")
 
 
 def test_a_dataset_without_the_split_is_refused_when_passes_are_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
-    layout = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
-    generate(layout, 2, tmp_path / "data", seed=1, workers=1)
+    made(tmp_path / "data", "hepcnnb", 2)
     asked = ["hepcnnb", "--tiny", "--data", str(tmp_path / "data"), "--batch", "4"]
-    assert "has no validation split" in said(capsys, tmp_path, *asked, "--validation", "1")
+    assert "has no validation split" in refused("run", *asked, "--validation", "1", "--dry-run")
     (found,) = results(capsys, tmp_path, *asked, "--reader", "upstream", "--warmup-trials", "0", "--compute", "none")
     assert found["plan"]["validation"] is None
     assert "no validation passes, as the dataset has no validation split" in found["plan"]["notes"]
@@ -269,8 +260,7 @@ def test_a_run_tells_its_passes_apart(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_damaged_validation_file_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layout = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
-    dataset = generate(layout, {TRAIN: 2, VALIDATION: 2}, tmp_path / "data", seed=1, workers=1)
+    dataset = made(tmp_path / "data", "hepcnnb", {TRAIN: 2, VALIDATION: 2})
     part = dataset.part(VALIDATION)
     assert part is not None
     path = dataset.path(part.files.start)

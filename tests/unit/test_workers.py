@@ -5,18 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.benchmarks.hepcnnb.workload import HEPCNNB
-from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.generation import verification
+from tests.datasets import made
 
 
 def test_verify_tells_of_a_killed_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout = HEPCNNB.variants[HEPCNNB.default_variant](True, RANDOM)
-    dataset = generate(layout, 2, tmp_path / "set", 1)
+    dataset = made(tmp_path / "set", "hepcnnb", 2)
     monkeypatch.setattr(verification, "partial", lambda *_: os._exit)  # what the workers are to do with each file
     assert main(["verify", str(dataset.folder), "--workers", "2"]) == 4
     told = capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""Processes of tests: the command as a user starts it, what a test waits for, and whether a process has ended."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+DLIO = [sys.executable, "-m", "dlio_bench"]
+PATIENCE = 120.0  # seconds until what must come counts as missing: machines that test are busy
+
+
+def start(cwd: Path, *arguments: str, **env: str) -> "subprocess.Popen[str]":
+    """Start the command in `cwd`, with these environment variables besides."""
+    return subprocess.Popen(
+        [*DLIO, *arguments], cwd=cwd, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def dlio(cwd: Path, *arguments: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command, which must end with this status and without a traceback."""
+    process = start(cwd, *arguments, **env)
+    try:
+        out, err = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"{' '.join(arguments)} was not over in time.\n{_where_it_stands(process, cwd)}")
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _where_it_stands(process: "subprocess.Popen[str]", cwd: Path) -> str:
+    """End a command that takes too long; the stacks of the command and of its ranks."""
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(3)  # for the launcher to pass it on
+    stacks = {path.name: path.read_text() for path in cwd.rglob("stacks-*.txt")}
+    process.terminate()
+    out, err = process.communicate()
+    return "\n".join([out, err, *(f"{name}:\n{text}" for name, text in stacks.items())])
+
+
+def until(done: Callable[[], object], process: "subprocess.Popen[str] | None" = None, missing: str = "") -> None:
+    """Wait until `done()`; fail after PATIENCE, and as soon as the process that brings it about has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, missing
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pids: Iterable[int]) -> None:
+    """Wait until all of these have ended."""
+    left = list(pids)
+    until(lambda: not any(map(alive, left)), missing=f"orphans: {left}")
+
+
+def open_files() -> dict[str, str]:
+    """The descriptors of this process and the files they are of."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of this very listing
+            found[entry.name] = str(entry.readlink())
+    return found
