@@ -69,6 +69,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     progress.done()
     declares = before if before is not None and before.strip() else declared(options)
     description.system_of(declares, rates, str(out))  # refused before it is written
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, description.text(declares, rates).encode())
     if as_json:
         print(json.dumps({"schema": "dlio-bench/calibration/1", "file": str(out), "measured": rates}, indent=1))

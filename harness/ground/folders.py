@@ -39,7 +39,8 @@ def require_file(out: Path) -> None:
     """UsageError if --out is not a file that can be written. A folder that is missing is made later."""
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file.")
-    if not os.access(existing(out), os.W_OK):
+    place = out if out.exists() else existing(out.parent)
+    if not os.access(place, os.W_OK) or (place != out and not place.is_dir()):
         raise UsageError(f"--out {out} cannot be written. Name a file in a folder that you may write to.")
 
 

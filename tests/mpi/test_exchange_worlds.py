@@ -42,7 +42,7 @@ def test_a_rank_that_dies_in_an_exchange_ends_the_job_with_a_reason(kind: str, e
     with pytest.raises(EnvironmentFailure, match=reason) as failure:
         process.launch(argv, env, tmp_path, lambda event: said.append(event["step"]))
     if end == "absent":  # the one that stands still says where, too
-        assert f"3 ranks stood is in {tmp_path}/stacks-*.txt" in str(failure.value)
+        assert f"stacks of 3 ranks are in {tmp_path}/stacks-*.txt" in str(failure.value)
         assert "failing_rank.py" in (tmp_path / "stacks-rank-1.txt").read_text()
     assert said[:2] == [0, 1]  # it was at work before
     assert said[-1] <= 2

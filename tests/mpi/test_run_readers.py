@@ -84,7 +84,9 @@ def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: 
         assert "40 MB/s shared by all nodes" in result["environment"]["emulated_pfs"]["says"]
     first, second = naive["trials"][-1]["epochs"]
     assert first["bytes_device"] == first["bytes_requested"] > 0
-    assert (second["bytes_device"], second["bytes_client_cache"]) == (0, second["bytes_requested"])
+    # a rank may begin the second epoch a moment before the first rank of its node notes the counts of the first
+    assert second["bytes_device"] == 0
+    assert first["bytes_client_cache"] + second["bytes_client_cache"] == second["bytes_requested"]
     first, second = staged["trials"][-1]["epochs"]
     assert first["bytes_device"] == first["bytes_requested"] > first["bytes_useful"]  # whole files
     assert second["bytes_requested"] == second["bytes_device"] == 0
@@ -148,7 +150,7 @@ def test_axes_set_by_hand_are_compared_and_credited(cache: Path, tmp_path: Path)
         (["--emulate-pfs", "bandwidth=4MB/s", "--cache", "warm"], "Add cache=SIZE"),
         (["--shard", "host"], "rank, node"),
         (["--local-tier", "nowhere"], "nowhere"),
-        (["--storage", "nowhere.json"], "dlio-bench storage DIR --out"),
+        (["--storage", "nowhere.json"], "Name a file written by dlio-bench storage --out"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_paragraph(

@@ -133,7 +133,7 @@ def test_ranks_that_hold_parts_of_one_model_all_read_what_one_rank_would(
 
 
 def test_an_order_that_leaves_samples_out_cannot_keep_all() -> None:
-    with pytest.raises(UsageError, match="samples come to several ranks"):
+    with pytest.raises(UsageError, match="cannot bring each sample once"):
         ORDERS["subset-shuffle"](Shape(12, 2, 2, last="keep"), 0, 0, 1)
 
 

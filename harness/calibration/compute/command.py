@@ -55,6 +55,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     profile = make_profile(job, times)
     tables = to_tables(profile)
     parse(tables, str(out))  # refused before it is written
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, (_HEAD + description.dump(tables)).encode())
     if as_json:
         print(json.dumps({"schema": "dlio-bench/compute-calibration/1", "file": str(out), **tables}, indent=1))

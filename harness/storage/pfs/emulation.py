@@ -25,6 +25,7 @@ from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
+_DYING = 1.0  # seconds after a failure until a daemon that dies counts as dead: its mount may be gone before
 _GRACE = 2.0  # seconds for all daemons to end when asked
 _LOOK = 0.01
 _INSTALL = (
@@ -165,10 +166,11 @@ def _require_alive(
     points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"], error: BenchError | OSError
 ) -> None:
     """EnvironmentFailure where a daemon is dead: that is the cause of `error`, whatever it looks like."""
-    left = still_mounted(points)
+    deadline = time.monotonic() + _DYING
+    while all(daemon.poll() is None for daemon in daemons) and time.monotonic() < deadline:
+        time.sleep(_LOOK)
     for node, daemon in enumerate(daemons):
-        # the kernel takes the mount of a daemon away a moment before it tells that the daemon has ended
-        status = daemon.poll() if points[node] in left else _ended(daemon)
+        status = daemon.poll()
         if status is not None:
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
             output = _logged(points[node])
@@ -177,14 +179,6 @@ def _require_alive(
                 f"in use{f', with the output: {output}' if output else ''}. The kernel ends processes when memory runs "
                 f"out (see dmesg). Run again: it is mounted anew. What failed: {error}"
             ) from error
-
-
-def _ended(daemon: "subprocess.Popen[bytes]") -> int | None:
-    """The status of a daemon that is ending; None where it does not within some seconds."""
-    try:
-        return daemon.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _end(points: tuple[Path, ...], daemons: list["subprocess.Popen[bytes]"]) -> None:
