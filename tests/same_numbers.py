@@ -55,7 +55,7 @@ def delivered(result: dict[str, Any]) -> dict[str, Any]:
         "plan": {
             name: value
             for name, value in result["plan"].items()
-            if isinstance(value, int | str | bool) and name not in ("node_memory_bytes", "comparable")
+            if isinstance(value, int | float | str | bool) and name not in ("node_memory_bytes", "comparable")
         },
         "digest of the data": result["dataset"]["digest"],
         "samples": [trial["samples"] for trial in result["trials"]],
