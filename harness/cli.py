@@ -132,8 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             return _command(argv)
-        except Exception:
-            signals.check()  # an extension module that loads turns an interruption into another error
+        except Exception:  # raised again, unless it hides an interruption, as that of a loading extension module can
+            signals.check()
             raise
     except KeyboardInterrupt:
         signals.met()

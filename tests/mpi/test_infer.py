@@ -47,7 +47,8 @@ def test_a_network_predicts_every_sample_of_every_split_once(
         assert result["metrics"]["share_other"]["value"] < 0.05
     for other in scores[1:]:  # whichever rank predicts a sample, and beside which others
         assert other["scores"] == pytest.approx(scores[0]["scores"], rel=1e-4, abs=1e-6)
-        assert other["held_out"] == pytest.approx(scores[0]["held_out"], rel=1e-4, abs=1e-6)
+        # R2 of an untrained network is a small difference of large sums, which keeps fewer digits
+        assert other["held_out"] == pytest.approx(scores[0]["held_out"], rel=1e-4, abs=1e-5)
     assert metric in scores[0]["scores"]
     assert "<h3>Inference</h3>" in (tmp_path / "out" / "report.html").read_text()
     assert f"{samples} predictions of {samples} samples on 2 ranks" in " ".join(done.stdout.split())

@@ -20,7 +20,7 @@ from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, gone, until
 from tests.results import load
 
-# Somebody else's files need somebody else. CI is root, and counts a skipped test as a failure.
+# Only root can make files of another user. .ci/run runs as root, and fails if a test is skipped.
 root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give files to somebody else")
 
 

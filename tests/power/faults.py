@@ -96,7 +96,7 @@ FAULTS = [
          "unit/test_files.py", "unit/test_extents.py", *READERS),
     ),
     *_faults(
-        "harness/readers/shares.py",
+        "harness/plan/placement/files.py",
         ("kept[rank % ranks_per_node :: ranks_per_node]", "kept[rank % ranks_per_node :: 1]",
          "a node reads a file once",
          "unit/test_shares.py"),
@@ -108,8 +108,8 @@ FAULTS = [
         ("if not self._mine[number]:", "if False:", "one rank alone brings a sample", WORLD_OF_4),
     ),
     *_faults(
-        "harness/readers/placed/keeper.py",
-        ("own.bytes_spared = 0", "own.bytes_spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
+        "harness/readers/placed/tier_server.py",
+        ("answered.bytes_spared = 0", "answered.bytes_spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
         (
             "cost.bytes_kept += cost.bytes_requested - before",
             "cost.bytes_kept += 0",
@@ -118,22 +118,22 @@ FAULTS = [
         ),
     ),
     *_faults(
-        "harness/readers/placed/supply.py",
+        "harness/readers/placed/rules.py",
         ("holder_place[sample]) + AHEAD_OF_HOLDER", "holder_place[sample])", "guesses of what others have",
          *PLACED[::-1]),
-        ("elif ahead and not self._behaviour.ahead_pfs", "elif not self._behaviour.ahead_pfs", "what threads leave out",
+        ("now.ahead and not behaviour.ahead_pfs", "not behaviour.ahead_pfs", "what threads leave out",
          *PLACED),
     ),
     *_faults(
         "harness/readers/placed/layout.py",
-        ("(turns % len(own)).ravel()", "(turns * 0).ravel()", "ranks that read the same take turns", WORLD),
+        ("(turns % len(streams)).ravel()", "(turns * 0).ravel()", "ranks that read the same take turns", WORLD),
     ),
     *_faults(
-        "harness/readers/placed/filling.py",
-        ("mine & layout.copy,", "mine & ~layout.copy,", "copies are filled behind all else", *PLACED, WORLD),
+        "harness/readers/placed/rules.py",
+        ("(layout.copy == copies)", "(layout.copy != copies)", "copies are filled behind all else", *PLACED, WORLD),
     ),
     *_faults(
-        "harness/readers/placed/sources.py",
+        "harness/readers/placed/backends.py",
         (
             "cost.bytes_spared += int(self._stored[sample])",
             "cost.bytes_spared += len(out)",
@@ -231,7 +231,7 @@ FAULTS = [
     ),
     *_faults(
         "harness/cluster/watch.py",
-        ("and not self._pulses[who][\"waiting\"]", "", "who waits for others stands not still", "unit/test_watch.py"),
+        ("and not self._pulses[rank][\"waiting\"]", "", "who waits for others stands not still", "unit/test_watch.py"),
     ),
     *_faults(
         "harness/cluster/launchers.py",

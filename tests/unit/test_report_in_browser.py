@@ -19,11 +19,12 @@ OPTIONS = [
     "--no-first-run", "--enable-logging=stderr", "--virtual-time-budget=8000",
 ]  # fmt: skip
 
+# .ci/run installs Chromium, and fails if a test is skipped.
+in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
-# CI installs it, and counts a skipped test as a failure.
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+@in_chromium
 def test_every_figure_is_drawn(draft_and_steps: Made, tmp_path: Path) -> None:
     pairs = []
     for reader in ("naive", "prefetch"):
@@ -34,7 +35,7 @@ def test_every_figure_is_drawn(draft_and_steps: Made, tmp_path: Path) -> None:
     assert drawn_in(page, tmp_path / "profile") == {"times", "phases", "map0", "map1", "steps", "bytes"}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+@in_chromium
 def test_every_map_of_a_grid_is_drawn(tmp_path: Path) -> None:
     words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "shuffled,lbann-preload"]
     assert main([*words, "--vary", "ram=0GB,1GB", "--vary", "nodes=2,4", "--out", str(tmp_path / "out")]) == 0
