@@ -19,6 +19,7 @@ from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
+from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -46,6 +47,7 @@ def parser() -> Parser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
+    results.add_show(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -102,6 +104,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench-readers": bench_readers.run_bench_readers,
     "calibrate": calibration.run_calibrate,
     "simulate": simulator.run_simulate,
+    "show": results.run_show,
     "list": _list,
     "doctor": _doctor,
 }

@@ -3,8 +3,9 @@
 import numpy as np
 
 from dlio_bench.reports.formatting import format_ratio, format_share, listed
+from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.statistics import MIN_TRIALS_FOR_CI, measured, phase_shares
+from dlio_bench.reports.statistics import measured, phase_shares
 from dlio_bench.reports.types import Result
 
 WIDE_SPREAD = 0.10
@@ -105,6 +106,6 @@ def _spread(result: Result) -> str | None:
 
 
 def _few_trials(result: Result) -> str | None:
-    if len(result.measured) >= MIN_TRIALS_FOR_CI:
+    if len(result.measured) >= MIN_TRIALS:
         return None
-    return f"--trials {MIN_TRIALS_FOR_CI} or more give confidence intervals"
+    return f"--trials {MIN_TRIALS} or more give confidence intervals"

@@ -5,11 +5,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from dlio_bench.reports import intervals
 from dlio_bench.reports.formatting import format_ratio, listed
+from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.sentences import reader, shortness
 from dlio_bench.reports.types import Plan, PlannedPasses, Result
 
 AXES = ("order", "placement", "delivery")
+
+
+def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
+    """The 95 % interval of after's elapsed time over before's; None with fewer than 5 trials."""
+    return intervals.ratio_interval(_elapsed(before), _elapsed(after), paired=paired(before, after))
+
+
+def paired(before: Result, after: Result) -> bool:
+    """Whether trial k of both was measured in the same round: one run takes turns between its readers."""
+    rounds = [(result.command, [trial.trial for trial in result.measured]) for result in (before, after)]
+    return rounds[0] == rounds[1] and before.plan.nodes == after.plan.nodes
+
+
+def _elapsed(result: Result) -> Floats:
+    return np.array([trial.elapsed_seconds for trial in result.measured])
 
 
 def _passes(plan: PlannedPasses | None) -> str:
@@ -46,7 +65,11 @@ SAME: dict[str, Callable[[Result], Any]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s, `ratio` = elapsed / the first reader's."""
+    """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s.
+
+    ratio: its median elapsed time over that of the first reader. interval: the 95 % interval of that ratio, paired by
+    trial; None with fewer than 5 trials, and for the first reader itself.
+    """
 
     reader: str
     elapsed: float
@@ -54,6 +77,7 @@ class Row:
     bandwidth: float
     stall: float
     ratio: float
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -88,6 +112,7 @@ def compare(results: Sequence[Result]) -> Comparison:
             result.value("delivered_bandwidth"),
             result.value("stall_share"),
             result.value("elapsed_seconds") / first,
+            None if result is results[0] else elapsed_ratio(results[0], result),
         )
         for result in results
     )
@@ -159,8 +184,8 @@ def _sentence(before: Result, after: Result) -> str:
 
 def _overlap(before: Result, after: Result) -> bool:
     """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
-    ranges = [[float(trial.elapsed_seconds) for trial in result.measured] for result in (before, after)]
-    return max(map(min, ranges)) <= min(map(max, ranges))
+    ranges = [_elapsed(result).tolist() for result in (before, after)]
+    return bool(max(map(min, ranges)) <= min(map(max, ranges)))
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "delivers": sentences.delivers(result) or "the fields as stored",
         "options": ", ".join(f"{name} {value}" for name, value in facts.flat(result.policy.options).items()),
         "launcher": shlex.join(launcher.argv) if launcher else "",
-        "created": result.created,
+        "created": datetime.fromisoformat(result.created).isoformat(timespec="seconds"),
         "version": result.version,
         "digest": result.digest,
     }

@@ -7,9 +7,9 @@ share a cache and a placement and are not independent. Warm-up trials are left o
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench.counters import COUNTERS, SECONDS
+from dlio_bench.reports import intervals
 from dlio_bench.reports.meetings import (
     Floats,
     Steps,
@@ -27,10 +27,6 @@ from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Draft, Metric
 
-MIN_TRIALS_FOR_CI = 5  # MLPerf Storage asks for five runs; below that a percentile bootstrap is only the range
-RESAMPLES = 4000
-CI_SEED = 0x646C696F
-
 
 def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     """Every metric of the table, by name.
@@ -47,14 +43,14 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     training leave them out: epochs, steps, `samples_per_second`, stall and AU. Formulas: docs/reference/metrics.md.
     """
     table = per_trial(draft, steps)
-    resamples = _resamples(len(measured(draft)))
+    resamples = intervals.resamples(len(measured(draft)))
     by_name: dict[str, Metric] = {}
     for name, quantity in METRICS.items():
         values = table[name]
         mean = name in SHARES
-        value = None if values is None else _centre(values, mean=mean)
-        interval = None if values is None or resamples is None else _interval(values[resamples], mean=mean)
-        by_name[name] = Metric(value, quantity.unit, interval)
+        value = None if values is None else intervals.centre(values, mean=mean)
+        ci = None if values is None or resamples is None else intervals.interval(values[resamples], mean=mean)
+        by_name[name] = Metric(value, quantity.unit, ci)
     return by_name
 
 
@@ -194,21 +190,3 @@ def _overrun(trials: list[Trial]) -> Floats | None:
     """How far the compute phase ran past what was asked, as a share of it (0.02 = 2 % late)."""
     asked_seconds = _column(trials, "compute_asked_seconds")
     return _column(trials, "compute_actual_seconds") / asked_seconds - 1.0 if (asked_seconds > 0).all() else None
-
-
-def _centre(values: Floats, *, mean: bool) -> float:
-    return float(values.mean() if mean else np.median(values))
-
-
-def _resamples(trials: int) -> npt.NDArray[np.int64] | None:
-    """Trial positions drawn with replacement, [RESAMPLES, trials]; the same on every machine (raw Philox words)."""
-    if trials < MIN_TRIALS_FOR_CI:
-        return None
-    words = np.random.Philox(key=CI_SEED).random_raw(RESAMPLES * trials)
-    return (words % np.uint64(trials)).astype(np.int64).reshape(RESAMPLES, trials)
-
-
-def _interval(drawn: Floats, *, mean: bool) -> tuple[float, float]:
-    centres = drawn.mean(axis=1) if mean else np.median(drawn, axis=1)
-    low, high = np.percentile(centres, [2.5, 97.5])
-    return float(low), float(high)

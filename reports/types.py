@@ -217,7 +217,10 @@ class StepsFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """What a run measured of one reader of one workload at one scale, before anybody draws conclusions."""
+    """What a run measured of one reader of one workload at one scale, before anybody draws conclusions.
+
+    created: ISO 8601; results of one run are created in the order of its readers.
+    """
 
     schema: Literal["dlio-bench/result/3"] = "dlio-bench/result/3"
     kind: Literal["run"] = "run"

@@ -109,7 +109,8 @@ FAULTS = [
     ),
     *_faults(
         "harness/readers/placed/tier_server.py",
-        ("answered.bytes_spared = 0", "answered.bytes_spared += 0", "what is copied to a tier counts once", *PLACED, WORLD),
+        ("answered.bytes_spared = 0", "answered.bytes_spared += 0", "what is copied to a tier counts once",
+         *PLACED, WORLD),
         (
             "cost.bytes_kept += cost.bytes_requested - before",
             "cost.bytes_kept += 0",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dlio_bench.reports import statistics
+from dlio_bench.reports import intervals, statistics
 from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
 from dlio_bench.reports.types import Draft, Metric
 from tests.results import drafted
@@ -336,4 +336,4 @@ def test_a_result_of_warm_up_alone_is_refused() -> None:
 
 def test_interval_leaves_out_a_fortieth_on_either_side() -> None:
     drawn = np.arange(1001.0)[:, None]
-    assert statistics._interval(drawn, mean=False) == statistics._interval(drawn, mean=True) == (25.0, 975.0)
+    assert intervals.interval(drawn) == intervals.interval(drawn, mean=True) == (25.0, 975.0)

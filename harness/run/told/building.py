@@ -69,7 +69,7 @@ def build(
     pipeline = workload.upstream if row.delivery == OWN else None
     sample_bytes = passes.sample_bytes(job, trials[0])
     return Draft(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="microseconds"),
         command=["dlio-bench", *sys.argv[1:]],
         version=__version__,
         workload=Named(workload.name, workload.title),

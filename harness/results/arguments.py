@@ -1,0 +1,40 @@
+"""The options of the commands on results, and the calls they lead to. Heavy imports wait until the command runs."""
+
+import argparse
+import json
+from pathlib import Path
+
+from dlio_bench.harness.ground.arguments import Commands
+
+
+def add_show(commands: Commands) -> None:
+    """`show`."""
+    parser = commands.add_parser(
+        "show",
+        help="print results again, from their files",
+        description="Print what `run` printed, from the files that it wrote.",
+        epilog="examples:\n  dlio-bench show dlio-results/cdb-20260102-030405\n",
+    )
+    _add_results(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Print results."""
+    from dlio_bench.reports import text
+    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.typed import to_json
+
+    results = [result for result, _ in load_all(options.results)]
+    print(json.dumps([to_json(result) for result in results]) if options.json else text.render(results), end="")
+    return 0
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results",
+        nargs="+",
+        type=Path,
+        metavar="RESULT",
+        help="a result.json, or a folder with results below it, such as that of a run",
+    )
