@@ -15,6 +15,7 @@ from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
+from dlio_bench.harness.capacity import arguments as feeding
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
@@ -46,6 +47,7 @@ def parser() -> Parser:
     ceiling.add_storage(commands)
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
+    feeding.add_capacity(commands)
     simulator.add_simulate(commands)
     results.add_show(commands)
     for name in LAUNCHING:
@@ -103,6 +105,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "storage": ceiling.run_storage,
     "bench-readers": bench_readers.run_bench_readers,
     "calibrate": calibration.run_calibrate,
+    "capacity": feeding.run_capacity,
     "simulate": simulator.run_simulate,
     "show": results.run_show,
     "list": _list,
@@ -118,6 +121,7 @@ NEED_LESS = {  # command -> options that need less memory
     "plan-data": "fewer --nodes",
     "storage": "a smaller --sample-size, or fewer --threads or --ranks",
     "bench-readers": "a smaller --size, or fewer --ranks or --threads",
+    "capacity": "a smaller --batch, --staging or --max-data, or fewer --ranks-per-node",
     "simulate": "fewer --nodes or --epochs",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
 }

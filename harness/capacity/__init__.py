@@ -1,0 +1,1 @@
+"""How many emulated accelerators a storage feeds: `dlio-bench capacity`."""

@@ -1,0 +1,259 @@
+"""`dlio-bench capacity`: probes rising scales with `dlio-bench run`, confirms the largest that holds, tells."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dlio_bench
+from dlio_bench import signals
+from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
+from dlio_bench.harness.capacity.search import Scale, largest, scales
+from dlio_bench.harness.ground.folders import output_folder
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.run.asked import data
+from dlio_bench.harness.run.asked.options import Options as RunOptions
+from dlio_bench.harness.run.asked.request import Request, look_up
+from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.reports import capacity as document
+from dlio_bench.reports import judge
+from dlio_bench.reports.capacity import Capacity, Probe, Runs
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.result import load
+from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.types import Result
+from dlio_bench.units import format_bytes, format_percent, format_seconds
+from dlio_bench.wrapping import wrapped
+
+RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
+START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time alone
+OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line. threads, staging, emulate_pfs: as `run` takes them."""
+
+    workload: str
+    au: float
+    at_least: int | None
+    ranks_per_node: int | None
+    nodes: int
+    launcher: str | None
+    data: Path | None
+    variant: str | None
+    max_data: int | None
+    cache_dir: Path | None
+    tiny: bool
+    reader: str
+    compute: str
+    batch: int | None
+    steps: int | None
+    trials: int
+    threads: str | None
+    staging: str | None
+    emulate_pfs: str | None
+    out: Path | None
+    dry_run: bool
+    json: bool
+
+
+class InvalidProbeError(Exception):
+    """A probe cannot be trusted."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all probes share."""
+
+    options: Options
+    dataset: Path
+    stored_bytes: int
+    batch: int
+    steps: int
+    step_seconds: float
+
+    def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
+        """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
+        options = self.options
+        words = [
+            "run", options.workload, "--nodes", str(scale.nodes), "--ranks-per-node", str(scale.ranks_per_node),
+            "--reader", options.reader, "--data", str(self.dataset), "--batch", str(self.batch),
+            "--steps", str(self.steps), "--compute", options.compute, "--cache", "warm" if null else "cold-epochs",
+            "--trials", str(trials), "--warmup-trials", str(int(trials > 1)), "--out", str(out), "--json",
+        ]  # fmt: skip
+        words += ["--variant", options.variant] if options.variant else []
+        words += ["--launcher", options.launcher] if options.launcher else []
+        words += ["--threads", options.threads] if options.threads else []
+        words += ["--staging", options.staging] if options.staging else []
+        words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
+        words += ["--tiny"] if options.tiny else []
+        return words if trials > 1 and not null else [*words, "--no-verify"]
+
+
+def capacity(options: Options) -> int:
+    """Run the command: 0, 1 below --at-least, 3 if a probe is INVALID. UsageError, EnvironmentFailure."""
+    ranks = options.ranks_per_node or RANKS_PER_CORE * len(os.sched_getaffinity(0))
+    tried = scales(options.nodes, ranks)
+    request = look_up(_asked(options, tried[-1]))
+    if request.step_time is None or not options.compute.startswith("emulate"):
+        raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
+    progress = Progress()
+    data.await_given(request.options, progress)
+    source = data.source(request)
+    setting = _setting(options, request, source)
+    if options.dry_run:
+        print(_planned(setting, tried, source))
+        return 0
+    with output_folder(options.out, f"{options.workload}-capacity") as folder:
+        data.ready(source, request.layout, progress)
+        try:
+            answer = _search(setting, tried, folder, progress)
+        except InvalidProbeError as reason:
+            progress.done()
+            print("\n".join(wrapped(str(reason), f"{'INVALID':<11}")))
+            return judge.INVALID
+        write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
+    print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")
+    return judge.PASS if answer.enough else judge.LIMIT_MISSED
+
+
+def _asked(options: Options, scale: Scale) -> RunOptions:
+    """The run at the largest scale, which decides the data."""
+    return RunOptions(
+        options.workload,
+        nodes=(scale.nodes,),
+        ranks_per_node=scale.ranks_per_node,
+        readers=(options.reader,),
+        variant=options.variant,
+        data=options.data,
+        max_data=options.max_data,
+        cache_dir=options.cache_dir,
+        tiny=options.tiny,
+        batch=options.batch,
+        steps=options.steps,
+        compute=options.compute,
+        cache="cold-epochs",
+        emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
+        dry_run=options.dry_run,
+    )
+
+
+def _setting(options: Options, request: Request, source: data.Source) -> Setting:
+    size = request.trial_size(source.samples)
+    available = OF_MEMORY * memory().available
+    if source.stored_bytes > available:
+        raise UsageError(
+            f"The null runs keep the dataset in memory, but its {format_bytes(source.stored_bytes)} are more than half "
+            f"of what is available ({format_bytes(available)}). Give --max-data {int(available / 1e6)}MB or less, or a "
+            "smaller dataset."
+        )
+    steps = options.steps or request.needed(size.batch)
+    step_seconds = request.step_seconds(size.batch)
+    return Setting(options, source.folder, source.stored_bytes, size.batch, steps, step_seconds)
+
+
+def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source) -> str:
+    """What --dry-run prints."""
+    each = setting.steps * setting.step_seconds
+    most = 2 * max(1, len(tried).bit_length()) - 1
+    seconds = most * 2 * (each + START_SECONDS) + (setting.options.trials + 1) * each + START_SECONDS
+    made = "" if source.exists else ", made first"
+    return "\n".join([
+        f"{setting.options.workload}: from {tried[0]} to {tried[-1]} nodes x ranks, AU at least "
+        f"{format_percent(setting.options.au)}",
+        f"  each run  {setting.steps} steps of {format_seconds(setting.step_seconds)}, batch {setting.batch}, reader "
+        f"{setting.options.reader}",
+        f"  data      {format_bytes(setting.stored_bytes)} in {setting.dataset}{made}",
+        f"  time      about {format_seconds(seconds)} at most: {most} scales, each with a null run, then "
+        f"{setting.options.trials} runs to confirm",
+        f"  command   dlio-bench {shlex.join(setting.command(tried[0], null=False, trials=1, out=Path('OUT')))}",
+    ])  # fmt: skip
+
+
+def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Progress) -> Capacity:
+    """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
+    options, probes = setting.options, dict[tuple[Scale, bool], Probe]()
+    marks: dict[str, None] = {}
+
+    def probed(scale: Scale, *, confirmed: bool) -> Probe:
+        if (scale, confirmed) not in probes:
+            trials = options.trials if confirmed else 1
+            name = f"{scale}{'-confirmed' if confirmed else ''}"
+            progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
+            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
+            marks.update(dict.fromkeys(result.marks))
+            null = probes.get((scale, False))
+            if null is None:
+                progress.show(f"{options.workload}  {scale} ranks  null run")
+                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), folder)
+            probes[scale, confirmed] = Probe(
+                nodes=scale.nodes,
+                ranks_per_node=scale.ranks_per_node,
+                runs=runs,
+                null=memory_runs if null is None else null.null,
+                confirmed=confirmed,
+            )
+        return probes[scale, confirmed]
+
+    best = largest(tried, lambda scale: probed(scale, confirmed=False).holds(options.au))
+    while best and not probed(tried[best - 1], confirmed=True).holds(options.au):
+        best -= 1
+    progress.done()
+    limit: document.Limit = document.ASKED
+    if best < len(tried):
+        failed = [probe for (scale, _), probe in probes.items() if scale == tried[best]]
+        client = any(probe.client_limited(options.au) for probe in failed if not probe.holds(options.au))
+        limit = document.CLIENT if client else document.STORAGE
+    scale = tried[best - 1] if best else Scale(0, 0)
+    return Capacity(
+        command=["dlio-bench", *sys.argv[1:]],
+        version=dlio_bench.__version__,
+        workload=options.workload,
+        accelerator=options.compute,
+        reader=options.reader,
+        step_seconds=setting.step_seconds,
+        batch=setting.batch,
+        steps=setting.steps,
+        target=options.au,
+        at_least=options.at_least,
+        accelerators=scale.accelerators,
+        nodes=scale.nodes,
+        limited_by=limit,
+        marks=list(marks),
+        probes=list(probes.values()),
+    )
+
+
+def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
+    """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
+    status, errors = _child(words)
+    if status not in (judge.PASS, judge.INVALID):
+        reason = errors.strip().rpartition("dlio-bench: ")[2]
+        raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
+    out = Path(words[words.index("--out") + 1])
+    result, steps = load(next(out.glob("*/result.json")))
+    if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
+        reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
+        raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
+    return result, document.runs(result, steps, out.relative_to(folder))
+
+
+def _child(words: Sequence[str]) -> tuple[int, str]:
+    """Exit status and errors of a command of its own. An interruption is passed on, so that its ranks end."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "dlio_bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, errors = process.communicate()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.communicate()
+        raise
+    signals.check()
+    return process.returncode, errors

@@ -1,0 +1,172 @@
+"""How many emulated accelerators a storage feeds, as a document and as text.
+
+A scale holds if the AU of every measured trial reaches the target: MLPerf Storage asks it of each of its runs (rule
+3.3.2). AU is that of the metric `au`. Beside each AU stands that of a null run: the same ranks, batch and steps with
+the data in memory. If the null run misses the target, the client is judged and not the storage (mlcommons/storage
+issue 354).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from dlio_bench.reports import statistics
+from dlio_bench.reports.formatting import NOTHING, format_share, plural
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.typed import Count, Share, Some
+from dlio_bench.reports.types import Result
+from dlio_bench.units import format_bytes, format_seconds
+from dlio_bench.wrapping import wrapped
+
+SCHEMA = "dlio-bench/capacity/1"
+NAME = "capacity.json"
+STORAGE: Literal["storage"] = "storage"
+CLIENT: Literal["this client's CPU"] = "this client's CPU"
+ASKED: Literal["ranks asked"] = "ranks asked"
+Limit = Literal["storage", "this client's CPU", "ranks asked"]
+OVERRUN = "emulated compute"  # the check that fails where ranks have no core for their compute
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """The measured trials of one run at one scale. au: of each trial; folder: of the result."""
+
+    folder: str
+    au: list[float]
+    delivered_bandwidth: float
+    host_cpu_busy_share: float | None
+    client_bound: bool  # the cores were used up, or emulated compute overran for want of a core
+
+
+class Probe(Struct, frozen=True, kw_only=True):
+    """A scale: its runs on storage, and its null run. confirmed: with a warm-up trial and several measured ones."""
+
+    nodes: Some
+    ranks_per_node: Some
+    runs: Runs
+    null: Runs
+    confirmed: bool = False
+
+    @property
+    def accelerators(self) -> int:
+        """Ranks of all nodes."""
+        return self.nodes * self.ranks_per_node
+
+    def holds(self, target: float) -> bool:
+        """Whether every trial reaches the target."""
+        return min(self.runs.au) >= target
+
+    def client_limited(self, target: float) -> bool:
+        """Whether this client would miss the target without any storage, or had no core left."""
+        return min(self.null.au) < target or self.runs.client_bound
+
+
+class Capacity(Struct, frozen=True, kw_only=True):
+    """The answer, and every scale that was tried, in the order of the measurements."""
+
+    schema: Literal["dlio-bench/capacity/1"] = "dlio-bench/capacity/1"
+    kind: Literal["capacity"] = "capacity"
+    command: list[str]
+    version: str
+    workload: str
+    accelerator: str
+    reader: str
+    step_seconds: float
+    batch: Some
+    steps: Some
+    target: Share
+    at_least: Count | None
+    accelerators: Count
+    nodes: Count
+    limited_by: Limit
+    marks: list[str]
+    probes: list[Probe]
+
+    @property
+    def enough(self) -> bool:
+        """Whether as many accelerators as were asked for are fed."""
+        return self.at_least is None or self.accelerators >= self.at_least
+
+    def probe(self, accelerators: int) -> Probe | None:
+        """The last probe of a scale, if it was tried: the confirmed one where there is one."""
+        return next((probe for probe in reversed(self.probes) if probe.accelerators == accelerators), None)
+
+    @property
+    def failing(self) -> Probe | None:
+        """The least scale above the answer that was tried and failed."""
+        failed = [probe for probe in self.probes if probe.accelerators > self.accelerators]
+        return min(failed, key=lambda probe: probe.accelerators, default=None)
+
+
+def runs(result: Result, steps: Steps, folder: Path) -> Runs:
+    """What a result says of a probe. ValueError if it has no AU."""
+    au = statistics.per_trial(result, steps)["au"]
+    if au is None:
+        raise ValueError(f"the result in {folder} has no AU: its ranks computed nothing")
+    busy = [trial.host_cpu_busy_share for trial in result.measured if trial.host_cpu_busy_share is not None]
+    overran = any(check.name == OVERRUN and not check.ok for check in result.checks)
+    return Runs(
+        folder=str(folder),
+        au=au.tolist(),
+        delivered_bandwidth=result.value("delivered_bandwidth"),
+        host_cpu_busy_share=float(np.median(busy)) if busy else None,
+        client_bound=overran or result.bound.by == "CPU",
+    )
+
+
+def render(document: Capacity) -> str:
+    """The text, the answer first; no line is longer than 80 columns."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Capacity) -> Iterator[str]:
+    target = format_share(document.target)
+    scale = f" on {plural(document.nodes, 'node')}" if document.accelerators else ""
+    yield from wrapped(
+        f"{document.workload}: this storage feeds {plural(document.accelerators, 'emulated accelerator')}{scale} at "
+        f"AU >= {target}; limited by: {document.limited_by}"
+    )
+    if document.at_least is not None:
+        word = "PASS" if document.enough else "FAIL"
+        yield f"{word}: at least {document.at_least} asked"
+    if document.marks:
+        yield "  ".join(f"[{mark}]" for mark in document.marks)
+    yield ""
+    if best := document.probe(document.accelerators):
+        how = f"a warm-up and {plural(len(best.runs.au), 'run')}" if best.confirmed else "one run"
+        yield from _entry("holds", f"{_au(best.runs)} in {how}; {_null(best)}")
+    if failing := document.failing:
+        yield from _entry(
+            "fails", f"{plural(failing.accelerators, 'accelerator')}: {_au(failing.runs)}; {_null(failing)}"
+        )
+    yield from _entry(
+        "each",
+        f"{document.accelerator}: {format_seconds(document.step_seconds)} a step, batch {document.batch}; "
+        f"{document.steps} steps a run, reader {document.reader}",
+    )
+    yield ""
+    yield f"  {'ranks':>5}{'nodes':>7}{'AU':>8}{'null AU':>9}{'delivered':>12}{'CPU busy':>10}"
+    for probe in sorted(document.probes, key=lambda probe: (probe.accelerators, probe.confirmed)):
+        cells = probe.runs
+        busy = NOTHING if cells.host_cpu_busy_share is None else format_share(cells.host_cpu_busy_share)
+        yield (
+            f"  {probe.accelerators:>5}{probe.nodes:>7}{format_share(min(cells.au)):>8}"
+            f"{format_share(min(probe.null.au)):>9}{format_bytes(cells.delivered_bandwidth) + '/s':>12}{busy:>10}"
+            f"{'  confirmed' if probe.confirmed else ''}"
+        )
+    yield "  AU: of the worst run; null AU: the same with the data in memory"
+
+
+def _au(measured: Runs) -> str:
+    low, high = min(measured.au), max(measured.au)
+    return f"AU {format_share(low)}" if len(measured.au) == 1 else f"AU {format_share(low)} to {format_share(high)}"
+
+
+def _null(probe: Probe) -> str:
+    return f"with the data in memory {_au(probe.null)}"
+
+
+def _entry(label: str, content: str) -> Iterator[str]:
+    yield from wrapped(content, f"  {label:<8}", 10)

@@ -1,0 +1,29 @@
+"""`dlio-bench capacity` with real ranks."""
+
+import json
+from pathlib import Path
+
+from dlio_bench.reports.result import load
+from tests.mpi.conftest import dlio
+
+
+def test_the_answer_rests_on_results_that_stay(cache: Path, tmp_path: Path) -> None:
+    done = dlio(
+        cache, tmp_path, "capacity", "cosmoflow", "--tiny", "--ranks-per-node", "1", "--compute", "emulate:5ms",
+        "--au", "1%", "--at-least", "2", "--trials", "2", "--out", "out", "--json", status=1,
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert json.loads((tmp_path / "out" / "capacity.json").read_text()) == answer
+    assert (answer["accelerators"], answer["nodes"], answer["limited_by"]) == (1, 1, "ranks asked")
+    probe, confirmed = answer["probes"]
+    assert (probe["confirmed"], confirmed["confirmed"]) == (False, True)
+    assert confirmed["null"] == probe["null"]
+    for folder, cache_mode, trials in (
+        ("1x1", "cold-epochs", 1),
+        ("1x1-null", "warm", 1),
+        ("1x1-confirmed", "cold-epochs", 2),
+    ):
+        result, _ = load(tmp_path / "out" / folder / "double-buffer-1x1")
+        assert (result.plan.cache, result.plan.trials, result.plan.steps) == (cache_mode, trials, answer["steps"])
+    assert len(confirmed["runs"]["au"]) == 2
+    assert result.metrics["au"].value == sum(confirmed["runs"]["au"]) / 2

@@ -1,0 +1,100 @@
+"""How many emulated accelerators a storage feeds: the search, what limits it, and how it is told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio_bench.harness.capacity.arguments import share
+from dlio_bench.harness.capacity.search import Scale, largest, scales
+from dlio_bench.harness.cli import main
+from dlio_bench.reports.capacity import Capacity, Limit, Probe, Runs, render
+
+
+def test_ranks_fill_a_node_before_nodes_are_added() -> None:
+    assert [str(scale) for scale in scales(3, 2)] == ["1x1", "1x2", "2x2", "3x2"]
+    assert [scale.accelerators for scale in scales(3, 2)] == [1, 2, 4, 6]
+
+
+@given(ranks=st.integers(1, 200), feeds=st.integers(0, 220))
+def test_the_search_finds_the_largest_scale_that_holds_with_few_runs(ranks: int, feeds: int) -> None:
+    tried = scales(1, ranks)
+    asked: list[Scale] = []
+
+    def holds(scale: Scale) -> bool:
+        asked.append(scale)
+        return scale.accelerators <= feeds
+
+    answer = largest(tried, holds)
+    assert answer == min(ranks, feeds)
+    assert len(asked) == len(set(asked)) <= 2 * ranks.bit_length()
+    assert answer == ranks or tried[answer] in asked  # the next one was shown to fail
+
+
+def runs(*au: float, busy: float = 0.3, client_bound: bool = False) -> Runs:
+    return Runs(
+        folder="1x1", au=list(au), delivered_bandwidth=2.5e8, host_cpu_busy_share=busy, client_bound=client_bound
+    )
+
+
+def probe(ranks: int, measured: Runs, null: float = 0.99, *, confirmed: bool = False) -> Probe:
+    return Probe(nodes=1, ranks_per_node=ranks, runs=measured, null=runs(null), confirmed=confirmed)
+
+
+def capacity(*probes: Probe, accelerators: int, limit: Limit = "storage", at_least: int | None = None) -> Capacity:
+    return Capacity(
+        command=["dlio-bench", "capacity", "cdb"], version="0", workload="cdb", accelerator="emulate:v100",
+        reader="double-buffer", step_seconds=0.2, batch=1, steps=64, target=0.9, at_least=at_least,
+        accelerators=accelerators, nodes=1 if accelerators else 0, limited_by=limit, marks=["VIRTUAL NODES"],
+        probes=list(probes),
+    )  # fmt: skip
+
+
+def test_every_run_must_reach_the_target_and_the_null_run_tells_who_is_judged() -> None:
+    assert probe(4, runs(0.93, 0.9, 0.95)).holds(0.9)
+    assert not probe(4, runs(0.99, 0.89, 0.99)).holds(0.9)
+    assert not probe(4, runs(0.5)).client_limited(0.9)
+    assert probe(4, runs(0.5), null=0.89).client_limited(0.9)
+    assert probe(4, runs(0.5, client_bound=True)).client_limited(0.9)
+
+
+def test_the_answer_comes_first_and_the_failing_scale_is_shown() -> None:
+    text = render(
+        capacity(
+            probe(4, runs(0.95)), probe(6, runs(0.4)), probe(5, runs(0.85), null=0.98),
+            probe(4, runs(0.93, 0.91, 0.92), confirmed=True), accelerators=4, at_least=6,
+        )
+    )  # fmt: skip
+    lines = text.splitlines()
+    assert " ".join(lines[:2]) == (
+        "cdb: this storage feeds 4 emulated accelerators on 1 node at AU >= 90 %; limited by: storage"
+    )
+    assert lines[2] == "FAIL: at least 6 asked"
+    assert "holds   AU 91 % to 93 % in a warm-up and 3 runs; with the data in memory AU" in text
+    assert "fails   5 accelerators: AU 85 %; with the data in memory AU 98 %" in text
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_storage_that_feeds_nobody_is_told_so() -> None:
+    text = render(capacity(probe(1, runs(0.2)), accelerators=0))
+    assert "this storage feeds 0 emulated accelerators at AU >= 90 %" in text
+    assert "holds" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--au", "0"], "'0' is not a share. Write a percentage, such as 90%."),
+        (["--au", "95"], "'95' is not a share"),
+        (["--at-least", "0"], "--at-least '0' is not a whole number from 1 on"),
+        (["--compute", "none"], "AU needs emulated compute"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["capacity", "cdb", "--tiny", *words]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_share_is_a_percentage_or_a_part_of_one() -> None:
+    assert share("90%") == share("0.9") == share(" 90 % ") == 0.9
