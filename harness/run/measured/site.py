@@ -64,7 +64,8 @@ class Site:
     def delivered(self, processes: Sequence[int]) -> Delivered:
         """What storage has delivered to this rank and its child processes.
 
-        Under emulation the first rank of a node counts for the node, and the others count nothing.
+        Under emulation the first rank of a node counts for the node, and the others count nothing. Where ranks of the
+        node begin the next epoch before it has counted, up to a batch of each is counted with the epoch before.
         """
         if self.board is not None:
             if self.context.comm.rank % self.context.ranks_per_node:
