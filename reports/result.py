@@ -40,7 +40,7 @@ def complete(draft: Draft, steps: Steps) -> Result:
     metrics = statistics.metrics(known, steps)
     unsigned = Result(
         **msgspec.structs.asdict(known),
-        class_=judge.classify(known.checks, known.marks),
+        class_=judge.classify(known.checks),
         verdict=judge.NO_LIMITS,
         metrics=metrics,
         bound=bound.determine(known, metrics, steps),
