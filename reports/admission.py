@@ -9,6 +9,7 @@ from dlio_bench.reports import statistics
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.reports.judgement import Reason
 from dlio_bench.reports.limits import Settings
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
@@ -20,7 +21,8 @@ NOTHING = 1e-12  # absolute: shares that are zero but for rounding
 
 def reasons(result: Result, steps: Steps, asked: Settings) -> list[Reason]:
     """All reasons, in a fixed order; none for a result that may be used."""
-    return [*_checks(result), *_numbers(result, steps), *_amount(result, asked), *_caches(result, asked)]
+    altered = [Reason("altered", "its files are not as they were written")] if ALTERED in result.marks else []
+    return [*altered, *_checks(result), *_numbers(result, steps), *_amount(result, asked), *_caches(result, asked)]
 
 
 def _checks(result: Result) -> Iterator[Reason]:

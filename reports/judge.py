@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.reports import admission
@@ -12,7 +11,7 @@ from dlio_bench.reports.admission import CONTENT_CHECK
 from dlio_bench.reports.formatting import listed, plural
 from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
 from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
-from dlio_bench.reports.marks import TINY, capping
+from dlio_bench.reports.marks import ALTERED, TINY, capping
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.types import Check, Class, Metric, Result
 
@@ -23,14 +22,6 @@ STATUS_GRAVEST_FIRST = (4, 3, 5, 1, 0)
 DIGITS = 10  # of numbers in a judgement: the last ones may differ between processors
 
 PASS, LIMIT_MISSED, INVALID, NOTHING_MEASURED, CONTENT_FAILED = 0, 1, 3, 4, 5
-
-
-class Suspect(Struct, frozen=True):
-    """A file that is not as it was written. file: relative; reason: why; pair: what can still be read of it."""
-
-    file: str
-    reason: str
-    pair: tuple[Result, Steps] | None = None
 
 
 # ---- a result by itself
@@ -92,92 +83,75 @@ def _status(result: Result) -> int:
 
 
 def judge(
-    pairs: Sequence[tuple[Result, Steps]], limits: Limits, suspects: Sequence[Suspect] = (), *, partial: bool = False
+    pairs: Sequence[tuple[Result, Steps]],
+    limits: Limits,
+    unreadable: Sequence[Unreadable] = (),
+    *,
+    partial: bool = False,
 ) -> Judgement:
     """Judge results, each against every limit that covers it. The order of the arguments does not matter.
 
-    suspects: files that were altered or hold no result, which make the judgement INVALID. partial: limits of which
-    there is no result do not count (a run measures a part of what a contract names); else they make it INVALID.
+    unreadable: files without a result, which make the judgement INVALID. partial: limits of which there is no result do
+    not count (a run measures a part of what a contract names); else they make it INVALID.
     """
-    subjects: list[tuple[tuple[Result, Steps], Suspect | None]] = [
-        (pair, None) for pair in {pair[0].digest: pair for pair in pairs}.values()
+    once = {(result.digest, ALTERED in result.marks): (result, steps) for result, steps in pairs}
+    results = sorted((_judged(result, steps, limits) for result, steps in once.values()), key=_order)
+    covered = {(finding.table, finding.metric, finding.side) for judged in results for finding in judged.findings}
+    missing = [
+        _missing(limit, chosen=not partial)
+        for limit in limits.limits
+        if (limit.table, limit.metric, limit.side) not in covered
     ]
-    subjects += [(suspect.pair, suspect) for suspect in suspects if suspect.pair is not None]
-    results: list[Judged] = []
-    findings: list[Finding] = []
-    for (result, steps), suspect in subjects:
-        judged, found = _judged(result, steps, limits, suspect)
-        results.append(judged)
-        findings += found
-    covered = {(finding.table, finding.metric, finding.side) for finding in findings}
-    for limit in limits.limits:
-        if (limit.table, limit.metric, limit.side) not in covered:
-            findings.append(_missing(limit, chosen=not partial))
-    results.sort(key=lambda judged: (*_place(judged), judged.digest, judged.file or ""))
-    findings.sort(
-        key=lambda finding: (*_place(finding), finding.digest or "", finding.table, finding.metric, finding.side)
-    )
-    unreadable = sorted(
-        (Unreadable(suspect.file, suspect.reason) for suspect in suspects if suspect.pair is None),
-        key=lambda entry: entry.file,
-    )
-    return _concluded(limits, findings, results, unreadable)
-
-
-def _concluded(
-    limits: Limits, findings: list[Finding], results: list[Judged], unreadable: list[Unreadable]
-) -> Judgement:
+    missing.sort(key=lambda finding: (*_place(finding), finding.metric, finding.side))
+    files = sorted(unreadable, key=lambda entry: entry.file)
     counted = [judged for judged in results if judged.verdict != "none"]
-    missing = [finding for finding in findings if finding.digest is None and finding.chosen]
-    statuses = [judged.status for judged in counted]
-    if missing or unreadable or not counted:
-        statuses.append(INVALID)
-    status = gravest(statuses)
+    flawed = any(finding.chosen for finding in missing) or bool(files) or not counted
+    status = gravest([judged.status for judged in counted] + [INVALID] * flawed)
     verdicts: dict[int, Verdict] = {PASS: "pass", LIMIT_MISSED: "fail"}
-    classes = [judged.class_ for judged in counted] + (["INVALID"] if missing or unreadable or not counted else [])
+    classes: list[Class] = [judged.class_ for judged in counted]
     return Judgement(
         verdict=verdicts.get(status, "invalid"),
-        class_=min(classes, key=CLASSES.index),
+        class_="INVALID" if flawed else min(classes, key=CLASSES.index),
         status=status,
-        reasons=list(_reasons(findings, results, unreadable)),
+        reasons=list(_reasons(results, missing, files)),
         limits=LimitsFile(name=limits.name, version=limits.version, sha256=limits.sha256, settings=limits.settings),
-        findings=findings,
         results=results,
-        unreadable=unreadable,
+        missing=missing,
+        unreadable=files,
     )
 
 
-def _reasons(findings: Sequence[Finding], results: Sequence[Judged], unreadable: Sequence[Unreadable]) -> Iterator[str]:
+def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: Sequence[Unreadable]) -> Iterator[str]:
+    """Why the judgement is what it is, gravest first."""
     counted = [judged for judged in results if judged.verdict != "none"]
+    findings = [finding for judged in counted for finding in judged.findings if finding.ok is not None]
     if unreadable:
-        yield f"{plural(len(unreadable), 'file')} cannot be judged ({listed([entry.file for entry in unreadable])})"
-    invalid = [judged for judged in counted if judged.verdict == "invalid"]
-    if invalid:
+        yield f"{plural(len(unreadable), 'file')} without a readable result: {listed([one.file for one in unreadable])}"
+    if invalid := [judged for judged in counted if judged.verdict == "invalid"]:
         rules = dict.fromkeys(reason.rule for judged in invalid for reason in judged.reasons)
-        yield f"{len(invalid)} of {plural(len(counted), 'result')} may not be used ({', '.join(rules)})"
-    if missing := [finding for finding in findings if finding.digest is None and finding.chosen]:
-        yield f"{plural(len(missing), 'limit')} without a result: all that the limits name must be measured"
+        yield f"{len(invalid)} of {plural(len(counted), 'result')} may not be used: {', '.join(rules)}"
+    if absent := [finding for finding in missing if finding.chosen]:
+        yield f"{plural(len(absent), 'limit')} without a result: all that the limits name must be measured"
     elif not counted:
         yield "no limit is for what was measured"
-    missed = [finding for finding in findings if finding.ok is False]
-    if missed:
-        yield f"{plural(len(missed), 'limit')} missed"
-    if judged_limits := [finding for finding in findings if finding.ok is not None]:
-        yield f"{len(judged_limits) - len(missed)} of {plural(len(judged_limits), 'judged limit')} held"
+    if missed := [finding for finding in findings if not finding.ok]:
+        yield f"{len(missed)} of {plural(len(findings), 'limit')} missed"
+    elif findings:
+        yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
     if capped := list(dict.fromkeys(mark for judged in counted for mark in judged.capped)):
-        yield f"{listed([f'[{mark}]' for mark in capped])} cannot be ACCEPTANCE; allow_marks does not name them"
+        yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
     places = [_place(judged) for judged in counted]
     for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
 
 
-def _judged(result: Result, steps: Steps, limits: Limits, suspect: Suspect | None) -> tuple[Judged, list[Finding]]:
+def _judged(result: Result, steps: Steps, limits: Limits) -> Judged:
     scale = f"{result.plan.nodes}x{result.plan.ranks_per_node}"
     names = [name for name in (result.policy.alias, result.policy.name) if name is not None]
     covering = [limit for limit in limits.limits if limit.covers(result.workload.name, names, scale)]
     findings = [_finding(limit, result, names[0], scale) for limit in covering]
-    reasons = [] if suspect is None else [Reason("altered", suspect.reason)]
-    reasons += admission.reasons(result, steps, limits.settings)
+    findings.sort(key=lambda finding: (finding.metric, finding.side, finding.table))
+    reasons = admission.reasons(result, steps, limits.settings)
     reasons += [
         Reason("metrics", f"{finding.metric} has no {'interval' if finding.median is not None else 'value'} in it")
         for finding in findings
@@ -187,21 +161,19 @@ def _judged(result: Result, steps: Steps, limits: Limits, suspect: Suspect | Non
     if reasons:
         findings = [replace(finding, ok=None, reason="its result may not be used") for finding in findings]
     capped = capping(result.marks, limits.settings.allow_marks)
-    counts = bool(covering) or suspect is not None
-    verdict: Verdict = "none"
+    verdict: Verdict = "pass" if findings else "none"
     status = PASS
     if reasons:
         status = CONTENT_FAILED if all(reason.rule == CONTENT_CHECK for reason in reasons) else INVALID
-        verdict = "invalid" if counts else "none"
-    elif counts:
-        held = all(finding.ok for finding in findings)
-        status, verdict = (PASS, "pass") if held else (LIMIT_MISSED, "fail")
-    judged = Judged(
+        # of an altered file nobody knows what limits are for it
+        verdict = "invalid" if findings or ALTERED in result.marks else "none"
+    elif not all(finding.ok for finding in findings):
+        status, verdict = LIMIT_MISSED, "fail"
+    return Judged(
         workload=printable(result.workload.name),
         reader=printable(names[0]),
         scale=scale,
         digest=result.digest,
-        file=None if suspect is None else suspect.file,
         created=printable(result.created),
         hosts=sorted({printable(host) for host in result.environment.rank_hosts}),
         trials=len(result.measured),
@@ -212,8 +184,8 @@ def _judged(result: Result, steps: Steps, limits: Limits, suspect: Suspect | Non
         verdict=verdict,
         status=status,
         reasons=reasons,
+        findings=findings,
     )
-    return judged, findings
 
 
 def _finding(limit: Limit, result: Result, reader: str, scale: str) -> Finding:
@@ -234,7 +206,6 @@ def _finding(limit: Limit, result: Result, reader: str, scale: str) -> Finding:
         interval=interval,
         ok=ok,
         reason=None,
-        digest=result.digest,
     )
 
 
@@ -287,6 +258,10 @@ def printable(text: str) -> str:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
+
+
+def _order(judged: Judged) -> tuple[object, ...]:
+    return (*_place(judged), judged.digest, judged.marks)
 
 
 def _place(entry: Judged | Finding) -> tuple[str, int, str, str]:

@@ -22,7 +22,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """One limit and one result. Shares as 0.1, times in seconds, sizes in bytes.
 
     table: of the limit in its file; limit: in words, 'at least 10.8 GB/s'; found: the statistic that was compared;
-    interval: of 95 %. ok: None where nothing was judged, which `reason` explains; digest: the result's.
+    interval: of 95 %. ok: None where nothing was judged, which `reason` explains.
     chosen: False for a limit of which a run measured nothing, and which does not count.
     """
 
@@ -41,22 +41,19 @@ class Finding(Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
     ok: bool | None
     reason: str | None = None
-    digest: str | None = None
     chosen: bool = True
 
 
 class Judged(Struct, frozen=True, kw_only=True):
     """One result. verdict: none where no limit is for it, and then it does not count; status: of it alone.
 
-    file: where it is known and matters, as of one that was altered; capped: the marks that hold its class at EXPLORE;
-    seconds: of all its timed trials.
+    capped: the marks that hold its class at EXPLORE; seconds: of all its timed trials.
     """
 
     workload: str
     reader: str
     scale: str
     digest: str
-    file: str | None = None
     created: str
     hosts: list[str]
     trials: int
@@ -67,6 +64,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     status: int
     reasons: list[Reason]
+    findings: list[Finding]
 
 
 class Unreadable(Struct, frozen=True):
@@ -86,7 +84,7 @@ class LimitsFile(Struct, frozen=True, kw_only=True):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """Results against limits. findings: a limit and a result each, or a limit without a result; sorted, as all lists.
+    """Results against limits; every list is sorted. missing: limits without a result.
 
     class: the worst of the results that count; reasons: of the verdict as a whole, in sentences.
     """
@@ -98,6 +96,11 @@ class Judgement(Struct, frozen=True, kw_only=True):
     status: int
     reasons: list[str]
     limits: LimitsFile
-    findings: list[Finding]
     results: list[Judged]
+    missing: list[Finding]
     unreadable: list[Unreadable]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All limits: those of the results, then those without a result."""
+        return [finding for judged in self.results for finding in judged.findings] + self.missing

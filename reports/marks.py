@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 TINY = "TINY"
+ALTERED = "ALTERED"  # given on loading: a digest does not match
 MARKS = (
     TINY, "SHORT", "INTERRUPTED", "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
     "UNTRAINED NETWORK", "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
