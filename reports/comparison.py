@@ -159,7 +159,7 @@ def differ(before: Result, after: Result) -> bool:
 
 
 def extremes(results: Sequence[Result]) -> tuple[Result, Result]:
-    """(slow, fast) of one node count: the first and the fastest; if they are the same, the next fastest and that one."""
+    """(slow, fast) of one node count: the first and the fastest; if they are the same, the next fastest and it."""
     fast, following = sorted(results, key=lambda result: result.value("elapsed_seconds"))[:2]
     return (following if fast is results[0] else results[0]), fast
 
