@@ -138,7 +138,8 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{len(missed)} of {plural(len(findings), 'limit')} missed"
     elif findings:
         yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
-    if capped := list(dict.fromkeys(mark for judged in counted for mark in judged.capped)):
+    explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
+    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped)):
         yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
     places = [_place(judged) for judged in counted]
     for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():

@@ -1,10 +1,12 @@
 """What comes out when results are judged against limits, as types: the same from the same files on every machine."""
 
+import json
 from typing import Literal
 
 from msgspec import Struct, field
 
 from dlio_bench.reports.limits import Settings, Side, Statistic
+from dlio_bench.reports.typed import Amount, Some, to_json
 from dlio_bench.reports.types import Class
 
 SCHEMA = "dlio-bench/judgement/1"
@@ -56,8 +58,8 @@ class Judged(Struct, frozen=True, kw_only=True):
     digest: str
     created: str
     hosts: list[str]
-    trials: int
-    seconds: float
+    trials: Some
+    seconds: Amount
     marks: list[str]
     capped: list[str]
     class_: Class = field(name="class")
@@ -104,3 +106,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     def findings(self) -> list[Finding]:
         """All limits: those of the results, then those without a result."""
         return [finding for judged in self.results for finding in judged.findings] + self.missing
+
+
+def as_json(judgement: Judgement) -> str:
+    """The judgement as JSON that ends in a newline."""
+    return json.dumps(to_json(judgement), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

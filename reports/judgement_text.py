@@ -46,7 +46,8 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     if others := [judged for judged in judgement.results if judged.verdict == "none"]:
         yield from _list("not judged", [f"{_name(judged)} ({judged.class_}): no limit is for it" for judged in others])
     version = f", version {judgement.limits.version}" if judgement.limits.version else ""
-    yield from _list("limits", [f"{judgement.limits.name}{version}", f"sha256 {judgement.limits.sha256}"])
+    yield from _list("limits", [f"{judgement.limits.name}{version}"])
+    yield from _list("sha256", [judgement.limits.sha256])
     yield from _list("asked of all", ["; ".join(asked(judgement.limits.settings))])
 
 
@@ -56,10 +57,11 @@ def _result(judged: Judged, width: int) -> Iterator[str]:
     yield f"  {name}{head:>{WIDTH - 2 - len(name)}}" if len(name) + len(head) < WIDTH - 2 else f"  {name}  {head}"
     for reason in judged.reasons:
         yield from wrapped(reason.text, f"    {reason.rule}: ", 6)
-    yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<14}{'found':<11}95 % interval"
+    if judged.findings:
+        yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<13}{'found':<10}95 % interval"
     for finding in judged.findings:
         found = _shown(finding, finding.found)
-        spoken = f"{_limit(finding):<14}{found:<11}{_interval(finding)}"
+        spoken = f"{_limit(finding):<13}{found:<10}{_interval(finding)}"
         line = f"  {_outcome(finding):<{OUTCOME}}{finding.metric:<{width}}  {spoken}".rstrip()
         yield from wrapped(line.strip(), "  ", 2 + OUTCOME) if len(line) > WIDTH else [line]
 
@@ -83,7 +85,11 @@ def _shown(finding: Finding, value: float | None) -> str:
 
 
 def _interval(finding: Finding) -> str:
-    return interval(Metric(finding.median, finding.unit, finding.interval))
+    """'375 … 379 MB/s': the unit once where both ends have the same."""
+    ends = interval(Metric(finding.median, finding.unit, finding.interval))
+    low, dots, high = ends.partition(" … ")
+    number_, _, unit = low.partition(" ")
+    return f"{number_}{dots}{high}" if unit and high.endswith(f" {unit}") else ends
 
 
 def _name(judged: Judged) -> str:

@@ -51,7 +51,13 @@ def render(judgement: Judgement) -> str:
 
 def _cases(judgement: Judgement) -> Iterator[ET.Element]:
     for judged in judgement.results:
-        case = _case(judged.workload, f"{judged.reader} {judged.scale}", judged.seconds)
+        name = f"{judged.reader} {judged.scale}"
+        alike = [
+            one
+            for one in judgement.results
+            if (one.workload, one.reader, one.scale) == (judged.workload, judged.reader, judged.scale)
+        ]
+        case = _case(judged.workload, name if len(alike) == 1 else f"{name} {judged.digest}", judged.seconds)
         details = "\n".join(_line(finding) for finding in judged.findings)
         if judged.verdict == "invalid":
             why = "\n".join(f"{reason.rule}: {reason.text}" for reason in judged.reasons)
@@ -61,7 +67,7 @@ def _cases(judgement: Judgement) -> Iterator[ET.Element]:
             _add(case, "failure", "FAIL", "; ".join(missed), details)
         elif judged.verdict == "none":
             ET.SubElement(case, "skipped", message="no limit is for it")
-        if judged.verdict in ("pass", "fail"):
+        else:
             ET.SubElement(case, "system-out").text = f"{headline(judged)}\n{details}"
         yield case
     for (workload, reader, scale), group in groupby(

@@ -122,6 +122,11 @@ def load(path: Path, workloads: Collection[str] = (), readers: Collection[str] =
         raise UsageError(f"{str(path)!r} is no name of a file. {FIX}.") from None
     except OSError as error:
         raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
+    return parse(content, path, workloads, readers)
+
+
+def parse(content: bytes, path: Path, workloads: Collection[str] = (), readers: Collection[str] = ()) -> Limits:
+    """The limits of a file's content, as `load`; `path` is for the errors, and its last part the name. UsageError."""
     try:
         document = documents.load_toml(content)
     except ValueError as error:

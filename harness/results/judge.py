@@ -1,7 +1,6 @@
 """`dlio-bench judge`: its options, and the judgement of results that are there already."""
 
 import argparse
-import json
 from pathlib import Path
 
 from dlio_bench.harness.ground.arguments import Commands
@@ -43,7 +42,7 @@ def run_judge(options: argparse.Namespace) -> int:
     from dlio_bench.reports.collection import load_each
     from dlio_bench.reports.files import write_whole
     from dlio_bench.reports.judge import judge
-    from dlio_bench.reports.typed import to_json
+    from dlio_bench.reports.judgement import as_json
 
     pairs, unreadable = load_each(options.results)
     results = [result for result, _ in pairs]
@@ -55,5 +54,5 @@ def run_judge(options: argparse.Namespace) -> int:
     judgement = judge(pairs, asked, unreadable)
     if options.junit is not None:
         write_whole(options.junit, junit.render(judgement).encode())
-    print(json.dumps(to_json(judgement), indent=1) if options.json else judgement_text.render(judgement).rstrip("\n"))
+    print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
     return judgement.status
