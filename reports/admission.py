@@ -28,8 +28,7 @@ def reasons(result: Result, steps: Steps, asked: Settings) -> list[Reason]:
 def _checks(result: Result) -> Iterator[Reason]:
     for check in result.checks:
         if not check.ok:
-            rule = CONTENT_CHECK if check.name == CONTENT_CHECK else "checks"
-            yield Reason(rule, f"{check.name}: expected {check.expected}; found {check.found}")
+            yield Reason(check.name, f"expected {check.expected}; found {check.found}")
 
 
 def _numbers(result: Result, steps: Steps) -> Iterator[Reason]:
@@ -86,7 +85,7 @@ def _caches(result: Result, asked: Settings) -> Iterator[Reason]:
         yield Reason("cache", f"the cache was {plan.cache} before each trial, the limits ask for {asked.cache}")
     if asked.dataset_to_memory is not None and not seen_cold(result):
         memory = [host.memory_bytes for host in result.environment.hosts.values()]
-        known = [size for size in memory if size is not None]
+        known = [size for size in memory if size is not None and size > 0]
         ratio = result.dataset.stored_bytes / sum(known) if known and len(known) == len(memory) else None
         if ratio is None or ratio < asked.dataset_to_memory:
             has = (

@@ -158,7 +158,7 @@ def _judged(result: Result, steps: Steps, limits: Limits) -> Judged:
         for finding in findings
         if finding.found is None and (finding.median is None or len(result.measured) >= limits.settings.trials)
     ]
-    reasons = [Reason(reason.rule, printable(reason.text)) for reason in reasons]
+    reasons = [Reason(printable(reason.rule), printable(reason.text)) for reason in reasons]
     if reasons:
         findings = [replace(finding, ok=None, reason="its result may not be used") for finding in findings]
     capped = capping(result.marks, limits.settings.allow_marks)

@@ -14,7 +14,7 @@ Verdict = Literal["pass", "fail", "invalid", "none"]
 
 
 class Reason(Struct, frozen=True):
-    """Why a result may not be used. rule: a word for it, such as trials; text: a sentence without full stop."""
+    """Why a result may not be used. rule: the check that failed, or what the limits ask for, such as trials."""
 
     rule: str
     text: str

@@ -146,15 +146,13 @@ class _Parser:
         version = settings.pop("version", "")
         if isinstance(version, bool) or not isinstance(version, str | int) or not _is_plain(str(version)):
             raise self.fault("version", version, 'Write a word or a number, such as version = "2026-1"')
-        limits = list(self.tables(tables))
+        common, limits = self.settings(settings), list(self.tables(tables))
         if not limits:
             raise UsageError(
                 f"'{self.where}' has no limit. Write one, such as "
                 '[cdb.prefetch."8x4"] delivered_bandwidth = { at_least = "10.8 GB/s" }.'
             )
-        return Limits(
-            name=name, sha256=sha256, version=str(version), settings=self.settings(settings), limits=limits
-        )  # fmt: skip
+        return Limits(name=name, sha256=sha256, version=str(version), settings=common, limits=limits)
 
     def settings(self, found: Mapping[str, Any]) -> Settings:
         known = [*Settings.__struct_fields__, "version"]
@@ -177,7 +175,7 @@ class _Parser:
             if not isinstance(mark, str) or mark not in MARKS:
                 raise self.unknown("mark in allow_marks:", mark, MARKS)
             if mark == TINY:
-                raise self.fault("allow_marks", mark, "Take it out: shrunken samples can accept no system")
+                raise self.fault("a mark in allow_marks", mark, "Take it out: shrunken samples can accept no system")
         for key in ("min_seconds", "dataset_to_memory"):
             if key in found:
                 values[key] = float(found[key])
@@ -197,7 +195,9 @@ class _Parser:
                     table = f'{workload}.{reader}."{scale}"'
                     if not _SCALE.fullmatch(scale):
                         raise self.fault(
-                            f"[{workload}.{reader}]", scale, 'Write nodes x ranks of a node, such as "8x4", or "*"'
+                            f"a scale in [{workload}.{reader}]",
+                            scale,
+                            'Write nodes x ranks of a node, such as "8x4", or "*"',
                         )
                     for metric, sides in self.entries(table, metrics, "a metric"):
                         yield from self.metric(workload, reader, scale, metric, sides)
@@ -257,7 +257,7 @@ class _Parser:
             raise self.fault("a table", name, "Write the name of a workload or of a reader")
 
     def fault(self, place: str, value: Any, fix: str) -> UsageError:
-        return UsageError(f"'{self.where}': {place} has {_shown(value)}. {fix}.")
+        return UsageError(f"'{self.where}': {place} is {_shown(value)}. {fix}.")
 
     def unknown(self, what: str, name: Any, known: Collection[str], use: str | None = None) -> UsageError:
         guess = did_you_mean(name, known) if isinstance(name, str) else ""
