@@ -9,7 +9,8 @@ from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 from dlio_bench.reports import limits
 from dlio_bench.reports.limits import Limits, Settings
 
-WORKLOADS = ("cdb", "hepcnnb")
+WORKLOADS = ("cdb", "cosmoflow")
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "limits.toml"
 READERS = (*POLICIES, *ALIASES)
 
 
@@ -41,6 +42,12 @@ def test_a_limit_is_a_number_of_its_metrics_unit_and_of_the_unfavourable_end(tmp
         assert (limit.bound, limit.statistic, limit.table) == (pytest.approx(bound), statistic, "cdb.prefetch.8x4")
     both = load(tmp_path, table('au = { at_least = "70 %", at_most = "101 %" }')).limits
     assert [(limit.side, limit.statistic) for limit in both] == [("at_least", "ci_low"), ("at_most", "ci_high")]
+
+
+def test_the_example_of_the_documentation_is_read() -> None:
+    found = limits.load(EXAMPLE, WORKLOADS, READERS)
+    assert {limit.workload for limit in found.limits} == {"cdb", "cosmoflow"}
+    assert {limit.statistic for limit in found.limits} == {"median", "ci_low", "ci_high"}
 
 
 def test_settings_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
