@@ -40,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Ranks that run one suite together must not tidy up each other's folders: each has one of its own.
 
     Shells start background jobs with SIGINT ignored, and what a test then starts and interrupts would ignore it too.
+    Where Python may not keep what it compiles, each command and each rank would compile the whole package again.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for the processes that tests start
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = os.environ.get("DLIO_TEST_TEMP")
