@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from runpy import run_path
 
@@ -334,12 +334,25 @@ def running(cache: Path, cwd: Path, *options: str) -> "Iterator[tuple[subprocess
     process, work = start(cache, cwd, *asked), cwd / "out" / "work"
     try:
         ranks = two_ranks(process, work)
-        until(lambda: len(list(work.glob("stacks-rank-*.txt"))) == 2, process, "the ranks did not meet")
-        time.sleep(0.3)  # into the timed loop
+        until(lambda: all(map(reads, ranks)), process, "the ranks did not come to the timed loop")
         yield process, ranks
     finally:
         process.kill()
         process.wait()
+
+
+def reads(pid: int) -> bool:
+    """Whether a rank has files of the dataset open: both have in the timed loop alone."""
+    return any("/data-" in link for link in links(pid))
+
+
+def links(pid: int) -> list[str]:
+    """What the open files of a process are; a file may be closed at any moment."""
+    opened = []
+    for entry in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            opened.append(str(entry.readlink()))
+    return opened
 
 
 def two_ranks(process: "subprocess.Popen[str]", work: Path) -> list[int]:
