@@ -16,6 +16,8 @@ from runpy import run_path
 import numpy as np
 import pytest
 
+from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, gone, until
 from tests.results import load
@@ -330,29 +332,26 @@ def caught_signals(pid: int) -> int:
 @contextmanager
 def running(cache: Path, cwd: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[str], list[int]]]":
     """A run of two ranks that lasts long enough to be harmed; gives its process and the ranks' process ids."""
-    asked = ("run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out", *options)
+    asked = ("run", "cdb", "--tiny", "--nodes", "2", "--epochs", "2000", "--out", "out", *options)
     process, work = start(cache, cwd, *asked), cwd / "out" / "work"
     try:
         ranks = two_ranks(process, work)
-        until(lambda: all(map(reads, ranks)), process, "the ranks did not come to the timed loop")
+        until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
+        time.sleep(0.5)  # into it
         yield process, ranks
     finally:
         process.kill()
         process.wait()
 
 
-def reads(pid: int) -> bool:
-    """Whether a rank has files of the dataset open: both have in the timed loop alone."""
-    return any("/data-" in link for link in links(pid))
-
-
-def links(pid: int) -> list[str]:
-    """What the open files of a process are; a file may be closed at any moment."""
-    opened = []
+def keeping(pid: int) -> bool:
+    """Whether a rank has its tiers open, which are files without a name: from the start of its first trial on."""
     for entry in Path(f"/proc/{pid}/fd").glob("*"):
-        with suppress(OSError):
-            opened.append(str(entry.readlink()))
-    return opened
+        with suppress(OSError):  # closed since
+            name = str(entry.readlink())
+            if name.startswith(f"{SHARED_MEMORY}/{tier.PREFIX}") and "(deleted)" in name:
+                return True
+    return False
 
 
 def two_ranks(process: "subprocess.Popen[str]", work: Path) -> list[int]:
