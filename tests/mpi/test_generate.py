@@ -26,9 +26,9 @@ def made(cwd: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("workload", ["cdb", "imagenet"])  # HDF5 and TFRecord
-def test_ranks_and_processes_make_the_same_dataset(workload: str, tmp_path: Path) -> None:
-    asked = (workload, "--tiny", "--files", "7", "--no-raw")
+@pytest.mark.parametrize(("workload", "fill"), [("cdb", "physical"), ("imagenet", "random")])  # HDF5 and TFRecord
+def test_ranks_and_processes_make_the_same_dataset(workload: str, fill: str, tmp_path: Path) -> None:
+    asked = (workload, "--tiny", "--fill", fill, "--files", "7", "--no-raw")
     ranks = made(tmp_path, *asked, "--out", "ranks", "--nodes", "3")
     own = made(tmp_path, *asked, "--out", "own", "--workers", "2")
     one = made(tmp_path, *asked, "--out", "one", "--ranks-per-node", "1")
