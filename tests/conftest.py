@@ -26,9 +26,10 @@ SLOW = (
     "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor", "unit/test_every_order", "unit/test_generate",
     "unit/test_hdf5_tools", "unit/test_hepcnnb", "unit/test_imagenet", "unit/test_images", "unit/test_inference",
     "unit/test_layouts", "unit/test_models", "unit/test_models_delivery", "unit/test_models_learn",
-    "unit/test_mutated_files", "unit/test_peers", "unit/test_pfs_mounts", "unit/test_prediction", "unit/test_process",
-    "unit/test_published_simulations", "unit/test_rank", "unit/test_report_in_browser", "unit/test_simulation_grid",
-    "unit/test_simulator_command", "unit/test_simulator_engines", "unit/test_storage_command",
+    "unit/test_mutated_files", "unit/test_peers", "unit/test_pfs_life", "unit/test_pfs_mounts", "unit/test_prediction",
+    "unit/test_process", "unit/test_published_simulations", "unit/test_rank", "unit/test_report_in_browser",
+    "unit/test_simulation_grid", "unit/test_simulator_command", "unit/test_simulator_engines",
+    "unit/test_storage_command",
     "unit/test_tensorflow_reads_ours", "unit/test_train", "unit/test_training_devices", "unit/test_upstream",
 )  # fmt: skip
 
@@ -40,7 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Ranks that run one suite together must not tidy up each other's folders: each has one of its own.
 
     Shells start background jobs with SIGINT ignored, and what a test then starts and interrupts would ignore it too.
+    Where Python may not keep what it compiles, each command and each rank would compile the whole package again.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for the processes that tests start
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = os.environ.get("DLIO_TEST_TEMP")

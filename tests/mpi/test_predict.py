@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cluster.system import load
+from tests import results
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import until
 
@@ -54,10 +55,10 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
     before: dict[str, Any] = json.loads(written.read_text())
     out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
-    results = json.loads(out)
+    measured = json.loads(out)
     assert json.loads(written.read_text()) == before  # nobody touches it afterwards
     assert [row["reader"] for row in before["rows"]] == READERS.split(",")
-    for row, result in zip(before["rows"], results, strict=True):
+    for row, result in zip(before["rows"], measured, strict=True):
         assert len(row["epoch_seconds"]) == 2
         assert result["prediction"]["epoch_seconds"] == row["epoch_seconds"]
         trial = result["trials"][0]
@@ -68,10 +69,11 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
 
 
 def test_without_a_description_the_machine_is_measured_first(cache: Path, tmp_path: Path) -> None:
-    asked = ("--reader", "naive,tfdata", "--predict", "--emulate-pfs", PFS, "--out", "out", "--verbose")
+    readers = ("--reader", "naive,cooperative+delivery=on-demand")
+    asked = (*readers, "--predict", "--emulate-pfs", PFS, "--out", "out", "--verbose")
     out = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked).stdout
     assert "time of an epoch" in out
-    assert "not predicted: its delivery (tf.data) is not modelled" in " ".join(out.split())
+    assert "not predicted: a reader that keeps samples and delivers on demand is not modelled" in " ".join(out.split())
     made = load(tmp_path / "out" / "system.toml")
     assert made.by["emulated"].startswith("100 MB/s")
     left = [path.name for path in (cache / "datasets").iterdir()]
@@ -79,19 +81,17 @@ def test_without_a_description_the_machine_is_measured_first(cache: Path, tmp_pa
 
 
 def test_a_description_made_of_the_run_s_own_data_is_refused(cache: Path, tmp_path: Path, system: Path) -> None:
-    found = json.loads(
-        dlio(cache, tmp_path, "run", "hepcnnb", *RUN, "--reader", "naive", "--out", "a", "--json").stdout
-    )
+    asked = ("--reader", "naive", "--predict", "--system", str(system), "--out", "a", "--verbose")
+    other = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked)
+    assert "and the run reads real storage" in " ".join(other.stdout.split())
+    result, _ = results.load(tmp_path / "a" / "naive-2x1")
     own = tmp_path / "own.toml"
     text = system.read_text()
-    digest = found[0]["dataset"]["digest"]
+    digest = result["dataset"]["digest"]
     own.write_text(text.replace('data = "', f'data = "{digest}, '))
-    asked = ("--predict", "--system", str(own), "--out", "b")
-    failed = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, "--reader", "naive", *asked, status=2)
+    asked = ("--reader", "naive", "--predict", "--system", str(own), "--out", "b")
+    failed = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked, status=2)
     assert "calibrated on the dataset that this run reads" in complaint(failed)
-    predict = ("--reader", "naive", "--predict", "--system", str(system), "--verbose")
-    other = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *predict)
-    assert "and the run reads real storage" in " ".join(other.stdout.split())
 
 
 @pytest.mark.parametrize(

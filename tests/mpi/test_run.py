@@ -9,13 +9,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from runpy import run_path
 
 import numpy as np
 import pytest
 
+from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, gone, until
 from tests.results import load
@@ -42,23 +44,23 @@ def test_every_workload_ends_with_verdict_table_json_and_page(
     formulas = tmp_path / "formulas.py"
     formulas.write_text(block)
     done = dlio(
-        cache, tmp_path, "run", workload, "--tiny", "--nodes", "4", "--reader", "naive,prefetch", "--out", "out"
+        cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--reader", "naive,prefetch", "--out", "out"
     )
     assert "EXPLORE" in done.stdout
     assert "VIRTUAL NODES" in done.stdout
     for reader in ("naive", "prefetch"):
-        result, steps = load(tmp_path / "out" / f"{reader}-4x1")
+        result, steps = load(tmp_path / "out" / f"{reader}-2x1")
         assert result["plan"]["steps"] >= 16
         assert result["environment"]["rank_memory_bytes"] < 200_000_000
         names = {check["name"] for check in result["checks"]}
         assert names >= {"exactly once", "content", "delivered bytes", "cold cache"}
         assert all(check["ok"] for check in result["checks"]), result["checks"]
-        assert steps["stall"].shape == (2, 4, result["plan"]["steps"])
+        assert steps["stall"].shape == (2, 2, result["plan"]["steps"])
         assert np.all(steps["compute"] >= result["compute"]["asked_step_seconds"])
         for trial in result["trials"]:
             assert sum(trial["rank_bytes"]) == trial["bytes_useful"]
             assert trial["elapsed_seconds"] >= steps["loop"][trial["trial"]].max() - 1e-3
-        monkeypatch.chdir(tmp_path / "out" / f"{reader}-4x1")
+        monkeypatch.chdir(tmp_path / "out" / f"{reader}-2x1")
         by_hand = run_path(str(formulas))
         for name in ("au", "stall_share", "own_stall_share", "no_io_seconds"):
             assert by_hand[name] == pytest.approx(result["metrics"][name]["value"], rel=1e-9), name
@@ -75,11 +77,11 @@ def test_node_counts_and_ranks_per_node_give_one_result_each(cache: Path, tmp_pa
     assert [("VIRTUAL NODES" in r["marks"]) for r in results] == [False, True]
 
 
-@pytest.mark.parametrize("mode", ["cold-epochs", "warm", "as-is"])
-def test_cache_modes_say_what_they_found(mode: str, cache: Path, tmp_path: Path) -> None:
-    asked = ("--nodes", "2", "--epochs", "3", "--warmup-trials", "0", "--cache", mode)
+@pytest.mark.parametrize(("mode", "nodes"), [("cold-epochs", 2), ("warm", 1)])
+def test_cache_modes_say_what_they_found(mode: str, nodes: int, cache: Path, tmp_path: Path) -> None:
+    asked = ("--nodes", str(nodes), "--epochs", "3", "--warmup-trials", "0", "--cache", mode)
     dlio(cache, tmp_path, "run", "cdb", "--tiny", *asked, "--out", "out")
-    result, _ = load(tmp_path / "out" / "prefetch-2x1")
+    result, _ = load(tmp_path / "out" / f"prefetch-{nodes}x1")
     shares = [host["resident_share"] for trial in result["trials"] for host in trial["cache"]["hosts"].values()]
     if mode == "cold-epochs":
         assert max(shares) <= 0.01
@@ -87,8 +89,6 @@ def test_cache_modes_say_what_they_found(mode: str, cache: Path, tmp_path: Path)
     if mode == "warm":
         assert min(shares) >= 0.95
         assert all(trial["bytes_device"] == 0 for trial in result["trials"])
-    if mode == "as-is":
-        assert not {"cold cache", "warm cache"} & {check["name"] for check in result["checks"]}
 
 
 def test_a_dataset_with_one_wrong_byte_is_found_and_named(cache: Path, first: Path, tmp_path: Path) -> None:
@@ -135,9 +135,6 @@ def test_a_cached_dataset_is_mended_where_it_is_damaged_and_never_made_again(tmp
     run("mended")
     assert victim.read_bytes() == made[victim][1]
     assert all(path.stat().st_mtime_ns == made[path][0] for path in made if path != victim)
-    for name in ("manifest.json", "extents.npy"):
-        next(mine.rglob(name)).write_text("{")
-        run(f"without {name}")
 
 
 @root
@@ -221,7 +218,7 @@ def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Pat
 
 
 def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> None:
-    asked = ("--compute", "none", "--min-seconds", "0.5", "--reader", "naive,prefetch")
+    asked = ("--compute", "none", "--min-seconds", "0.2", "--reader", "naive,prefetch")
     dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
     for reader in ("naive", "prefetch"):
         result, _ = load(tmp_path / "out" / f"{reader}-2x1")
@@ -229,7 +226,7 @@ def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> N
         assert result["plan"]["steps"] >= 64
         assert result["plan"]["epochs"] > 4
         assert "by a first look" in " ".join(result["plan"]["notes"])
-        assert ("SHORT" in result["marks"]) == (min(elapsed) < 0.5) == (not result["plan"]["comparable"])
+        assert ("SHORT" in result["marks"]) == (min(elapsed) < 0.2) == (not result["plan"]["comparable"])
 
 
 def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) -> None:
@@ -335,16 +332,26 @@ def caught_signals(pid: int) -> int:
 @contextmanager
 def running(cache: Path, cwd: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[str], list[int]]]":
     """A run of two ranks that lasts long enough to be harmed; gives its process and the ranks' process ids."""
-    asked = ("run", "cdb", "--tiny", "--nodes", "2", "--epochs", "100000", "--out", "out", *options)
+    asked = ("run", "cdb", "--tiny", "--nodes", "2", "--epochs", "2000", "--out", "out", *options)
     process, work = start(cache, cwd, *asked), cwd / "out" / "work"
     try:
         ranks = two_ranks(process, work)
-        until(lambda: len(list(work.glob("stacks-rank-*.txt"))) == 2, process, "the ranks did not meet")
-        time.sleep(1.0)  # into the timed loop
+        until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
+        time.sleep(0.5)  # into it
         yield process, ranks
     finally:
         process.kill()
         process.wait()
+
+
+def keeping(pid: int) -> bool:
+    """Whether a rank has its tiers open, which are files without a name: from the start of its first trial on."""
+    for entry in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):  # closed since
+            name = str(entry.readlink())
+            if name.startswith(f"{SHARED_MEMORY}/{tier.PREFIX}") and "(deleted)" in name:
+                return True
+    return False
 
 
 def two_ranks(process: "subprocess.Popen[str]", work: Path) -> list[int]:

@@ -49,7 +49,7 @@ def test_upstream_and_tfdata_are_measured_and_verified(workload: str, cache: Pat
 
 def test_decoding_is_a_stage_with_its_own_time(cache: Path, tmp_path: Path) -> None:
     asked = ("--reader", "naive,prefetch", "--decode", "--check-crc", "--compute", "none", "--warmup-trials", "0")
-    for result in results(cache, tmp_path, "cosmoflow", "--tiny", *asked):
+    for result in results(cache, tmp_path, "cosmoflow", "--tiny", "--nodes", "2", *asked):
         assert result["policy"]["decode"]
         assert result["policy"]["check_crc"]
         assert result["trials"][-1]["decode_seconds"] > 0

@@ -83,14 +83,12 @@ def left(tiers: Path) -> list[Path]:
     return [path for node in tiers.iterdir() for path in node.iterdir()]
 
 
-@pytest.mark.parametrize("placement", ["stage-partition", "stage-replicate", "stage-subset"])
-def test_a_tier_that_is_too_small_is_found_before_copying(
-    placement: str, dataset: Dataset, mount: Mount, tmp_path: Path
-) -> None:
+def test_a_tier_that_is_too_small_is_found_before_copying(dataset: Dataset, mount: Mount, tmp_path: Path) -> None:
+    """Which the contract suite finds of each placement, without a launch."""
     tiers = mount("size=200k")
-    error = stage(dataset, tiers, tmp_path / "work", placement)
+    error = stage(dataset, tiers, tmp_path / "work", "stage-partition")
     assert isinstance(error, EnvironmentFailure)
-    assert f"{placement} needs" in str(error)
+    assert "stage-partition needs" in str(error)
     assert str(tiers) in str(error)
     assert "--local-tier" in str(error)
     assert left(tiers) == []

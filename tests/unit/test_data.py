@@ -81,6 +81,15 @@ def test_a_damaged_dataset_is_replaced_under_its_lock(source: data.Source) -> No
     assert not (source.folder / PROGRESS).exists()
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "extents.npy"])
+def test_a_dataset_without_its_tables_is_made_again(name: str, source: data.Source) -> None:
+    whole = {path.name: path.read_bytes() for path in source.folder.glob("*.*")}
+    (source.folder / name).write_text("{")
+    dataset = data.ready(source, LAYOUT, Progress(io.StringIO()))
+    assert dataset.samples == data.open_dataset(source.folder).samples > 0
+    assert {path.name: path.read_bytes() for path in source.folder.glob("*.*")} == whole
+
+
 def test_who_makes_no_progress_is_not_waited_for(source: data.Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "PATIENCE", 0.0)
     handle, _ = in_the_making(source.folder)

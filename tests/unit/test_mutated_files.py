@@ -1,16 +1,18 @@
-"""Files that anybody may have edited: 1,000 mutations of each kind end in an answer or in one of our errors.
+"""Files that anybody may have edited: 2,000 mutations of each kind end in an answer or in one of our errors.
 
 HDF5 files are mutated in this process: 16,000 mutations by other means crashed HDF5 2.0 never, and the seeds are fixed.
 """
 
 import contextlib
-import copy
+import functools
 import gzip
+import inspect
 import io
 import json
 import math
+import pickle
 import random
-import shutil
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -20,8 +22,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from dlio_bench.benchmarks import profile_files
@@ -33,6 +33,7 @@ from dlio_bench.datagen.layout import Field
 from dlio_bench.datagen.manifest import NAME, field_bytes
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
+from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import judge, judgement_text, junit, limits, result, storage
 from dlio_bench.reports.typed import to_json
@@ -42,11 +43,29 @@ from tests.unit.test_storage_report import draft as storage_draft
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
-# No search for a smaller case, no memory of earlier ones: every machine runs the same mutations, once.
-MANY = settings(
-    max_examples=2000, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+MANY = 2000  # mutations of each kind
+
+
+def mutations(times: int = MANY) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The test is called so many times, each with the next `chance`: every machine tries the same mutations, once."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def tried(**fixtures: Any) -> None:
+            for seed in range(times):
+                try:
+                    test(**fixtures, chance=random.Random(seed))
+                except BaseException as error:
+                    error.add_note(f"chance is random.Random({seed})")
+                    raise
+
+        fixtures = [one for name, one in inspect.signature(test).parameters.items() if name != "chance"]
+        tried.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined] # pytest gives what is named here
+        return tried
+
+    return decorate
+
+
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 1 << 62, 1 << 63, -(1 << 63), 10**30, 1e308, -0.5, math.nan, math.inf, "", ".", "..",
     "../up", "/etc", "a/../b", "a\nb", "\0", "\ud800", "é" * 300, "9" * 30, "data[", "x[123456789]", "<f4", "|O",
@@ -64,8 +83,6 @@ PIECES = (
     b"[", b"{", b'"', b"-", b"0", b"9" * 40, b"9" * 5000, b"1e999", b"NaN", b"\0", b"\xff", b"=", b"\n[", b"#",
     b"\\ud800",
 )  # fmt: skip
-# Hypothesis draws the seed alone: what a mutation is made of takes longer to draw than to try.
-CHANCE = st.randoms(use_true_random=True)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -76,9 +93,14 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(one)
 
 
+def copied(document: Any) -> Any:
+    """As copy.deepcopy, in a tenth of the time."""
+    return pickle.loads(pickle.dumps(document))
+
+
 def edited(document: Any, chance: random.Random) -> Any:
     """The document with one to three other values."""
-    document = copy.deepcopy(document)
+    document = copied(document)
     for _ in range(chance.choice((1, 1, 2, 3))):
         known = list(places(document))
         if not known:
@@ -91,11 +113,11 @@ def edited(document: Any, chance: random.Random) -> Any:
             inside[key] = inside[key] * chance.choice((-1, 0, 1000, 0.5, 1 << 40))
         elif act == 2:
             outer, name = chance.choice(known)
-            inside[key] = copy.deepcopy(outer[name])
+            inside[key] = copied(outer[name])
         elif act == 3 and isinstance(inside, dict):
             inside["another"] = chance.choice(ODD)
         else:
-            inside[key] = copy.deepcopy(chance.choice(ODD))
+            inside[key] = copied(chance.choice(ODD))
     return document
 
 
@@ -148,14 +170,25 @@ def ends_well(use: Callable[[], object]) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    """A folder in memory: a disk takes longer for a file that is written anew than any parser does."""
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(memory: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=memory))
+
+
 @pytest.fixture(scope="module", params=["cdb", "imagenet"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request: pytest.FixtureRequest, memory: Path) -> Path:
     """A dataset with a row a field, and one with a row a sample."""
-    return made(tmp_path_factory.mktemp("set") / request.param, request.param, 1).folder
+    return made(memory / request.param, request.param, 1).folder
 
 
-@settings(MANY, max_examples=1000)  # on each of the two datasets
-@given(chance=CHANCE)
+@mutations(MANY // 2)  # on each of the two datasets
 def test_manifests(folder: Path, chance: random.Random) -> None:
     path = folder / NAME
     whole = path.read_bytes()
@@ -178,25 +211,26 @@ def test_manifests(folder: Path, chance: random.Random) -> None:
         path.write_bytes(whole)
 
 
-@MANY
-@given(chance=CHANCE)
-def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -> None:
+@pytest.fixture
+def saved(draft_and_steps: Make, tmp_path: Path) -> tuple[Path, bytes]:
+    """A result's file, and what it held at first."""
+    draft, steps = draft_and_steps()
+    result.save(complete(draft, steps), steps, tmp_path)
     path = tmp_path / result.RESULT_NAME
-    if not path.exists():
-        draft, steps = draft_and_steps()
-        whole = complete(draft, steps)
-        result.save(whole, steps, tmp_path)
-        shutil.copy(path, tmp_path / "whole")
-    document = json.loads((tmp_path / "whole").read_bytes())
+    return path, path.read_bytes()
+
+
+@mutations()
+def test_results(saved: tuple[Path, bytes], chance: random.Random) -> None:
+    path, whole = saved
     if chance.random() < 0.6:  # the digest finds every edit: whoever makes it anew gets beyond it
-        document = edited(document, chance)
+        document = edited(json.loads(whole), chance)
         if isinstance(document, dict):
             with contextlib.suppress(ValueError):
                 document["digest"] = result.digest(document)
         path.write_text(json.dumps(document))
     else:
-        path.write_bytes(cut((tmp_path / "whole").read_bytes(), chance))
-
+        path.write_bytes(cut(whole, chance))
     mark_altered = chance.random() < 0.5
 
     def use() -> None:
@@ -207,27 +241,23 @@ def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -
     ends_well(use)
 
 
-@settings(MANY, max_examples=300)
-@given(chance=CHANCE)
-def test_steps_of_altered_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -> None:
-    steps_path = tmp_path / result.STEPS_NAME
-    if not (tmp_path / "whole").exists():
-        draft, steps = draft_and_steps(nodes=1, trials=1)
-        result.save(complete(draft, steps), steps, tmp_path)
-        shutil.copy(steps_path, tmp_path / "whole")
-    content = (tmp_path / "whole").read_bytes()
+@mutations(300)
+def test_steps_of_altered_results(saved: tuple[Path, bytes], chance: random.Random) -> None:
+    steps_path = saved[0].with_name(result.STEPS_NAME)
+    content = steps_path.read_bytes()
     if chance.random() < 0.5:  # sizes and types of other arrays, in a file that is whole
         arrays = dict(np.load(io.BytesIO(content)))
         arrays[chance.choice([*arrays, "more"])] = np.array(chance.choice((["a"], 1j, [], [True], 10**30, b"")))
         np.savez(steps_path, **arrays)
     else:
         steps_path.write_bytes(cut(content, chance))
+    try:
+        ends_well(lambda: result.load(saved[0], mark_altered=True))
+    finally:
+        steps_path.write_bytes(content)
 
-    ends_well(lambda: result.load(tmp_path, mark_altered=True))
 
-
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_storage_documents(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "storage.json"
     path.write_bytes(changed(STORAGE, chance, json.dumps))
@@ -240,8 +270,7 @@ def test_storage_documents(tmp_path: Path, chance: random.Random) -> None:
     ends_well(use)
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_system_descriptions(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "system.toml"
     path.write_bytes(changed(SYSTEM, chance, as_toml))
@@ -259,8 +288,7 @@ LIMITS = {
 }  # fmt: skip
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_limits(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "limits.toml"
     path.write_bytes(changed(LIMITS, chance, as_toml))
@@ -274,8 +302,7 @@ def test_limits(tmp_path: Path, chance: random.Random) -> None:
     ends_well(use)
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_compute_profiles(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "profile.toml"
     path.write_bytes(changed(PROFILE, chance, as_toml))
@@ -300,8 +327,7 @@ def hdf5_files(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return contents
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_hdf5_files(hdf5_files: list[bytes], tmp_path: Path, chance: random.Random) -> None:
     content = bytearray(chance.choice(hdf5_files))
     for _ in range(chance.choice((1, 2, 4, 8))):
@@ -326,8 +352,7 @@ def test_hdf5_files(hdf5_files: list[bytes], tmp_path: Path, chance: random.Rand
     ends_well(through_library)
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_tfrecord_files(tmp_path: Path, chance: random.Random) -> None:
     compressed, path = chance.random() < 0.5, tmp_path / "mutated"
     message = example.encode({"image/encoded": PICTURES[0], "image/class/label": np.array([7])})
@@ -350,8 +375,7 @@ def test_tfrecord_files(tmp_path: Path, chance: random.Random) -> None:
     assert found.refusal or found.written is not None
 
 
-@MANY
-@given(chance=CHANCE)
+@mutations()
 def test_images(chance: random.Random) -> None:
     content = bytearray(PICTURES[chance.randrange(len(PICTURES))])
     changed = bytearray(cut(bytes(content), chance))

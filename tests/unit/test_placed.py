@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,8 +19,11 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Serving
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
+from dlio_bench.harness.readers.placed import rules
+from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -262,3 +266,12 @@ def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(datas
         open_reader(find("cooperative"), view_of(dataset), replace(resources, tiers=Tiers()))
     with pytest.raises(UsageError, match="--local-tier"):
         open_reader(find("cooperative"), view_of(dataset), replace(resources, tiers=Tiers(disk=1000)))
+
+
+def test_a_holder_is_guessed_to_have_what_this_node_has_filled_well_beyond() -> None:
+    layout = SimpleNamespace(
+        holder=np.array([1]), holder_tier=np.array([0]), holder_place=np.array([5]), bounds=np.array([0, 100])
+    )
+    guesses = Behaviour(ahead=True, guesses=True)
+    expected = {progress: rules.may_have(cast(Layout, layout), guesses, 0, [progress]) for progress in (6, 25, 26, 100)}
+    assert expected == {6: False, 25: False, 26: True, 100: True}  # 20 samples, as published (SC'21, section 5)

@@ -105,6 +105,17 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
     assert read(8) == 6 * SIZE
 
 
+def test_a_batch_of_nothing_gives_no_slot_back() -> None:
+    clock, system = Clock(), machine()
+    pfs = FileSystem(clock, system, 1)
+    rank = runtime.Rank(0, [runtime.Chunk(step, ((0, SIZE),)) for step in (0, *range(4, 10))], 10)
+    fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), runtime.Handles(4, 0.0))
+    ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 2)
+    clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
+    clock.run(until=0.19)  # in the last step that has nothing
+    assert pfs.bytes == 3 * SIZE
+
+
 def test_files_are_opened_once_while_they_are_kept() -> None:
     handles = runtime.Handles(2, OPEN)
     assert handles.ready(1, 0.0) == OPEN
