@@ -1,6 +1,5 @@
 """Text, CSV and HTML of results, and when results are put side by side."""
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -184,18 +183,6 @@ def test_one_reader_has_nothing_to_be_compared_with(made: Complete) -> None:
     assert "nothing to compare" in str(comparison.refusal([made()[0]]))
 
 
-def test_csv_has_a_row_for_each_trial_and_epoch(made: Complete, tmp_path: Path) -> None:
-    results = [made(reader)[0] for reader in ("naive", "prefetch")]
-    tables.write_csv(results, tmp_path / tables.CSV_NAME)
-    with (tmp_path / tables.CSV_NAME).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 4 * 2
-    last = results[1].trials[-1]
-    assert [rows[-1][name] for name in ("reader", "trial", "epoch", "warmup")] == ["prefetch", "3", "1", "False"]
-    assert float(rows[-1]["epoch_seconds"]) == last.epochs[1].seconds
-    assert float(rows[-1]["trial_seconds"]) == last.elapsed_seconds
-
-
 def drawn_on(page: str) -> dict[str, Any]:
     return dict(json.loads(Page(page).scripts[0]))
 
@@ -324,11 +311,9 @@ def test_a_validation_pass_is_told_once_in_every_output(
     assert max(map(len, told.splitlines())) <= 80
     said = Page(html.page([(found, steps)])).text
     assert "1.5 s a pass behind every 2 epochs" in said
-    tables.write_csv([found], tmp_path / tables.CSV_NAME)
-    with (tmp_path / tables.CSV_NAME).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["validation_seconds"] for row in rows[:2]] == ["", "1.5"]
-    assert rows[1]["validation_bytes_requested"] == "50000000.0"
+    rows = tables.trials([found])
+    assert rows["validation_seconds"].isna().tolist()[:2] == [True, False]
+    assert rows["validation_bytes_requested"][1] == 50_000_000
     # without one nothing is said of it
     assert "validation" not in text.render([made()[0]])
 

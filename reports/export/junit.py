@@ -1,0 +1,68 @@
+"""Checks of results as JUnit XML: a suite for each result, a case for each check."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from dlio_bench.reports import judge, tables
+from dlio_bench.reports.export.harmless import harmless
+from dlio_bench.reports.types import Check, Result
+
+
+def render(results: Sequence[Result]) -> str:
+    """The XML. A suite has attributes, properties and cases as Jenkins and GitLab read them. Metrics are properties.
+
+    A suite's time is that of all its trials; a check takes none.
+    """
+    suites = [_suite(number, *named) for number, named in enumerate(zip(tables.labels(results), results, strict=True))]
+    root = ElementTree.Element(
+        "testsuites",
+        tests=str(sum(len(result.checks) for result in results)),
+        failures=str(sum(len(judge.failed(result)) for result in results)),
+        errors="0",
+    )
+    root.extend(suites)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
+    name = harmless(f"{result.workload.name}: {label}")
+    suite = ElementTree.Element(
+        "testsuite",
+        name=name,
+        id=str(number),
+        package="dlio-bench",
+        hostname=harmless(next(iter(result.environment.hosts))),
+        timestamp=harmless(result.created),
+        time=f"{sum(trial.elapsed_seconds for trial in result.trials):.6f}",
+        tests=str(len(result.checks)),
+        failures=str(len(judge.failed(result))),
+        errors="0",
+        skipped="0",
+    )
+    facts = {
+        "class": result.class_,
+        "verdict": result.verdict,
+        "marks": "; ".join(result.marks),
+        "digest": result.digest,
+    }
+    facts |= {
+        f"{metric} [{entry.unit}]": f"{entry.value:.15g}"
+        for metric, entry in result.metrics.items()
+        if entry.value is not None
+    }
+    properties = ElementTree.SubElement(suite, "properties")
+    for fact, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=fact, value=harmless(value))
+    suite.extend(_case(name, check) for check in result.checks)
+    return suite
+
+
+def _case(suite: str, check: Check) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname=suite, name=harmless(check.name), time="0.000000")
+    told = harmless(f"expected {check.expected}; found {check.found}")
+    if check.ok:
+        ElementTree.SubElement(case, "system-out").text = told
+    else:
+        ElementTree.SubElement(case, "failure", message=told, type="check").text = told
+    return case
