@@ -25,7 +25,7 @@ from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
-from dlio_bench.reports import html, judge, result, storage, text
+from dlio_bench.reports import html, judge, repetition, result, storage, text
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
@@ -34,8 +34,11 @@ INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finis
 Finished = tuple[Result, Steps]
 
 
-def run(options: Options) -> int:
-    """Run the command. Returns the exit status of the gravest result. BenchError if there is none."""
+def run(options: Options, earlier: Sequence[Result] = ()) -> int:
+    """Run the command. Returns the exit status of the gravest result. BenchError if there is none.
+
+    earlier: results that this run repeats.
+    """
     request = look_up(options)
     require_machine(options)
     progress = Progress()
@@ -73,7 +76,7 @@ def run(options: Options) -> int:
                     )
                     for measured, steps in measure(job, setting, folder, options.launcher, progress):
                         drafted = measured if predicted is None else predicted.beside(measured, job)
-                        finished.append(_saved(drafted, steps, folder))
+                        finished.append(_saved(repetition.noted(drafted, earlier), steps, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
                 raise
@@ -119,4 +122,5 @@ def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([to_json(complete) for complete in results]))
     else:
-        print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")
+        print(f"{text.render(results)}{repetition.told(results)}")
+        print(f"\n  results  {folder}\n  report   {folder / 'report.html'}")
