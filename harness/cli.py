@@ -20,7 +20,7 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import export
+from dlio_bench.harness.results import export, judge
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -50,6 +50,7 @@ def parser() -> Parser:
     simulator.add_simulate(commands)
     results.add_show(commands)
     export.add_export(commands)
+    judge.add_judge(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -108,6 +109,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": simulator.run_simulate,
     "show": results.run_show,
     "export": export.run_export,
+    "judge": judge.run_judge,
     "list": _list,
     "doctor": _doctor,
 }

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import structs, to_builtins
 
 from dlio_bench.reports import sentences, tables
-from dlio_bench.reports.export.harmless import harmless
 from dlio_bench.reports.facts import Facts, flat
 from dlio_bench.reports.formatting import NOTHING
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Draft, Repeats, Result
 from dlio_bench.wrapping import wrapped
 
@@ -54,7 +54,7 @@ def told(results: Sequence[Result]) -> str:
         return ""
     lines = sentences.shared(list(differs), list(differs.values())) or ["nothing that results record"]
     heads = (HEAD, *[" " * len(HEAD)] * (len(lines) - 1))
-    wraps = [wrapped(harmless(line), head) for line, head in zip(lines, heads, strict=True)]
+    wraps = [wrapped(printable(line), head) for line, head in zip(lines, heads, strict=True)]
     return "\n".join(["", *(line for lines in wraps for line in lines)]) + "\n"
 
 

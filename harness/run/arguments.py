@@ -43,7 +43,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=Path,
         metavar="RESULT",
         help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
-        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, --launcher",
+        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, --launcher, "
+        "--limits",
     )
     scale = run.add_argument_group("scale")
     scale.add_argument(
@@ -238,6 +239,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=Path,
         metavar="FILE",
         help="what `dlio-bench storage --out FILE` measured on the same path; text and report show it as the yardstick",
+    )
+    trust.add_argument(
+        "--limits",
+        type=Path,
+        metavar="FILE",
+        help="judge what was measured against the limits in this TOML file, and run as many trials as it asks for; "
+        "limits of other workloads, readers and scales do not count",
     )
     trust.add_argument(
         "--predict",

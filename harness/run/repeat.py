@@ -12,9 +12,10 @@ from dlio_bench.harness.run.asked.data import cache_folder
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
 from dlio_bench.reports.collection import load_all
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.types import Result
 
-MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher")
+MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits")
 
 
 def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]]:
@@ -24,6 +25,10 @@ def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]
     results are of several runs or too old, or if their dataset is not here; DataError for a damaged result.
     """
     results = [result for result, _ in load_all([origin])]
+    if any(ALTERED in result.marks for result in results):
+        raise DataError(
+            f"'{origin}' was altered after it was written, so that nobody knows what was run. Use the original files."
+        )
     merged = _merged(origin, results, [_options(origin, result) for result in results])
     refused = [name for name, value in given.items() if name not in MAY_DIFFER and value != getattr(merged, name)]
     if refused:

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from dlio_bench.reports import tables
-from dlio_bench.reports.export.harmless import harmless
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, SHARES
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Result
 
 Pairs = Sequence[tuple[Result, Steps]]
@@ -89,13 +89,13 @@ def as_csv(pairs: Pairs, table: str) -> str:
 
 def as_json_table(pairs: Pairs, table: str) -> str:
     """A table as JSON Table Schema: `pandas.read_json(path, orient="table")` reads it with the types of its columns."""
-    text = _texts(TABLES[table](pairs), harmless).to_json(orient="table", index=False, double_precision=DIGITS)
+    text = _texts(TABLES[table](pairs), printable).to_json(orient="table", index=False, double_precision=DIGITS)
     assert text is not None  # it is without a path
     return text + "\n"
 
 
 def _no_formula(text: str) -> str:
-    shown = harmless(text)
+    shown = printable(text)
     return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from dlio_bench.reports import judge, tables
-from dlio_bench.reports.export.harmless import harmless
+from dlio_bench.reports import tables
+from dlio_bench.reports.export.checks import checks, failures
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Check, Result
 
 
@@ -16,8 +17,8 @@ def render(results: Sequence[Result]) -> str:
     suites = [_suite(number, *named) for number, named in enumerate(zip(tables.labels(results), results, strict=True))]
     root = ElementTree.Element(
         "testsuites",
-        tests=str(sum(len(result.checks) for result in results)),
-        failures=str(sum(len(judge.failed(result)) for result in results)),
+        tests=str(sum(len(checks(result)) for result in results)),
+        failures=str(sum(failures(result) for result in results)),
         errors="0",
     )
     root.extend(suites)
@@ -26,17 +27,17 @@ def render(results: Sequence[Result]) -> str:
 
 
 def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
-    name = harmless(f"{result.workload.name}: {label}")
+    name = printable(f"{result.workload.name}: {label}")
     suite = ElementTree.Element(
         "testsuite",
         name=name,
         id=str(number),
         package="dlio-bench",
-        hostname=harmless(next(iter(result.environment.hosts))),
-        timestamp=harmless(result.created),
+        hostname=printable(next(iter(result.environment.hosts))),
+        timestamp=printable(result.created),
         time=f"{sum(trial.elapsed_seconds for trial in result.trials):.6f}",
-        tests=str(len(result.checks)),
-        failures=str(len(judge.failed(result))),
+        tests=str(len(checks(result))),
+        failures=str(failures(result)),
         errors="0",
         skipped="0",
     )
@@ -53,14 +54,14 @@ def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
     }
     properties = ElementTree.SubElement(suite, "properties")
     for fact, value in facts.items():
-        ElementTree.SubElement(properties, "property", name=fact, value=harmless(value))
-    suite.extend(_case(name, check) for check in result.checks)
+        ElementTree.SubElement(properties, "property", name=fact, value=printable(value))
+    suite.extend(_case(name, check) for check in checks(result))
     return suite
 
 
 def _case(suite: str, check: Check) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=suite, name=harmless(check.name), time="0.000000")
-    told = harmless(f"expected {check.expected}; found {check.found}")
+    case = ElementTree.Element("testcase", classname=suite, name=printable(check.name), time="0.000000")
+    told = printable(f"expected {check.expected}; found {check.found}")
     if check.ok:
         ElementTree.SubElement(case, "system-out").text = told
     else:

@@ -8,8 +8,8 @@ would be a value. All samples of a family stand together. The last line is `# EO
 from collections.abc import Iterator, Mapping, Sequence
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports import judge
-from dlio_bench.reports.export.harmless import harmless
+from dlio_bench.reports.export.checks import failures
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.types import Metric, Result
 
@@ -76,7 +76,7 @@ def _failed_checks(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[s
     yield f"# TYPE {name} gauge"
     yield f"# HELP {name} checks that did not hold; above 0 the result is not to be used"
     for labels, result in named:
-        yield _sample(name, labels, len(judge.failed(result)))
+        yield _sample(name, labels, failures(result))
 
 
 def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _labels(result: Result) -> dict[str, str]:
 def _scale(result: Result) -> str:
     plan = result.plan
     reader = result.policy.alias or result.policy.name
-    return harmless(f"{result.workload.name}, {reader}, {plan.nodes}x{plan.ranks_per_node} ranks")
+    return printable(f"{result.workload.name}, {reader}, {plan.nodes}x{plan.ranks_per_node} ranks")
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
@@ -117,4 +117,4 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return harmless(text).replace("\\", "\\\\").replace('"', '\\"')
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dlio_bench.reports.export.harmless import harmless
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Result
 
 
@@ -29,17 +29,17 @@ def render(results: Sequence[Result]) -> str:
 def _benchmark(result: Result) -> dict[str, Any]:
     group, scale = result.workload.name, f"{result.plan.nodes}x{result.plan.ranks_per_node}"
     reader = result.policy.alias or result.policy.name
-    name = harmless(f"{group}[{reader}-{scale}]")
+    name = printable(f"{group}[{reader}-{scale}]")
     return {
-        "group": harmless(f"{group} {scale}"),
+        "group": printable(f"{group} {scale}"),
         "name": name,
         "fullname": name,
         "params": {
-            "reader": harmless(reader),
+            "reader": printable(reader),
             "nodes": result.plan.nodes,
             "ranks_per_node": result.plan.ranks_per_node,
         },
-        "param": harmless(f"{reader}-{scale}"),
+        "param": printable(f"{reader}-{scale}"),
         "extra_info": {
             "class": result.class_,
             "verdict": result.verdict,
@@ -88,12 +88,12 @@ def _machine(result: Result) -> dict[str, Any]:
     """The first host: pytest-benchmark has place for one."""
     name, host = next(iter(result.environment.hosts.items()))
     return {
-        "node": harmless(name),
-        "processor": harmless(host.cpu or ""),
+        "node": printable(name),
+        "processor": printable(host.cpu or ""),
         "machine": "",
         "python_implementation": "CPython",
-        "python_version": harmless(host.python or ""),
-        "release": harmless(host.kernel or ""),
+        "python_version": printable(host.python or ""),
+        "release": printable(host.kernel or ""),
         "system": "Linux",
-        "cpu": {"brand_raw": harmless(host.cpu or ""), "count": host.cores},
+        "cpu": {"brand_raw": printable(host.cpu or ""), "count": host.cores},
     }

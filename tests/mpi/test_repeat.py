@@ -148,6 +148,10 @@ def test_what_would_not_be_a_repetition_is_refused(first: Path, edited: Any, ref
     later = edited("later", lambda document: document["options"].update(speed="more"))
     assert "options.speed is no option of this version" in refused("run", "--from", str(later), status=5)
 
+    altered = edited("altered", lambda document: None) / "naive-1x1" / "result.json"
+    altered.write_text(altered.read_text().replace("9", "8"))
+    assert "was altered" in refused("run", "--from", str(altered), status=5)
+
     shutil.copytree(first, tmp_path / "both" / "one")
     edited("both/other", lambda document: document["options"].update(seed=1))
     assert "results of several runs: seed is" in refused("run", "--from", str(tmp_path / "both"))

@@ -24,7 +24,7 @@ from tests.results import complete
 
 Drafted = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 HOSTILE = "=1+1\x1b]0;\n\r\u202e\ud800'\"\\ </x>"
-HARMLESS = "=1+1\ufffd]0;  \ufffd\ufffd'\"\\ </x>"
+HARMLESS = "=1+1\\x1b]0;\\n\\r\\u202e\\ud800'\"\\ </x>"
 
 
 @pytest.fixture
@@ -163,6 +163,17 @@ def test_junit_has_a_suite_for_each_result_and_a_case_for_each_check(saved: Any,
     assert [case.attrib["name"] for case in failed.iter("testcase")] == ["exactly once", "content"]
     [failure] = root.iter("failure")
     assert failure.attrib["message"] == "expected CRC32C of 320 fields as generated; found 3 fields differ"
+
+
+def test_altered_files_count_as_a_failed_check(saved: Any, exported: Any) -> None:
+    _, folder = saved()
+    path = folder / "result.json"
+    path.write_text(path.read_text("utf-8").replace("9", "8"), "utf-8")
+    [failed] = ElementTree.fromstring(exported(folder, "--to", "junit")).iterfind(".//testcase[failure]")
+    assert failed.attrib["name"] == "files as written"
+    text = exported(folder, "--to", "openmetrics")
+    assert samples(text)["dlio_bench_failed_checks"] == {("prefetch", None): 1}
+    assert 'marks="VIRTUAL NODES; ALTERED"' in text
 
 
 def samples(text: str) -> dict[str, dict[tuple[str, str | None], float]]:

@@ -52,6 +52,7 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
         else options.system,
         seed=job.seed,
         out=None,
+        limits=None,
         json=False,
         by_nodes={},
     )
