@@ -43,8 +43,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=Path,
         metavar="RESULT",
         help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
-        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, --launcher, "
-        "--limits",
+        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
+        "--launcher, --limits",
     )
     scale = run.add_argument_group("scale")
     scale.add_argument(

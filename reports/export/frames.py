@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from dlio_bench.reports import tables
+from dlio_bench.reports.judge import printable
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, SHARES
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Result
 
 Pairs = Sequence[tuple[Result, Steps]]

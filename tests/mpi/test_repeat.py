@@ -148,8 +148,8 @@ def test_what_would_not_be_a_repetition_is_refused(first: Path, edited: Any, ref
     later = edited("later", lambda document: document["options"].update(speed="more"))
     assert "options.speed is no option of this version" in refused("run", "--from", str(later), status=5)
 
-    altered = edited("altered", lambda document: None) / "naive-1x1" / "result.json"
-    altered.write_text(altered.read_text().replace("9", "8"))
+    altered = edited("altered", dict) / "naive-1x1" / "result.json"
+    altered.write_text(altered.read_text().replace('"version": "0', '"version": "9'))
     assert "was altered" in refused("run", "--from", str(altered), status=5)
 
     shutil.copytree(first, tmp_path / "both" / "one")
