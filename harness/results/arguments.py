@@ -15,7 +15,7 @@ def add_show(commands: Commands) -> None:
         description="Print what `run` printed, from the files that it wrote.",
         epilog="examples:\n  dlio-bench show dlio-results/cdb-20260102-030405\n",
     )
-    _add_results(parser)
+    add_results(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -30,7 +30,8 @@ def run_show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_results(parser: argparse.ArgumentParser) -> None:
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """RESULT..., of the commands on results."""
     parser.add_argument(
         "results",
         nargs="+",
