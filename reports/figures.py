@@ -7,12 +7,11 @@ are in `step_figures` and `byte_figures`.
 from collections.abc import Sequence
 
 from dlio_bench.reports import comparison, drawing, predictions, sentences, tables
-from dlio_bench.reports.comparison import comparisons
+from dlio_bench.reports.comparison import by_nodes, comparisons
 from dlio_bench.reports.drawing import INK, Figure, plain
 from dlio_bench.reports.formatting import format_share, format_time, format_times, interval, listed, number, plural
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.result_drawing import (
-    by_nodes,
     centres,
     colours,
     error_bars,
@@ -85,16 +84,16 @@ def credited(results: Sequence[Result]) -> Figure | None:
     each node count. None where no such way was measured.
     """
     steps: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {}
-    for group in by_nodes(results):
+    for nodes, group in by_nodes(results).items():
         walk = comparison.walk(*comparison.extremes(group), group) if len(group) > 1 else []
         for axis, before, after in walk:
             change = f"{axis}: {getattr(before.policy, axis)} → {getattr(after.policy, axis)}"
             ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
-            at = steps.setdefault(plural(group[0].plan.nodes, "node"), {})
+            at = steps.setdefault(plural(nodes, "node"), {})
             at[change] = ratio, comparison.elapsed_ratio(before, after)
     if not steps:
         return None
-    told = [f"{nodes}, {change}: {_ratio_told(*step)}" for nodes, at in steps.items() for change, step in at.items()]
+    told = [f"{at}, {change}: {_ratio_told(*step)}" for at, parts in steps.items() for change, step in parts.items()]
     changes = [step for at in steps.values() for step in at.values()]
     shape = laid({nodes: list(at) for nodes, at in steps.items()})
     data: list[Figure] = [

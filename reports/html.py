@@ -20,20 +20,22 @@ from dlio_bench.reports import (
     tables,
     transfers,
 )
-from dlio_bench.reports.advice import advice, slowest_rank
+from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
 from dlio_bench.reports.comparison import answer, comparisons, credits, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.page import render
+from dlio_bench.reports.result import ALTERED
 from dlio_bench.reports.statistics import median_trial
 from dlio_bench.reports.types import Result
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
 MAPS_OPEN = 4  # further ones are folded
-ADVICE_OPEN = 4  # as above
+ADVICE_OPEN = 4  # more are said once for all results, and folded
+MOST_ANSWERS = 3  # of node counts: more would push the chart below the fold
 CARDS = 5
 
 
@@ -52,19 +54,22 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     labels = tables.labels(results)
     maps = {f"map{position}": position for position in _mapped(results)}
     drawn = _figures(pairs, maps)
+    shown_advice, all_advice = _advice(pairs)
+    said = answer(results)
     return render(
         "report.html.j2",
         drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
-        failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(results[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
         metric_groups=_metric_groups(results),
         metric_titles=_metric_titles(results),
-        answer=answer(results),
+        answer=said if len(said) <= MOST_ANSWERS else said[-1:],
+        other_answers=said[:-1] if len(said) > MOST_ANSWERS else [],
+        altered=ALTERED in {mark for result in results for mark in result.marks},
         compared=_compared(results),
         credits=credits(results),
         comparisons=comparisons(results),
@@ -75,8 +80,8 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         kinds=step_figures.kinds(results),
         maps_left_out=len(pairs) - len(maps),
         checks=_checks(results),
-        advice=_advice(pairs),
-        advice_open=ADVICE_OPEN,
+        advice=shown_advice,
+        all_advice=all_advice,
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
         sections={
             "Training": sentences.each(labels, results, sentences.training),
@@ -150,15 +155,14 @@ def _cards(result: Result) -> list[dict[str, str]]:
     beside = {
         "elapsed_seconds": sentences.certainty(result),
         "delivered_bandwidth": f"from the file system {formatting.number(metrics['pfs_bandwidth'])}",
-        "samples_per_second": f"{formatting.number(metrics['epoch_seconds'])} an epoch",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": "; ".join(part for part in (sentences.steady(metrics, "au"), "compute / wall time") if part),
-        "no_io_seconds": "the same steps, data in memory",
+        "over_bound": f"no-I/O bound {formatting.number(metrics['no_io_seconds'])}",
+        "samples_per_second": f"{formatting.number(metrics['epoch_seconds'])} an epoch",
+        "step_p99": "",
     }
     if metrics["elapsed_seconds"].ci:
         beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
-    if metrics["over_bound"].value is not None:
-        beside["elapsed_seconds"] += f"; {formatting.number(metrics['over_bound'])} the no-I/O bound"
     known = [(name, remark) for name, remark in beside.items() if metrics[name].value is not None]
     return [
         {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}
@@ -204,7 +208,6 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "scale": sentences.scale(result),
         "headline": judge.headline(result),
         "reason": judge.reason(result),
-        "failed": judge.failed(result),
         "bound": result.bound,
         "ceiling": sentences.ceiling(result),
         "slowest": f"rank {rank} ({host}), {formatting.format_share(worst)}",
@@ -253,7 +256,9 @@ def _checks(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _advice(pairs: Sequence[tuple[Result, Steps]]) -> list[str]:
+def _advice(pairs: Sequence[tuple[Result, Steps]]) -> tuple[list[str], list[str]]:
+    """The advice to show, and, where that says it once for several results, all of it to fold away."""
     results = [result for result, _ in pairs]
-    suggestions = [advice(result, steps) for result, steps in pairs]
-    return sentences.shared(tables.labels(results), suggestions)
+    labels = tables.labels(results)
+    everything = sentences.shared(labels, [advice(result, steps) for result, steps in pairs])
+    return (everything, []) if len(everything) <= ADVICE_OPEN else (shared_advice(labels, results), everything)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from dlio_bench.reports import drawing, sentences, tables
+from dlio_bench.reports.comparison import by_nodes
 from dlio_bench.reports.drawing import INK, Figure, compact
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.types import Metric, Result
@@ -33,15 +33,9 @@ class Rows:
         return len(self.places) + len(self.headings)
 
 
-def by_nodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that are sorted by node count, those of each node count together."""
-    return [list(group) for _, group in groupby(results, key=lambda result: result.plan.nodes)]
-
-
 def rows(results: Sequence[Result]) -> Rows:
     """The rows of results that are sorted by node count."""
-    groups = by_nodes(results)
-    return laid({plural(group[0].plan.nodes, "node"): tables.labels(group) for group in groups})
+    return laid({plural(nodes, "node"): tables.labels(group) for nodes, group in by_nodes(results).items()})
 
 
 def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result]) -> Rows:
