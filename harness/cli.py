@@ -20,11 +20,12 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import export, judge
+from dlio_bench.harness.results import export, judge, report
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
 
@@ -51,6 +52,7 @@ def parser() -> Parser:
     results.add_show(commands)
     export.add_export(commands)
     judge.add_judge(commands)
+    report.add_report(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -110,6 +112,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "show": results.run_show,
     "export": export.run_export,
     "judge": judge.run_judge,
+    "report": report.run_report,
     "list": _list,
     "doctor": _doctor,
 }
@@ -196,5 +199,6 @@ def _command(argv: Sequence[str] | None) -> int:
 
 def _complain(message: str, status: int) -> int:
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{line}dlio-bench: {message}", file=sys.stderr)
+    shown = "\n".join(map(printable, message.split("\n")))  # it may quote a file
+    print(f"{line}dlio-bench: {shown}", file=sys.stderr)
     return status

@@ -96,6 +96,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ranks: Some
     batch: Some
     published_batch: int | None
+    published_batch_source: str | None = None
     epochs: Some
     steps_per_epoch: Some
     steps: Some

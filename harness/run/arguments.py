@@ -34,18 +34,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         description="Make a small dataset if you give none, launch the ranks, measure, and write results and a report.",
         epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
     )
-    run.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
-    )
-    run.add_argument(
-        "--from",
-        dest="origin",
-        type=Path,
-        metavar="RESULT",
-        help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
-        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
-        "--launcher, --limits",
-    )
+    _add_what(run)
     scale = run.add_argument_group("scale")
     scale.add_argument(
         "--nodes",
@@ -270,6 +259,22 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
+    output.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
+
+
+def _add_what(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+    )
+    run.add_argument(
+        "--from",
+        dest="origin",
+        type=Path,
+        metavar="RESULT",
+        help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
+        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
+        "--launcher, --limits, --verbose",
+    )
 
 
 def _add_training(run: argparse.ArgumentParser) -> None:

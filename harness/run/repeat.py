@@ -15,7 +15,7 @@ from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.types import Result
 
-MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits")
+MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "verbose")
 
 
 def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]]:

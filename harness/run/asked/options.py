@@ -72,6 +72,7 @@ class Options(RankOptions):
     out: Path | None = None
     dry_run: bool = False
     json: bool = False
+    verbose: bool = False
     by_nodes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # options that a node count has of its own
 
     @property

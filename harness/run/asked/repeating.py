@@ -54,6 +54,7 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
         out=None,
         limits=None,
         json=False,
+        verbose=False,
         by_nodes={},
     )
     return dict(msgspec.to_builtins(decided, enc_hook=str))

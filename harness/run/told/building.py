@@ -108,6 +108,7 @@ def build(
             ranks=job.ranks,
             batch=job.batch,
             published_batch=workload.batch,
+            published_batch_source=workload.batch_source,
             epochs=job.epochs,
             steps_per_epoch=count.steps,
             steps=count.steps * job.epochs,
