@@ -24,10 +24,10 @@ from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
 from dlio_bench.reports.comparison import answer, comparisons, credits, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.page import render
-from dlio_bench.reports.result import ALTERED
 from dlio_bench.reports.statistics import median_trial
 from dlio_bench.reports.types import Result
 
