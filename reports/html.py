@@ -1,17 +1,30 @@
-"""Results as one self-contained HTML page: nothing is fetched, plotly.js and the data are inside."""
+"""Results as one HTML page that answers first. Nothing is fetched: plotly.js and the data are inside."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.reports import facts, figures, formatting, judge, predictions, sentences, tables, transfers
-from dlio_bench.reports.advice import advice, slowest_rank
-from dlio_bench.reports.comparison import comparisons, refusals
+from dlio_bench.reports import (
+    byte_figures,
+    facts,
+    figures,
+    formatting,
+    judge,
+    predictions,
+    published,
+    sentences,
+    step_figures,
+    tables,
+    transfers,
+)
+from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
+from dlio_bench.reports.comparison import answer, comparisons, credits, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.page import render
@@ -20,6 +33,10 @@ from dlio_bench.reports.types import Result
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
+MAPS_OPEN = 4  # further ones are folded
+ADVICE_OPEN = 4  # more are said once for all results, and folded
+MOST_ANSWERS = 3  # of node counts: more would push the chart below the fold
+CARDS = 5
 
 
 def write(results: Sequence[tuple[Result, Steps]], path: Path) -> None:
@@ -35,26 +52,36 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     pairs = sorted(pairs, key=lambda pair: pair[0].plan.nodes)
     results = [result for result, _ in pairs]
     labels = tables.labels(results)
-    drawn = _figures(pairs)
+    maps = {f"map{position}": position for position in _mapped(results)}
+    drawn = _figures(pairs, maps)
+    shown_advice, all_advice = _advice(pairs)
+    said = answer(results)
     return render(
         "report.html.j2",
         drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
-        shared_evidence=_shared_evidence(results),
-        failing=any(judge.failed(result) for result in results),
         headline=judge.gravest_headline(results),
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
-        cards=_cards(*pairs[0]) if len(pairs) == 1 else [],
+        cards=_cards(results[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
         metric_groups=_metric_groups(results),
         metric_titles=_metric_titles(results),
+        answer=said if len(said) <= MOST_ANSWERS else said[-1:],
+        other_answers=said[:-1] if len(said) > MOST_ANSWERS else [],
+        altered=ALTERED in {mark for result in results for mark in result.marks},
+        compared=_compared(results),
+        credits=credits(results),
         comparisons=comparisons(results),
         refusals=refusals(results),
-        maps=[name for name in drawn if name.startswith("map")],
-        maps_left_out=max(0, len(pairs) - MOST_MAPS),
+        maps=[(name, labels[position], _map_caption(*pairs[position])) for name, position in maps.items()],
+        maps_open=MAPS_OPEN,
+        scale_end=step_figures.scale_end(pairs),
+        kinds=step_figures.kinds(results),
+        maps_left_out=len(pairs) - len(maps),
         checks=_checks(results),
-        advice=_advice(pairs),
+        advice=shown_advice,
+        all_advice=all_advice,
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
         sections={
             "Training": sentences.each(labels, results, sentences.training),
@@ -65,6 +92,7 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         harness=sentences.harness(results),
         predictions=predictions.lines(results),
         prediction_notes=predictions.notes(results),
+        published=published.values(results),
         transfers=transfers.rows(results),
         sources=transfers.titles(results),
         storage=sentences.storage(results),
@@ -78,22 +106,32 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
     )
 
 
-def _figures(pairs: Sequence[tuple[Result, Steps]]) -> dict[str, Figure]:
-    """Figures by the id of their place on the page; comparing ones are left out where comparing is refused."""
+def _mapped(results: Sequence[Result]) -> list[int]:
+    """Positions of the results that get a heat map: those of the most nodes first, as they have the most ranks."""
+    return sorted(range(len(results)), key=lambda position: -results[position].plan.nodes)[:MOST_MAPS]
+
+
+def _figures(pairs: Sequence[tuple[Result, Steps]], maps: Mapping[str, int]) -> dict[str, Figure]:
+    """Figures by the id of their place on the page; comparing ones are left out where comparing is refused. maps: the
+    position of the result of each heat map.
+    """
     results = [result for result, _ in pairs]
     side_by_side = not refusals(results)
-    drawn: dict[str, Figure] = {}
-    if side_by_side:
-        drawn["times"] = figures.times(results)
-    drawn["phases"] = figures.phases(results)
-    ceiling = figures.stall_ceiling(pairs)
-    for position, (result, steps) in enumerate(pairs[:MOST_MAPS]):
-        drawn[f"map{position}"] = figures.stall_map(result, steps, ceiling)
-    drawn["steps"] = figures.step_times(pairs)
-    if side_by_side and len({result.plan.nodes for result in results}) > 1:
-        drawn["scaling"] = figures.scaling(results)
-    drawn["bytes"] = figures.bytes_by_epoch(results)
-    return drawn
+    ceiling = step_figures.stall_ceiling(pairs)
+    drawn: dict[str, Figure | None] = {
+        "times": figures.times(results) if side_by_side else None,
+        "credits": figures.credited(results) if side_by_side else None,
+        "phases": figures.phases(results),
+        "epochs": figures.epochs(results) if side_by_side else None,
+        "scaling": (
+            figures.scaling(results) if side_by_side and len({result.plan.nodes for result in results}) > 1 else None
+        ),
+        "steps": step_figures.step_times(pairs),
+        **{name: step_figures.stall_map(*pairs[position], ceiling) for name, position in maps.items()},
+        "bytes": byte_figures.bytes_by_epoch(results),
+        "predicted": figures.predicted(results),
+    }
+    return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def _title(results: Sequence[Result]) -> str:
@@ -111,45 +149,69 @@ def _subject(results: Sequence[Result], hosts: int) -> str:
     )
 
 
-def _cards(result: Result, steps: Steps) -> list[dict[str, str]]:
-    """The numbers that one reader's page opens with."""
+def _cards(result: Result) -> list[dict[str, str]]:
+    """The five numbers that one reader's page opens with."""
     metrics = result.metrics
-    rank, host, worst, _ = slowest_rank(result, steps)
-
-    def steady(name: str, remark: str) -> str:
-        return "; ".join(part for part in (sentences.steady(metrics, name), remark) if part)
-
     beside = {
         "elapsed_seconds": sentences.certainty(result),
         "delivered_bandwidth": f"from the file system {formatting.number(metrics['pfs_bandwidth'])}",
-        "samples_per_second": f"{formatting.number(metrics['epoch_seconds'])} an epoch",
-        "stall_share": steady("stall_share", f"own, slowest: rank {rank} ({host}) {formatting.format_share(worst)}"),
-        "au": steady("au", "compute / wall time"),
+        "stall_share": sentences.steady(metrics, "stall_share"),
+        "au": "; ".join(part for part in (sentences.steady(metrics, "au"), "compute / wall time") if part),
         "over_bound": f"no-I/O bound {formatting.number(metrics['no_io_seconds'])}",
+        "samples_per_second": f"{formatting.number(metrics['epoch_seconds'])} an epoch",
+        "step_p99": "",
     }
     if metrics["elapsed_seconds"].ci:
         beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
+    known = [(name, remark) for name, remark in beside.items() if metrics[name].value is not None]
     return [
         {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}
-        for name, remark in beside.items()
-        if metrics[name].value is not None
+        for name, remark in known[:CARDS]
     ]
+
+
+def _compared(results: Sequence[Result]) -> list[dict[str, str]]:
+    """The rows of the table that compares results: one a result."""
+    rows = {group.nodes: list(group.rows) for group in comparisons(results)}
+    common = set.intersection(*(set(result.marks) for result in results))
+    told = []
+    for label, result in zip(tables.labels(results), results, strict=True):
+        metrics, own = result.metrics, rows.get(result.plan.nodes)
+        row = own.pop(0) if own else None
+        ratio, *ends = formatting.format_times(row.ratio, *(row.interval or ())) if row else ["-"]
+        told.append({
+            "label": label, "headline": judge.headline(result),
+            "marks": ", ".join(mark for mark in result.marks if mark not in common),
+            "time": formatting.number(metrics["elapsed_seconds"]),
+            "certain": formatting.interval(metrics["elapsed_seconds"]),
+            "ratio": ratio, "interval": "-".join(ends) or formatting.NOTHING,
+            "stall": formatting.number(metrics["stall_share"]),
+            "requested": formatting.number(metrics["bytes_requested"]), "bound": result.bound.by,
+        })  # fmt: skip
+    return told
+
+
+def _map_caption(result: Result, steps: Steps) -> str:
+    rank, host, worst, _ = slowest_rank(result, steps)
+    trial = result.trials[median_trial(result)].trial
+    slowest = f"rank {rank} ({host}), {formatting.format_share(worst)}"
+    return f"Trial {trial}, the median one. Slowest over all trials: {slowest}."
 
 
 def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
     """What the template shows of one result on its own."""
     rank, host, worst, _ = slowest_rank(result, steps)
     launcher = result.environment.launcher
+    machines = ", ".join(result.environment.hosts)
     return {
         "label": label,
         "scale": sentences.scale(result),
         "headline": judge.headline(result),
         "reason": judge.reason(result),
-        "failed": judge.failed(result),
         "bound": result.bound,
         "ceiling": sentences.ceiling(result),
         "slowest": f"rank {rank} ({host}), {formatting.format_share(worst)}",
-        "median_trial": result.trials[median_trial(result)].trial,
+        "hosts": machines,
         "policy": result.policy,
         "delivers": sentences.delivers(result) or "the fields as stored",
         "options": ", ".join(f"{name} {value}" for name, value in facts.flat(result.policy.options).items()),
@@ -158,12 +220,6 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "version": result.version,
         "digest": result.digest,
     }
-
-
-def _shared_evidence(results: Sequence[Result]) -> list[str]:
-    """Sentences of evidence that hold of every result; none for a single one."""
-    first, *others = (result.bound.evidence for result in results)
-    return [sentence for sentence in first if others and all(sentence in other for other in others)]
 
 
 def _metric_groups(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -200,7 +256,9 @@ def _checks(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _advice(pairs: Sequence[tuple[Result, Steps]]) -> list[str]:
+def _advice(pairs: Sequence[tuple[Result, Steps]]) -> tuple[list[str], list[str]]:
+    """The advice to show, and, where that says it once for several results, all of it to fold away."""
     results = [result for result, _ in pairs]
-    suggestions = [advice(result, steps) for result, steps in pairs]
-    return sentences.shared(tables.labels(results), suggestions)
+    labels = tables.labels(results)
+    everything = sentences.shared(labels, [advice(result, steps) for result, steps in pairs])
+    return (everything, []) if len(everything) <= ADVICE_OPEN else (shared_advice(labels, results), everything)

@@ -1,5 +1,8 @@
-"""What the HTML pages share: templates, and data inside a script element."""
+"""What the HTML pages share: templates, figures as data, plotly.js packed, and a policy for scripts."""
 
+import base64
+import gzip
+import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -7,14 +10,45 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from plotly.offline import get_plotlyjs
 
 from dlio_bench.reports.drawing import Figure
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
+    """The HTML of a template with its figures, which are JSON in a script element; `values` are escaped."""
+    script = (TEMPLATES / "report.js").read_text("utf-8")
+    packed, plotly_hash = _plotly()
+    return _template(name).render(
+        plotly=packed,
+        script=script,
+        allowed_scripts=f"'{_script_hash(script)}' '{plotly_hash}'",
+        drawn=_embedded(drawn),
+        heights={figure: drawn[figure]["layout"]["height"] for figure in drawn},
+        words={figure: drawn[figure].get("words", "") for figure in drawn},
+        **values,
+    )
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """(plotly.js as base64 of gzip, its hash for the policy). The page unpacks it, and is a third as large so."""
+    from plotly.offline import get_plotlyjs
+
+    library = get_plotlyjs()
+    return base64.b64encode(gzip.compress(library.encode(), mtime=0)).decode(), _script_hash(library)
+
+
+def _script_hash(script: str) -> str:
+    """What names an inline script in a content security policy: no other one runs, whatever gets into the page."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _embedded(drawn: Mapping[str, Figure]) -> str:
     """Figures as JSON that cannot end its script element: <, > and & only occur in strings, where \\u003c means <."""
-    text = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
+    shown = {name: {"data": figure["data"], "layout": figure["layout"]} for name, figure in drawn.items()}
+    text = json.dumps(shown, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -25,17 +59,10 @@ def _capitalize_first(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
-    """The HTML of a template with its figures, which are JSON in a script element; `values` are escaped."""
-    heights = {figure: drawn[figure]["layout"]["height"] for figure in drawn}
-    return _template(name).render(plotly=get_plotlyjs(), drawn=_embedded(drawn), heights=heights, **values)
-
-
 @cache
 def _template(name: str) -> jinja2.Template:
-    folder = Path(__file__).with_name("templates")
     templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,11 +1,9 @@
-"""Names of results, and the table of their trials and epochs, which figures and `trials.csv` share."""
+"""Names of results, and the table of their trials and epochs, which figures and `export` share."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_bench.counters import COUNTERS
-from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Pass
 from dlio_bench.reports.types import Result
@@ -13,7 +11,6 @@ from dlio_bench.reports.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-CSV_NAME = "trials.csv"
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
 VALIDATION = ("validation_seconds", "validation_bytes_requested", "validation_read_seconds")
 
@@ -74,8 +71,3 @@ def epochs(results: Sequence[Result]) -> "pd.DataFrame":
     table = trials(results)
     columns = ["epoch_seconds", "bytes_useful", "bytes_requested", "bytes_device"]
     return table[~table["warmup"]].groupby(["result", "epoch"], sort=False)[columns].median().reset_index()
-
-
-def write_csv(results: Sequence[Result], path: Path) -> None:
-    """Write `trials` as CSV (RFC 4180, UTF-8, a header line). Raises EnvironmentFailure."""
-    write_whole(path, trials(results).to_csv(index=False, lineterminator="\n").encode())

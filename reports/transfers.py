@@ -1,6 +1,6 @@
 """Where the bytes of each epoch came from, so that no one takes a cache for the storage."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,13 +16,17 @@ TIERS = ("bytes_ram", "bytes_local", "bytes_remote")
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of some epochs ('2-5') of a result by source, as in SOURCES: the medians over the trials, in words. copied:
-    whether tiers or other ranks delivered some. misses: samples that other ranks were to send, and did not.
+    """Bytes of some epochs ('2-5') of a result by source: the medians over the trials. copied: whether tiers or other
+    ranks delivered some. misses: samples that other ranks were to send, and did not.
+
+    cells: those of SOURCES in words; values: those of
+    SOURCES, and `bytes_useful`, of the first of the epochs; None where nobody counted them.
     """
 
     label: str
     epochs: str
     cells: tuple[str, ...]
+    values: Mapping[str, float | None]
     copied: bool
     misses: float
 
@@ -39,13 +43,16 @@ def rows(results: Sequence[Result]) -> list[Row]:
         first = 0
         for number in range(len(result.measured[0].epochs)):
             epochs = [trial.epochs[number] for trial in result.measured]
-            cells = tuple(_shown(name, _bytes(epochs, name)) for name in SOURCES)
+            values = {name: _bytes(epochs, name) for name in (*SOURCES, "bytes_useful")}
+            cells = tuple(_shown(name, values[name]) for name in SOURCES)
             misses = _median(epochs, "remote_misses") or 0.0
             if number and (folded[-1].cells, round(folded[-1].misses)) == (cells, round(misses)):
-                epoch_numbers, misses = f"{first + 1}-{number + 1}", folded.pop().misses
+                same = folded.pop()
+                epoch_numbers, misses, values = f"{first + 1}-{number + 1}", same.misses, dict(same.values)
             else:
                 first, epoch_numbers = number, str(number + 1)
-            folded.append(Row(label, epoch_numbers, cells, any(_median(epochs, name) for name in TIERS), misses))
+            copied = any(_median(epochs, name) for name in TIERS)
+            folded.append(Row(label, epoch_numbers, cells, values, copied, misses))
     return folded
 
 

@@ -4,7 +4,7 @@ Sizes are in bytes and times in seconds. Loading drops fields that a type does n
 `forbid_unknown_fields` refuses them. A field has a default if results of earlier versions may lack it.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -96,6 +96,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ranks: Some
     batch: Some
     published_batch: int | None
+    published_batch_source: str | None = None
     epochs: Some
     steps_per_epoch: Some
     steps: Some
@@ -216,16 +217,26 @@ class StepsFile(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Sha256
 
 
+class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
+    """The result that a run repeated: its digest, and what differed when it was repeated."""
+
+    digest: str
+    differs: list[str]
+
+
 class Draft(Struct, frozen=True, kw_only=True):
     """What a run measured of one reader of one workload at one scale, before anybody draws conclusions.
 
-    created: ISO 8601; results of one run are created in the order of its readers.
+    created: ISO 8601; results of one run are created in the order of its readers. options: every option of the run, as
+    it was given or decided, which `run --from` takes.
     """
 
     schema: Literal["dlio-bench/result/3"] = "dlio-bench/result/3"
     kind: Literal["run"] = "run"
     created: str
     command: list[str]
+    options: dict[str, Any] | None = None
+    repeats: Repeats | None = None
     version: str
     workload: Named
     dataset: Data

@@ -22,6 +22,7 @@ examples:
   dlio-bench run cdb --nodes 8 --reader prefetch
   dlio-bench run cosmoflow --nodes 1,2,4 --reader naive,shuffled,prefetch --compute none
   dlio-bench run imagenet --nodes 2 --tiny
+  dlio-bench run --from dlio-results/20260102-030405-cdb
 """
 
 
@@ -33,19 +34,17 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         description="Make a small dataset if you give none, launch the ranks, measure, and write results and a report.",
         epilog=f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
     )
-    run.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)")
+    _add_what(run)
     scale = run.add_argument_group("scale")
     scale.add_argument(
         "--nodes",
         type=partial(counts, "--nodes"),
-        default=(1,),
         metavar="N[,N...]",
         help="number of nodes; give several to compare them (default 1)",
     )
     scale.add_argument(
         "--ranks-per-node",
         type=int,
-        default=1,
         metavar="R",
         help="ranks on each node; a rank is one trainer (default 1)",
     )
@@ -74,7 +73,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--reader",
         dest="readers",
         type=partial(_names, "--reader"),
-        default=("prefetch",),
         metavar="NAME[,NAME...]",
         help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
         "default prefetch)",
@@ -93,13 +91,11 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             flag,
             dest=dest,
             type=partial(_names, flag),
-            default=(),
             metavar="NAME[,NAME...]",
             help=f"replace the {flag[2:]} of each reader{values}",
         )
     how.add_argument(
         "--shard",
-        default="rank",
         metavar="WHAT",
         help="who owns a share of the samples: rank (default) or node. With job, all ranks read the "
         "whole dataset in the same order, as ranks that hold parts of one model do",
@@ -160,7 +156,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     how.add_argument(
         "--compute",
-        default="emulate",
         metavar="HOW",
         help="what a trainer does between two batches. none: nothing. emulate:DEVICE: wait a published step time"
         " (default emulate:v100). emulate:50ms: wait this long. emulate:@FILE: wait what `dlio-bench "
@@ -225,7 +220,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     trust.add_argument(
         "--cache",
-        default="cold",
         metavar="MODE",
         help="page cache before a trial: cold (default), cold-epochs (cold before each epoch too), warm, or as-is",
     )
@@ -268,6 +262,21 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     output.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
 
 
+def _add_what(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+    )
+    run.add_argument(
+        "--from",
+        dest="origin",
+        type=Path,
+        metavar="RESULT",
+        help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
+        "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
+        "--launcher, --limits, --verbose",
+    )
+
+
 def _add_training(run: argparse.ArgumentParser) -> None:
     training = run.add_argument_group("training (--compute train)")
     training.add_argument(
@@ -282,7 +291,6 @@ def _add_training(run: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--gradient-lag",
         type=int,
-        default=0,
         metavar="N",
         help="1: each step applies the gradients of the step before, while its own are on their way (default 0)",
     )
@@ -322,7 +330,14 @@ def _names(flag: str, value: str) -> tuple[str, ...]:
 
 def run(options: argparse.Namespace) -> int:
     """Run it."""
-    from dlio_bench.harness.run import command
+    from dlio_bench.harness.run import command, repeat
     from dlio_bench.harness.run.asked.options import Options
 
-    return command.run(Options(**values_of(options)))
+    values = values_of(options, "origin")
+    # nobody gave what is None, or a flag as it is without: --no-verify makes True False, the others False True
+    given = {name: value for name, value in values.items() if value is not None and value is not (name == "verify")}
+    if options.origin is not None:
+        return command.run(*repeat.asked(options.origin, given))
+    if options.workload is None:
+        raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
+    return command.run(Options(**given))

@@ -26,7 +26,7 @@ from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
-from dlio_bench.reports import html, judge, judgement_text, result, storage, text
+from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.typed import to_json
@@ -36,8 +36,11 @@ INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finis
 Finished = tuple[Result, Steps]
 
 
-def run(options: Options) -> int:
-    """Run the command. Returns the exit status of the gravest result. BenchError if there is none."""
+def run(options: Options, earlier: Sequence[Result] = ()) -> int:
+    """Run the command. Returns the exit status of the gravest result. BenchError if there is none.
+
+    earlier: results that this run repeats.
+    """
     options, asked = with_limits(options)
     request = look_up(options)
     if asked is not None:
@@ -78,7 +81,7 @@ def run(options: Options) -> int:
                     )
                     for measured, steps in measure(job, setting, folder, options.launcher, progress):
                         drafted = measured if predicted is None else predicted.beside(measured, job)
-                        finished.append(_saved(drafted, steps, folder))
+                        finished.append(_saved(repetition.noted(drafted, earlier), steps, folder))
         except (BenchError, KeyboardInterrupt) as error:
             if not finished:
                 raise
@@ -128,5 +131,5 @@ def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None,
     else:
         if judgement is not None:
             print(judgement_text.render(judgement))
-        rendered = text.render(results, verbose=options.verbose)
-        print(f"{rendered}\n  results  {folder}\n  report   {folder / 'report.html'}")
+        print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}")
+        print(f"  results  {folder}\n  report   {folder / 'report.html'}")

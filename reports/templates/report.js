@@ -1,10 +1,62 @@
+"use strict";
+const NARROW = 700; // px: below it the tool bar would cover the legend
+const PRINTED_WIDTH = 680; // px: a printed page is narrower than the window, and drawings do not shrink by themselves
 const figures = JSON.parse(document.getElementById("figures").textContent);
-// On a narrow screen the tool bar would cover the legend.
-const bar = innerWidth < 700 ? false : "hover";
-const options = { responsive: true, displayModeBar: bar, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
-const drawn = Object.keys(figures).filter((name) => document.getElementById(name));
-for (const name of drawn) Plotly.newPlot(name, figures[name].data, figures[name].layout, options);
-// A printed page is narrower than the window, and drawings do not shrink by themselves.
-const PRINTED_WIDTH = 680;
-addEventListener("beforeprint", () => drawn.forEach((name) => Plotly.relayout(name, { width: PRINTED_WIDTH })));
-addEventListener("afterprint", () => drawn.forEach((name) => Plotly.relayout(name, { width: null, autosize: true })));
+const options = () => ({
+  responsive: true, displayModeBar: innerWidth < NARROW ? false : "hover", displaylogo: false,
+  modeBarButtonsToRemove: ["lasso2d", "select2d"],
+});
+const drawn = new Set();
+
+// Figures name their colours as the style sheet does ("--ink"), so that they change with it.
+function coloured(value, key, style) {
+  if (typeof value === "string") {
+    return value.startsWith("--") && /colou?r|scale/.test(key) ? style.getPropertyValue(value).trim() : value;
+  }
+  if (Array.isArray(value)) return key === "z" ? value : value.map((entry) => coloured(entry, key, style));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, entry]) => [name, coloured(entry, name, style)]));
+}
+
+function draw(name, width) {
+  const { data, layout } = coloured(figures[name], "", getComputedStyle(document.documentElement));
+  drawn.add(name);
+  return Plotly.react(name, data, width ? { ...layout, width } : { ...layout, autosize: true }, options());
+}
+
+// A figure in a closed fold has no width yet: it waits until somebody opens it.
+const folded = (name) => document.getElementById(name).closest("details:not([open])");
+const all = Object.keys(figures).filter((name) => document.getElementById(name));
+const redraw = () => [...drawn].forEach((name) => draw(name));
+
+function start() {
+  all.filter((name) => !folded(name)).forEach((name) => draw(name));
+  document.querySelectorAll("details").forEach((fold) => fold.addEventListener("toggle", () => {
+    if (fold.open) all.filter((name) => fold.contains(document.getElementById(name)) && !folded(name)).forEach((name) => draw(name));
+  }));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // A print is light, and shows what is folded.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((fold) => { fold.open = true; });
+    document.documentElement.classList.add("printed");
+    all.forEach((name) => draw(name, PRINTED_WIDTH));
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printed");
+    opened.forEach((fold) => { fold.open = false; });
+    redraw();
+  });
+}
+
+async function unpack() {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const library = document.createElement("script");
+  library.textContent = await new Response(stream).text();
+  document.head.append(library);
+}
+
+if (typeof DecompressionStream === "undefined") document.getElementById("no-charts").hidden = false;
+else unpack().then(start);

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 STOREYS = (
     "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "training", "simulator", "generation",
     "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run", "bench_readers",
-    "capacity", "results", "listing", "doctor", "parser", "cli",
+    "capacity", "results", "integration", "listing", "doctor", "parser", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
@@ -133,7 +133,8 @@ def test_mpi_and_tensorflow_load_only_when_asked_for() -> None:
 def test_results_render_without_what_measuring_needs() -> None:
     reports = [path for path in FILES if room_of(path) == "reports"]
     assert not {library(name) for path in reports for name, _ in names(path)} & MEASURING
-    modules = [f"dlio_bench.reports.{path.stem}" for path in reports if path.stem != "__init__"]
+    parts = [path.relative_to(ROOT).with_suffix("").parts for path in reports if path.stem != "__init__"]
+    modules = [".".join(("dlio_bench", *names)) for names in parts]
     assert not loaded(f"import {', '.join(modules)}") & MEASURING
 
 

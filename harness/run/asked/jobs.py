@@ -39,6 +39,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     planned = []
     for nodes in options.nodes:
+        options = request.options.at(nodes)
         if allocated is not None and nodes > allocated:
             raise UsageError(
                 f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."

@@ -1,7 +1,7 @@
 """The options of `dlio-bench run` as data. The command line fills them in; nothing else reads argparse."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,13 @@ class Options(RankOptions):
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
+    by_nodes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # options that a node count has of its own
 
     @property
     def mode(self) -> str:
         """--compute without its detail: none, emulate, train or infer."""
         return self.compute.partition(":")[0]
+
+    def at(self, nodes: int) -> "Options":
+        """The options of one node count."""
+        return replace(self, **self.by_nodes.get(nodes, {}))

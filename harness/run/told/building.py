@@ -16,6 +16,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.policies import OWN
 from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
@@ -71,6 +72,7 @@ def build(
     return Draft(
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         command=["dlio-bench", *sys.argv[1:]],
+        options=kept(reader, job, request, setting.dataset),
         version=__version__,
         workload=Named(workload.name, workload.title),
         dataset=Data(
@@ -106,6 +108,7 @@ def build(
             ranks=job.ranks,
             batch=job.batch,
             published_batch=workload.batch,
+            published_batch_source=workload.batch_source,
             epochs=job.epochs,
             steps_per_epoch=count.steps,
             steps=count.steps * job.epochs,

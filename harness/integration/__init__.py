@@ -1,0 +1,1 @@
+"""dlio-bench as a part of other tools, which load these files themselves."""

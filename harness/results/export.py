@@ -1,0 +1,86 @@
+"""The options of `export`, and the call that they lead to. Heavy imports wait until the command runs."""
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.results.arguments import add_results
+
+FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics")
+TABLES = ("trials", "metrics", "steps")
+EXAMPLES = """\
+examples:
+  dlio-bench export dlio-results/20260102-030405-cdb --to csv --out trials.csv
+  dlio-bench export dlio-results/20260102-030405-cdb --to pandas --table metrics --out metrics.json
+  dlio-bench export new/naive-8x1 --to pytest-benchmark --out new.json
+  dlio-bench export new/naive-8x1 --to openmetrics --out /var/lib/node_exporter/dlio_bench.prom
+"""
+
+
+def add_export(commands: Commands) -> None:
+    """`export`."""
+    parser = commands.add_parser(
+        "export",
+        help="write results in the format of another tool",
+        description="Write results as a table, as benchmarks, as a test report or as metrics, for other tools.",
+        epilog=EXAMPLES,
+    )
+    add_results(parser)
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=FORMATS,
+        metavar="FORMAT",
+        help="csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with "
+        "its types. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of the checks, a suite for each "
+        "result. openmetrics: text for Prometheus",
+    )
+    parser.add_argument(
+        "--table",
+        choices=TABLES,
+        metavar="NAME",
+        help="with csv and pandas. trials: a row for each trial and epoch (default). metrics: a row for each metric. "
+        "steps: a row for each trial, rank and step",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file (default: the standard output)")
+    parser.add_argument("--json", action="store_true", help="with --out: print as JSON what was written")
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Write results in another format."""
+    if options.table is not None and options.to not in ("csv", "pandas"):
+        raise UsageError(
+            f"--table {options.table} is for --to csv and --to pandas. Leave it out with --to {options.to}."
+        )
+    if options.out is not None:
+        require_file(options.out)
+    elif options.json:
+        raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
+
+    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.export import frames, junit, openmetrics, pytest_benchmark
+    from dlio_bench.reports.files import write_whole
+
+    pairs = load_all(options.results)
+    results = [result for result, _ in pairs]
+    table = options.table or TABLES[0]
+    render = {
+        "csv": partial(frames.as_csv, pairs, table),
+        "pandas": partial(frames.as_json_table, pairs, table),
+        "pytest-benchmark": partial(pytest_benchmark.render, results),
+        "junit": partial(junit.render, results),
+        "openmetrics": partial(openmetrics.render, results),
+    }[options.to]
+    text = render()
+    if options.out is None:
+        print(text, end="")
+        return 0
+    write_whole(options.out, text.encode())
+    if options.json:
+        digests = [result.digest for result in results]
+        print(json.dumps({"to": options.to, "out": str(options.out), "bytes": len(text.encode()), "results": digests}))
+    return 0

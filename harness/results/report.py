@@ -1,0 +1,68 @@
+"""`report`: the page of results again, from their files."""
+
+import argparse
+import json
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.results.arguments import add_results
+
+NAME = "report.html"
+TITLE_END = b"dlio-bench</title>"  # of every page that this program writes
+HEAD = 100_000  # bytes within which a page has its title
+
+
+def add_report(commands: Commands) -> None:
+    """`report`."""
+    parser = commands.add_parser(
+        "report",
+        help="write the HTML page of results again, from their files; one page for several runs or machines",
+        description="Write one HTML page of all results named. Results that may not be compared share the page too; it "
+        "says why they are not compared.",
+        epilog="examples:\n"
+        "  dlio-bench report dlio-results/cdb-20260102-030405\n"
+        "  dlio-bench report old-machine new-machine --out both.html\n",
+    )
+    add_results(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"write the page to this file (default: {NAME} in the folder of the RESULT if there is one, else in the "
+        "current folder). A page of dlio-bench that is there is replaced, another file is not",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """Write the page. UsageError where it would replace a file that is no report."""
+    from dlio_bench.reports import html
+    from dlio_bench.reports.collection import load_all
+
+    path = options.out or _default(options.results)
+    refuse_other_files(path)
+    pairs = load_all(options.results)
+    html.write(pairs, path)
+    size = path.stat().st_size
+    print(
+        json.dumps({"report": str(path), "results": len(pairs), "bytes": size}) if options.json else f"report   {path}"
+    )
+    return 0
+
+
+def _default(results: list[Path]) -> Path:
+    if len(results) > 1:
+        return Path(NAME)
+    return (results[0] if results[0].is_dir() else results[0].parent) / NAME
+
+
+def refuse_other_files(path: Path) -> None:
+    """UsageError if the page would replace something that is not such a page."""
+    if path.is_dir():
+        raise UsageError(f"--out {path} is a folder. Name a file in it, such as {path / NAME}.")
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        if TITLE_END not in file.read(HEAD):
+            raise UsageError(f"'{path}' is there already, and is no report. Name another file with --out.")

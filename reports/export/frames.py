@@ -1,0 +1,107 @@
+"""Results as tables, and these as CSV and as the JSON that pandas reads back with its types."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlio_bench.reports import tables
+from dlio_bench.reports.judge import printable
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.metrics import PHASES, SHARES
+from dlio_bench.reports.types import Result
+
+Pairs = Sequence[tuple[Result, Steps]]
+DIGITS = 15  # behind the decimal point, the most that pandas writes
+FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}", "\N{FULLWIDTH HYPHEN-MINUS}",
+           "\N{FULLWIDTH COMMERCIAL AT}")  # fmt: skip
+
+
+def trials(pairs: Pairs) -> pd.DataFrame:
+    """A row for each result, trial and epoch: see `tables.trials`."""
+    return tables.trials([result for result, _ in pairs])
+
+
+def metrics(pairs: Pairs) -> pd.DataFrame:
+    """A row for each result and metric: value, and the ends of its 95 % interval; what is not known is NaN."""
+    results = [result for result, _ in pairs]
+    rows = [
+        {
+            "result": label,
+            "workload": result.workload.name,
+            "reader": result.policy.alias or result.policy.name,
+            "nodes": result.plan.nodes,
+            "ranks": result.plan.ranks,
+            "class": result.class_,
+            "verdict": result.verdict,
+            "marks": "; ".join(result.marks),
+            "digest": result.digest,
+            "metric": name,
+            "unit": metric.unit,
+            "statistic": "mean" if name in SHARES else "median",
+            "trials": len(result.measured),
+            "value": metric.value,
+            "ci_low": None if metric.ci is None else metric.ci[0],
+            "ci_high": None if metric.ci is None else metric.ci[1],
+        }
+        for label, result in zip(tables.labels(results), results, strict=True)
+        for name, metric in result.metrics.items()
+    ]
+    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high"), "float64"))
+
+
+def steps(pairs: Pairs) -> pd.DataFrame:
+    """A row for each result, trial, rank and step: its epoch, and the seconds of each phase, as in steps.npz."""
+    labels = tables.labels([result for result, _ in pairs])
+    return pd.concat(
+        [_steps(label, result, arrays) for label, (result, arrays) in zip(labels, pairs, strict=True)],
+        ignore_index=True,
+    )
+
+
+def _steps(label: str, result: Result, arrays: Steps) -> pd.DataFrame:
+    row, rank, step = (index.ravel() for index in np.indices(arrays["stall"].shape))
+    known = [name for name in ("start", *PHASES) if name in arrays]
+    columns: dict[str, Any] = {
+        "result": label,
+        "trial": np.array([trial.trial for trial in result.trials])[row],
+        "warmup": np.array([trial.warmup for trial in result.trials])[row],
+        "rank": rank,
+        "step": step,
+        "epoch": arrays["epoch"][step],
+    }
+    columns |= {f"{name}_seconds": arrays[name].ravel() for name in known}
+    return pd.DataFrame(columns | ({"loss": arrays["loss"].ravel()} if "loss" in arrays else {}))
+
+
+TABLES: dict[str, Callable[[Pairs], pd.DataFrame]] = {"trials": trials, "metrics": metrics, "steps": steps}
+
+
+def as_csv(pairs: Pairs, table: str) -> str:
+    """A table as CSV (RFC 4180, a header line).
+
+    A spreadsheet takes text that begins with one of `FORMULA` for a formula, and runs it. No text of a real result
+    does; in that of an edited one an apostrophe comes first (OWASP, "CSV Injection"). Numbers stay as they are.
+    """
+    return _texts(TABLES[table](pairs), _no_formula).to_csv(index=False, lineterminator="\n")
+
+
+def as_json_table(pairs: Pairs, table: str) -> str:
+    """A table as JSON Table Schema: `pandas.read_json(path, orient="table")` reads it with the types of its columns."""
+    text = _texts(TABLES[table](pairs), printable).to_json(orient="table", index=False, double_precision=DIGITS)
+    assert text is not None  # it is without a path
+    return text + "\n"
+
+
+def _no_formula(text: str) -> str:
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
+
+
+def _texts(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """The table with its texts changed."""
+    for column in table.select_dtypes(include=["object", "string"]):
+        distinct = {text: change(text) for text in table[column].unique()}
+        table[column] = table[column].map(distinct)
+    return table

@@ -1,0 +1,69 @@
+"""Checks of results as JUnit XML: a suite for each result, a case for each check."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from dlio_bench.reports import tables
+from dlio_bench.reports.export.checks import checks, failures
+from dlio_bench.reports.judge import printable
+from dlio_bench.reports.types import Check, Result
+
+
+def render(results: Sequence[Result]) -> str:
+    """The XML. A suite has attributes, properties and cases as Jenkins and GitLab read them. Metrics are properties.
+
+    A suite's time is that of all its trials; a check takes none.
+    """
+    suites = [_suite(number, *named) for number, named in enumerate(zip(tables.labels(results), results, strict=True))]
+    root = ElementTree.Element(
+        "testsuites",
+        tests=str(sum(len(checks(result)) for result in results)),
+        failures=str(sum(failures(result) for result in results)),
+        errors="0",
+    )
+    root.extend(suites)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
+    name = printable(f"{result.workload.name}: {label}")
+    suite = ElementTree.Element(
+        "testsuite",
+        name=name,
+        id=str(number),
+        package="dlio-bench",
+        hostname=printable(next(iter(result.environment.hosts))),
+        timestamp=printable(result.created),
+        time=f"{sum(trial.elapsed_seconds for trial in result.trials):.6f}",
+        tests=str(len(checks(result))),
+        failures=str(failures(result)),
+        errors="0",
+        skipped="0",
+    )
+    facts = {
+        "class": result.class_,
+        "verdict": result.verdict,
+        "marks": "; ".join(result.marks),
+        "digest": result.digest,
+    }
+    facts |= {
+        f"{metric} [{entry.unit}]": f"{entry.value:.15g}"
+        for metric, entry in result.metrics.items()
+        if entry.value is not None
+    }
+    properties = ElementTree.SubElement(suite, "properties")
+    for fact, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=fact, value=printable(value))
+    suite.extend(_case(name, check) for check in checks(result))
+    return suite
+
+
+def _case(suite: str, check: Check) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname=suite, name=printable(check.name), time="0.000000")
+    told = printable(f"expected {check.expected}; found {check.found}")
+    if check.ok:
+        ElementTree.SubElement(case, "system-out").text = told
+    else:
+        ElementTree.SubElement(case, "failure", message=told, type="check").text = told
+    return case

@@ -1,0 +1,120 @@
+"""Metrics of results in the text format of OpenMetrics 1.0, for Prometheus and its kin.
+
+Specification: github.com/OpenObservability/OpenMetrics, specification/OpenMetrics.md. A unit is the suffix of its name,
+and a base unit: ratios, not percent. TYPE, UNIT and HELP come in this order. What is not known has no sample, as NaN
+would be a value. All samples of a family stand together. The last line is `# EOF`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dlio_bench.errors import UsageError
+from dlio_bench.reports.export.checks import failures
+from dlio_bench.reports.judge import printable
+from dlio_bench.reports.metrics import METRICS, SHARES
+from dlio_bench.reports.types import Metric, Result
+
+PREFIX = "dlio_bench"
+UNITS = {
+    "s": "seconds",
+    "B": "bytes",
+    "B/s": "bytes_per_second",
+    "samples/s": "samples_per_second",
+    "samples": "samples",
+    "share": "ratio",
+    "ratio": "ratio",
+}  # of a metric -> of OpenMetrics
+
+
+def render(results: Sequence[Result]) -> str:
+    """The exposition: an Info family with what describes each result, and a gauge family for each metric.
+
+    Workload, reader, nodes and ranks a node tell the results apart. UsageError for two results that share all of these.
+    """
+    labels = [_labels(result) for result in results]
+    for position, label in enumerate(labels):
+        if label in labels[:position]:
+            raise UsageError(
+                f"Two of the results are of {_scale(results[position])}, and a metric has one value for each workload, "
+                "reader and scale. Export them one at a time."
+            )
+    named = list(zip(labels, results, strict=True))
+    lines = [*_info(named), *_failed_checks(named)]
+    for name in METRICS:
+        lines += _family(name, [(label, result.metrics[name]) for label, result in named])
+    return "\n".join((*lines, "# EOF")) + "\n"
+
+
+def family(name: str) -> str:
+    """The family of a metric: its name with its unit as suffix. stall_share -> dlio_bench_stall_ratio."""
+    unit = UNITS[METRICS[name].unit]
+    base = name.removesuffix("_share").removesuffix(f"_{unit}").removeprefix("bytes_")
+    return f"{PREFIX}_{base}" if base == unit else f"{PREFIX}_{base}_{unit}"
+
+
+def _info(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
+    yield f"# TYPE {PREFIX}_run info"
+    yield f"# HELP {PREFIX}_run what was run, and what it is worth"
+    for labels, result in named:
+        policy = result.policy
+        described = {
+            "class": result.class_,
+            "verdict": result.verdict,
+            "marks": "; ".join(result.marks),
+            "order": policy.order,
+            "placement": policy.placement,
+            "delivery": policy.delivery,
+            "dataset": result.dataset.digest,
+            "created": result.created,
+            "version": result.version,
+            "digest": result.digest,
+        }
+        yield _sample(f"{PREFIX}_run_info", labels | described, 1)
+
+
+def _failed_checks(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
+    name = f"{PREFIX}_failed_checks"
+    yield f"# TYPE {name} gauge"
+    yield f"# HELP {name} checks that did not hold; above 0 the result is not to be used"
+    for labels, result in named:
+        yield _sample(name, labels, failures(result))
+
+
+def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Iterator[str]:
+    """A metric of all results that have it. The label `statistic` tells its value from the ends of its interval."""
+    known = [(labels, value) for labels, value in values if value.value is not None]
+    if not known:
+        return
+    name = family(metric)
+    yield f"# TYPE {name} gauge"
+    yield f"# UNIT {name} {UNITS[METRICS[metric].unit]}"
+    yield f"# HELP {name} {_escaped(METRICS[metric].meaning)}"
+    for labels, value in known:
+        assert value.value is not None
+        yield _sample(name, labels | {"statistic": "mean" if metric in SHARES else "median"}, value.value)
+        if value.ci is not None:
+            for statistic, bound in zip(("ci_low", "ci_high"), value.ci, strict=True):
+                yield _sample(name, labels | {"statistic": statistic}, bound)
+
+
+def _labels(result: Result) -> dict[str, str]:
+    return {
+        "workload": result.workload.name,
+        "reader": result.policy.alias or result.policy.name,
+        "nodes": str(result.plan.nodes),
+        "ranks_per_node": str(result.plan.ranks_per_node),
+    }
+
+
+def _scale(result: Result) -> str:
+    plan = result.plan
+    reader = result.policy.alias or result.policy.name
+    return printable(f"{result.workload.name}, {reader}, {plan.nodes}x{plan.ranks_per_node} ranks")
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"{name}{{{inner}}} {value!r}"
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

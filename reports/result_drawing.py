@@ -1,0 +1,124 @@
+"""What the figures of results share: a row for each result, a colour for each reader, a word across what is void."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlio_bench.reports import drawing, sentences, tables
+from dlio_bench.reports.comparison import by_nodes
+from dlio_bench.reports.drawing import INK, Figure, compact
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.types import Metric, Result
+
+COLOURS = tuple(f"--reader{number}" for number in range(8))
+DASH_NAMES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash and dot", "longdash": "long dashes"}
+DASHES = tuple(DASH_NAMES)
+UNKNOWN = "-"  # as a number it is none, so that plotly.js draws no bar
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the rows of a figure lie: a row a result, and one for the heading above those of a node count.
+
+    places: of the results, from 0 downwards. names: of the results, without node counts where headings say them.
+    headings: (place, text).
+    """
+
+    places: tuple[float, ...]
+    names: tuple[str, ...]
+    headings: tuple[tuple[float, str], ...]
+
+    @property
+    def count(self) -> int:
+        """All rows, headings included."""
+        return len(self.places) + len(self.headings)
+
+
+def rows(results: Sequence[Result]) -> Rows:
+    """The rows of results that are sorted by node count."""
+    return laid({plural(nodes, "node"): tables.labels(group) for nodes, group in by_nodes(results).items()})
+
+
+def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result]) -> Rows:
+    """Rows of parts of results, such as epochs. labels: of the result of each part, as `tables.labels` gives them."""
+    owners = dict(zip(tables.labels(results), zip(results, rows(results).names, strict=True), strict=True))
+    groups: dict[str, list[str]] = {}
+    for label, title in zip(labels, titles, strict=True):
+        result, name = owners[label]
+        groups.setdefault(plural(result.plan.nodes, "node"), []).append(f"{name}, {title}")
+    return laid(groups)
+
+
+def laid(groups: Mapping[str, Sequence[str]]) -> Rows:
+    """The rows of names in groups, {heading: names}; a single group needs no heading."""
+    places: list[float] = []
+    headings: list[tuple[float, str]] = []
+    for heading, names in groups.items():
+        if len(groups) > 1:
+            headings.append((float(len(places) + len(headings)), heading))
+        top = len(places) + len(headings)
+        places += [float(top + number) for number in range(len(names))]
+    return Rows(tuple(places), tuple(name for names in groups.values() for name in names), tuple(headings))
+
+
+def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -> Figure:
+    """The layout of a figure of horizontal bars, one in each row, with an axis of this title below."""
+    layout = drawing.layout(92 + row_height * shape.count) | {
+        "bargap": 0.3,
+        "xaxis": drawing.axis(title, **horizontal),
+        "yaxis": drawing.axis(
+            "", showgrid=False, zeroline=False, range=[shape.count - 0.4, -0.6], tickvals=list(shape.places),
+            ticktext=[drawing.lines(name) for name in shape.names], **drawing.GAP,
+        ),
+    }  # fmt: skip
+    if shape.headings:
+        layout["annotations"] = [
+            {"text": f"<b>{said}</b>", "xref": "paper", "x": 0, "xanchor": "left", "y": place + 0.1, "showarrow": False}
+            for place, said in shape.headings
+        ]
+    return layout
+
+
+def colours(results: Sequence[Result]) -> list[str]:
+    """One colour a reader, whatever its node count."""
+    readers = list(dict.fromkeys(map(sentences.reader, results)))
+    return [COLOURS[readers.index(sentences.reader(result)) % len(COLOURS)] for result in results]
+
+
+def dashes(results: Sequence[Result]) -> list[str]:
+    """One kind of line for each node count."""
+    nodes = sorted({result.plan.nodes for result in results})
+    return [DASHES[nodes.index(result.plan.nodes) % len(DASHES)] for result in results]
+
+
+def error_bars(values: Sequence[tuple[float | None, tuple[float, float] | None]]) -> Figure:
+    """95 % intervals [low, high] of values as bars, for those that have one."""
+    known = [(value, ends) if value is not None and ends is not None else None for value, ends in values]
+    return {
+        "type": "data", "symmetric": False, "color": INK, "thickness": 1.4, "width": 4,
+        "array": [UNKNOWN if pair is None else pair[1][1] - pair[0] for pair in known],
+        "arrayminus": [UNKNOWN if pair is None else pair[0] - pair[1][0] for pair in known],
+    }  # fmt: skip
+
+
+def centres(metrics: Sequence[Metric]) -> list[tuple[float | None, tuple[float, float] | None]]:
+    """Values and intervals of metrics, for `error_bars`."""
+    return [(metric.value, metric.ci) for metric in metrics]
+
+
+def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[Result]) -> Figure:
+    """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when a
+    result in it is no measurement.
+    """
+    word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
+    if word:
+        mark = {
+            "text": "TINY: not a measurement" if word == "TINY" else "INVALID", "xref": "paper", "yref": "paper",
+            "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
+            "font": {"size": min(36, 0.15 * layout["height"]), "color": "--grave"},
+        }  # fmt: skip
+        layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
+    return dict(compact({"data": data, "layout": layout, "words": words}))
+
+
+def _is(result: Result, word: str) -> bool:
+    return result.class_ == word or word in result.marks
