@@ -8,9 +8,8 @@ from msgspec import structs, to_builtins
 from dlio_bench.reports import sentences, tables
 from dlio_bench.reports.facts import Facts, flat
 from dlio_bench.reports.formatting import NOTHING
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Draft, Repeats, Result
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import printable, wrapped
 
 HEAD = "  differs now  "
 OUTCOMES = {  # what is measured, or has a new name in each run

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from dlio_bench.reports import tables
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, SHARES
 from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import printable
 
 Pairs = Sequence[tuple[Result, Steps]]
 DIGITS = 15  # behind the decimal point, the most that pandas writes

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.export.checks import checks, failures
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Check, Result
+from dlio_bench.wrapping import printable
 
 
 def render(results: Sequence[Result]) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dlio_bench.errors import UsageError
 from dlio_bench.reports.export.checks import failures
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.types import Metric, Result
+from dlio_bench.wrapping import printable
 
 PREFIX = "dlio_bench"
 UNITS = {

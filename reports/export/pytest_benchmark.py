@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import printable
 
 
 def render(results: Sequence[Result]) -> str:
