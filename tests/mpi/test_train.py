@@ -11,20 +11,16 @@ from dlio_bench.reports.metrics import PHASES
 from tests.mpi.conftest import complaint, dlio
 from tests.results import load
 
-# a small one, and one with statistics of batches, which have no gradients; tests/unit/test_models.py has them all
-NETWORKS = {"hepcnnb": ("hepcnn", "auc"), "imagenet": ("resnet50", "top_1")}
 
-
-@pytest.mark.parametrize("workload", NETWORKS)
-def test_a_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_path: Path) -> None:
+def test_a_network_is_trained_in_the_timed_loop(cache: Path, tmp_path: Path) -> None:
+    """A small one: a step of each is in tests/unit/test_models_learn.py, batch normalisation in unit/test_train.py."""
     done = dlio(
-        cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
+        cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
         "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out",
     )  # fmt: skip
     result, steps = load(tmp_path / "out" / "prefetch-2x1")
-    network, metric = NETWORKS[workload]
     compute, trial = result["compute"], result["trials"][0]
-    assert (compute["mode"], compute["model"], compute["exchange"]) == ("train", network, "horovod")
+    assert (compute["mode"], compute["model"], compute["exchange"]) == ("train", "hepcnn", "horovod")
     assert compute["parameters"] > 100_000
     assert "EMULATED COMPUTE" not in result["marks"]
     assert f"gradients by {compute['exchange']}" in " ".join(done.stdout.split())
@@ -38,11 +34,11 @@ def test_a_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_
     training = trial["training"]
     assert training["loss"] == pytest.approx(steps["loss"][0].mean(axis=0))
     assert training["final_loss"] == training["loss"][-1]
-    # every step all gradients go out in single precision; not all parameters have gradients (statistics of batches)
-    assert 0.9 < training["allreduce_bytes"] / (8 * 4 * compute["parameters"]) <= 1
+    # every step all gradients go out in single precision
+    assert training["allreduce_bytes"] == 8 * 4 * compute["parameters"]
     assert training["allreduce_seconds"] > 0
     assert [score["epoch"] for score in training["scores"]] == [0]
-    assert math.isfinite(training["scores"][0][metric])
+    assert math.isfinite(training["scores"][0]["auc"])
 
     spent = sum(steps[phase].sum(axis=2) for phase in PHASES) + steps["validation"].sum(axis=2)
     assert np.all(spent <= steps["loop"] * (1 + 1e-9))
@@ -66,7 +62,7 @@ def test_a_step_late_in_half_precision_by_mpi(cache: Path, tmp_path: Path) -> No
     asked = {"exchange": "mpi", "fp16": True, "lag": 1, "hierarchical": False}
     assert {name: result["compute"][name] for name in asked} == asked
     training = result["trials"][0]["training"]
-    assert 0.9 < training["allreduce_bytes"] / (4 * 2 * result["compute"]["parameters"]) <= 1
+    assert training["allreduce_bytes"] == 4 * 2 * result["compute"]["parameters"]
     assert training["scores"] == []
 
 
@@ -87,19 +83,17 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_next_epoch(cache: Path, tmp_pa
         )  # fmt: skip
         return complaint(done) if status else done.stdout
 
-    seeded = ("--seed", "5", "--warmup-trials", "0", "--checkpoint", "3")
-    train("whole", "--epochs", "2", *seeded)
-    train("part", "--epochs", "1", *seeded)
-    checkpoints = "part/prefetch-2x1/checkpoints/trial-0"
-    train("rest", "--epochs", "1", "--resume", checkpoints)
-    (_, whole), (part, first), (rest, second) = (
-        load(tmp_path / name / "prefetch-2x1") for name in ("whole", "part", "rest")
-    )
+    train("whole", "--epochs", "2", "--seed", "5", "--warmup-trials", "0", "--checkpoint", "3")
+    result, whole = load(tmp_path / "whole" / "prefetch-2x1")
+    checkpoints = tmp_path / "whole/prefetch-2x1/checkpoints/trial-0"
+    assert [saved["step"] for saved in result["trials"][0]["training"]["checkpoints"]] == [3, 6]
     assert whole["loss"].shape[2] == 6
-    assert part["plan"]["steps"] == rest["plan"]["steps"] == 3
-    assert [one["step"] for one in part["trials"][0]["training"]["checkpoints"]] == [3]
-    assert np.all(first["checkpoint"][0, 0, 2] > first["checkpoint"][0, 1].max())
-    assert (rest["compute"]["step"], rest["plan"]["seed"]) == (3, 5)
+    assert np.all(whole["checkpoint"][0, 0, [2, 5]] > whole["checkpoint"][0, 1].max())
+    (checkpoints / "step-00000006.npz").unlink()  # as of a run that ended after its first epoch
+
+    train("rest", "--epochs", "1", "--resume", str(checkpoints))
+    result, rest = load(tmp_path / "rest" / "prefetch-2x1")
+    assert (result["plan"]["steps"], result["compute"]["step"], result["plan"]["seed"]) == (3, 3, 5)
     # sums of gradients over ranks and threads may be rounded in another order
-    assert np.concatenate([first["loss"], second["loss"]], axis=2) == pytest.approx(whole["loss"], rel=1e-3)
-    assert "steps an epoch" in train("else", "--epochs", "1", "--steps", "1", "--resume", checkpoints, status=2)
+    assert rest["loss"] == pytest.approx(whole["loss"][:, :, 3:], rel=1e-3)
+    assert "steps an epoch" in train("else", "--epochs", "1", "--steps", "1", "--resume", str(checkpoints), status=2)
