@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,28 @@ from tests.mpi.conftest import complaint, dlio
 from tests.results import load
 
 
-def test_a_network_is_trained_in_the_timed_loop(cache: Path, tmp_path: Path) -> None:
-    """A small one: a step of each is in tests/unit/test_models_learn.py, batch normalisation in unit/test_train.py."""
+@pytest.fixture(scope="module")
+def trained(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of the data and of a training on two ranks, which leaves a checkpoint, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    dlio(cache, folder, "generate", "hepcnnb", "--tiny", "--files", "7", "--out", "data")
     done = dlio(
-        cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
-        "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out",
+        cache, folder, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "16", "--nodes", "2",
+        "--compute", "train", "--reader", "prefetch", "--epochs", "1", "--warmup-trials", "0", "--checkpoint", "8",
+        "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out",
     )  # fmt: skip
-    result, steps = load(tmp_path / "out" / "prefetch-2x1")
+    return folder, done.stdout
+
+
+def test_a_network_is_trained_in_the_timed_loop(trained: tuple[Path, str]) -> None:
+    """A small one: a step of each is in tests/unit/test_models_learn.py, batch normalisation in unit/test_train.py."""
+    folder, printed = trained
+    result, steps = load(folder / "out" / "prefetch-2x1")
     compute, trial = result["compute"], result["trials"][0]
     assert (compute["mode"], compute["model"], compute["exchange"]) == ("train", "hepcnn", "horovod")
     assert compute["parameters"] > 100_000
     assert "EMULATED COMPUTE" not in result["marks"]
-    assert f"gradients by {compute['exchange']}" in " ".join(done.stdout.split())
+    assert f"gradients by {compute['exchange']}" in " ".join(printed.split())
     assert all(check["ok"] for check in result["checks"]), result["checks"]
     assert "exactly once" in {check["name"] for check in result["checks"]}
 
@@ -48,7 +59,7 @@ def test_a_network_is_trained_in_the_timed_loop(cache: Path, tmp_path: Path) -> 
     assert result["metrics"]["share_other"]["value"] < 0.01
     # what overlaps the phases
     assert all(result["metrics"][f"{name}_seconds"]["value"] > 0 for name in ("read", "decode", "allreduce"))
-    meanwhile = re.search(r"meanwhile reading .*?, decoding .*?; all-reduces [\d.]+ m?s", " ".join(done.stdout.split()))
+    meanwhile = re.search(r"meanwhile reading .*?, decoding .*?; all-reduces [\d.]+ m?s", " ".join(printed.split()))
     assert meanwhile is not None
 
 
@@ -66,10 +77,29 @@ def test_a_step_late_in_half_precision_by_mpi(cache: Path, tmp_path: Path) -> No
     assert training["scores"] == []
 
 
-def test_data_that_mean_nothing_are_not_trained_on(cache: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_predicts_what_its_training_validated(trained: tuple[Path, str], cache: Path) -> None:
+    folder, _ = trained
+    training, _ = load(folder / "out" / "prefetch-2x1")
+    assert training["plan"]["steps"] == 8
+    done = dlio(
+        cache, folder, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "16", "--warmup-trials", "0",
+        "--no-verify", "--compute", "infer", "--nodes", "1", "--resume", "out/prefetch-2x1/checkpoints/trial-0",
+        "--out", "predicted",
+    )  # fmt: skip
+    assert "UNTRAINED" not in done.stdout
+    result, _ = load(folder / "predicted" / "prefetch-1x1")
+    assert all(check["ok"] for check in result["checks"]), result["checks"]
+    assert "whole dataset" in {check["name"] for check in result["checks"]}
+    assert result["compute"]["step"] == 8
+    [validated] = training["trials"][0]["training"]["scores"]
+    held_out = {name: value for name, value in validated.items() if name != "epoch"}
+    assert result["trials"][0]["inference"]["held_out"] == pytest.approx(held_out, rel=1e-4)
+
+
+def test_networks_are_given_no_data_that_mean_nothing(cache: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--fill", "random", "--files", "32", "--out", "noise")
-    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--data", "noise", "--compute", "train", status=2)
-    assert "--fill physical" in complaint(done)
+    for compute in ("train", "infer"):
+        assert "--fill physical" in refused("run", "cdb", "--tiny", "--data", "noise", "--compute", compute)
     assert not (tmp_path / "dlio-results").exists()
 
 
