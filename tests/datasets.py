@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from dlio_bench.batches import ALIGNMENT, Batch, Block
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
@@ -71,6 +73,16 @@ def stored_fields(dataset: Dataset, fields: Iterable[str], sample: int) -> list[
     extents.close()
     ends = np.cumsum(sizes).tolist()
     return [content[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def batch_of(samples: npt.NDArray[np.uint8], *, ids: list[int] | None = None, shift: int = 0) -> Batch:
+    """Samples [n, bytes] as a reader delivers them: one block in memory that starts `shift` bytes off alignment."""
+    raw = np.empty(samples.size + 2 * ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT + shift
+    content = raw[start : start + samples.size]
+    content.reshape(samples.shape)[:] = samples
+    chosen = np.arange(len(samples)) if ids is None else np.array(ids)
+    return Batch(chosen, (Block(content, np.arange(len(samples) + 1) * samples.shape[1]),))
 
 
 def verify_files(dataset: Dataset) -> list[str]:

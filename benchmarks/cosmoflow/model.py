@@ -93,10 +93,7 @@ def early_network(
     dropout: bool = True,
     seed: int = 0,
     *,
-    steps: Sequence[Step] = SC18_STEPS,
-    units: Sequence[int] = SC18_UNITS,
     targets: int = SC18_PARAMETERS,
-    normalised: bool = False,
 ) -> Any:
     """Outputs [n, targets]. Convolutions without padding, then fully connected layers, each behind a dropout.
 
@@ -104,14 +101,13 @@ def early_network(
     """
     from dlio_bench.benchmarks.networks import Layers, keras
 
-    layers = keras().layers
     made = Layers(shape, width=width, dropout=dropout, seed=seed)
 
     def dense(x: Tensor, size: int) -> Tensor:
         return made.dense(made.drop(x, 0.5), size, initial="glorot_uniform", first_bias=BIAS)
 
     x = made.inputs
-    for step in steps:
+    for step in SC18_STEPS:
         if x.shape[1] < step.kernel:
             break
         x = made.conv(
@@ -123,13 +119,11 @@ def early_network(
             initial="glorot_uniform",
             first_bias=BIAS,
         )
-        if normalised:
-            x = layers.BatchNormalization(momentum=0.99, epsilon=1e-4)(x)
         x = made.leaky(x, LEAK)
         if step.pooled and x.shape[1] > 1:
             x = made.pool(x, "average")
-    x = layers.Flatten()(x)
-    for size in units:
+    x = keras().layers.Flatten()(x)
+    for size in SC18_UNITS:
         x = made.leaky(dense(x, made.channels(size)), LEAK)
     return made.model(dense(x, targets), "cosmoflow-sc18")
 

@@ -1,4 +1,7 @@
-"""Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it."""
+"""Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it.
+
+On more ranks than two, and by node, the means that they train on are those of test_exchange.py.
+"""
 
 from importlib.util import find_spec
 from typing import Any
@@ -17,19 +20,12 @@ from tests.ranks import WORLD
 STEPS, BATCH, RATE = 20, 8, 0.05
 Arrays = list[npt.NDArray[Any]]
 
-WAYS: dict[str, dict[str, Any]] = {"mpi": {"kind": "mpi"}}
-if WORLD > 1:
-    WAYS["horovod"] = {"kind": "horovod"}
-if WORLD > 2:
-    WAYS |= {f"{name} by node": way | {"hierarchical": True, "ranks_per_node": 2} for name, way in WAYS.items()}
 
-
-@pytest.fixture(params=list(WAYS))
+@pytest.fixture(params=["mpi", "horovod"] if WORLD > 1 else ["mpi"])
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    asked = WAYS[request.param]
-    if asked["kind"] == "horovod" and WORLD > 1 and find_spec("horovod") is None:
+    if request.param == "horovod" and find_spec("horovod") is None:
         pytest.skip("Horovod is not installed")
-    return asked
+    return {"kind": request.param}
 
 
 def build(seed: int) -> Any:
@@ -85,27 +81,36 @@ def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
     return [np.array(one) for one in model.get_weights()], largest
 
 
-def test_ranks_train_as_one_rank_does_on_the_whole_batch(comm: Comm, way: dict[str, Any]) -> None:
-    alone, _ = train(Solo(), seed=0)
+@pytest.fixture(scope="module")
+def alone() -> tuple[Arrays, float]:
+    """What one rank makes of all samples."""
+    return train(Solo(), seed=0)
+
+
+def test_ranks_train_as_one_rank_does_on_the_whole_batch(
+    comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]
+) -> None:
     together, _ = train(comm, seed=comm.rank, **way)  # other initial weights on each: those of rank 0 count
-    for one, expected in zip(together, alone, strict=True):
+    for one, expected in zip(together, alone[0], strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
-    assert any(np.abs(one - start).max() > 0.01 for one, start in zip(alone, build(0).get_weights(), strict=True))
+    assert any(np.abs(one - start).max() > 0.01 for one, start in zip(alone[0], build(0).get_weights(), strict=True))
 
 
-def test_float16_stays_within_what_its_roundings_allow(comm: Comm, way: dict[str, Any]) -> None:
+def test_float16_stays_within_what_its_roundings_allow(
+    comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]
+) -> None:
     """Each step adds an error of at most the rate times (ranks + 1) roundings of the largest gradient.
 
     Twice as much is allowed, since a step's gradients are taken at weights that are off already.
     """
-    alone, largest = train(Solo(), seed=0)
+    expected_weights, largest = alone
     together, _ = train(comm, seed=comm.rank, fp16=True, **way)
     bound = 2 * STEPS * RATE * (WORLD + 1) * 2.0**-11 * largest
-    for one, expected in zip(together, alone, strict=True):
+    for one, expected in zip(together, expected_weights, strict=True):
         np.testing.assert_allclose(one, expected, rtol=0, atol=bound)
 
 
-def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any]) -> None:
+def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]) -> None:
     """The reference: step t takes the whole batch's gradient at w(t), and goes on with that of step t - 1."""
     tf = tensorflow()
     model, (x, y) = build(0), samples()
@@ -122,5 +127,4 @@ def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any]) 
     late, _ = train(comm, seed=comm.rank, lag=1, **way)
     for one, expected in zip(late, model.get_weights(), strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
-    at_once, _ = train(Solo(), seed=0)
-    assert any(not np.allclose(one, other, rtol=1e-3) for one, other in zip(late, at_once, strict=True))
+    assert any(not np.allclose(one, other, rtol=1e-3) for one, other in zip(late, alone[0], strict=True))

@@ -1,4 +1,4 @@
-"""A rank that exchanges gradients until rank 1 fails: `failing_rank.py FOLDER KIND HOW`."""
+"""A rank that exchanges gradients until rank 1 fails: `failing_rank.py FOLDER KIND HOW RANKS`."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ FAILURES: dict[str, Callable[[], None]] = {
 
 
 def main() -> int:
-    folder, kind, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    folder, kind, how, ranks = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     (folder / f"pid-{os.getpid()}").write_text(str(os.getpid()))
 
     def body(comm: Comm) -> None:
@@ -39,7 +39,7 @@ def main() -> int:
                 FAILURES[how]()
         exchange.close()
 
-    return run_rank(folder, lambda: (3, body))
+    return run_rank(folder, lambda: (ranks, body))
 
 
 if __name__ == "__main__":

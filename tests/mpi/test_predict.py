@@ -69,13 +69,13 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
 
 
 def test_without_a_description_the_machine_is_measured_first(cache: Path, tmp_path: Path) -> None:
-    readers = ("--reader", "naive,cooperative+delivery=on-demand")
-    asked = (*readers, "--predict", "--emulate-pfs", PFS, "--out", "out", "--verbose")
+    fast = PFS.replace("100MB/s", "800MB/s")
+    asked = ("--reader", "naive,upstream", "--predict", "--emulate-pfs", fast, "--out", "out", "--verbose")
     out = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked).stdout
     assert "time of an epoch" in out
-    assert "not predicted: a reader that keeps samples and delivers on demand is not modelled" in " ".join(out.split())
+    assert "not predicted: its delivery (its own) is not modelled" in " ".join(out.split())
     made = load(tmp_path / "out" / "system.toml")
-    assert made.by["emulated"].startswith("100 MB/s")
+    assert made.by["emulated"].startswith("800 MB/s")
     left = [path.name for path in (cache / "datasets").iterdir()]
     assert not [name for name in left if name.startswith("dlio-bench")]  # scratch data are gone
 

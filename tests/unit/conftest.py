@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL
+from dlio_bench.datagen.layout import PHYSICAL, TRAIN
 from tests.datasets import made, stored_fields
 
 POLICIES = {
@@ -116,3 +116,17 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, Map
         return dataset, out
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny(decoded: Callable[[str, str, Mapping[str, int]], Decoded]) -> Callable[[str, str], Decoded]:
+    """(workload, variant) -> a few decoded samples, made once."""
+    made: dict[tuple[str, str], Decoded] = {}
+
+    def find(workload: str, variant: str) -> Decoded:
+        if (workload, variant) not in made:
+            few = {"cdb": 3, "cosmoflow": 3, "imagenet": 3}.get(workload, 1) if variant != "sc18" else 1
+            made[workload, variant] = decoded(workload, variant, {TRAIN: 1 if variant == "tfrecord" else few})
+        return made[workload, variant]
+
+    return find

@@ -11,6 +11,7 @@ import pytest
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Course, Part, Sample
+from dlio_bench.benchmarks.networks import Layers, keras
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
@@ -139,6 +140,25 @@ def test_compiling_leaves_no_trace_and_steps_compile_nothing(trainer: NetworkTra
     trainer.compile([(BATCH, (BYTES,))], [(BATCH, (BYTES,))])
     assert trained(trainer, seed=3) == losses
     assert trainer._train.experimental_get_tracing_count() == before == 1  # type: ignore[attr-defined]
+
+
+def test_statistics_of_batches_begin_anew_and_have_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    def network(shape: tuple[int, ...], _width: float, _dropout: bool, seed: int) -> Any:
+        layers = Layers(shape, width=1, dropout=False, seed=seed)
+        x = keras().layers.BatchNormalization(momentum=0.5)(layers.conv(layers.inputs, 4, 3))
+        return layers.model(layers.dense(keras().layers.GlobalAveragePooling2D()(x), 2), "normalised")
+
+    exchange = open_exchange(Solo(), ExchangeOptions())
+    sent: list[list[tuple[int, ...]]] = []
+    monkeypatch.setattr(exchange, "reduce", lambda means: sent.append([tuple(mean.shape) for mean in means]) or means)
+    model = replace(HEPCNNB_CNN, network=network)
+    trainer = NetworkTrainer(Solo(), model, SAMPLE, Course(STEPS, BATCH), exchange, device="cpu", seed=1)
+    statistics = trainer._network.non_trainable_variables
+    ends = [(trained(trainer, seed=3), [value.numpy().tolist() for value in statistics]) for _ in range(2)]
+    assert ends[0] == ends[1]
+    assert ends[0][1] != [[0.0] * 4, [1.0] * 4]  # with which they began
+    shapes = [(3, 3, 3, 4), (4,), (4,), (4,), (4, 2), (2,)]
+    assert sent == [shapes] * 2 * STEPS
 
 
 def test_a_pass_scores_what_went_forward_since_the_last(trainer: NetworkTrainer) -> None:
