@@ -13,11 +13,12 @@ def load_all(paths: Sequence[Path]) -> list[tuple[Result, Steps]]:
     """The results with their steps, in the order of the paths; those of one folder in the order of their creation.
 
     A path is a result.json, the folder of a result, or a folder that has results anywhere below it, such as that of a
-    run. A result that is named twice comes once. Raises UsageError for a path without a result, and what `load` raises.
+    run. A result that is named twice comes once. One that does not match its digest is marked ALTERED. Raises
+    UsageError for a path without a result, and what `load` raises.
     """
     pairs: dict[Path, tuple[Result, Steps]] = {}
     for path in paths:
-        new = {file: load(file) for file in _files(path) if file not in pairs}
+        new = {file: load(file, mark_altered=True) for file in _files(path) if file not in pairs}
         pairs |= sorted(new.items(), key=lambda item: (item[1][0].created, item[0]))
     return list(pairs.values())
 

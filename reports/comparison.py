@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import intervals
-from dlio_bench.reports.formatting import format_ratio, listed
+from dlio_bench.reports import intervals, tables
+from dlio_bench.reports.formatting import format_ratio, format_times, listed, plural
 from dlio_bench.reports.meetings import Floats
+from dlio_bench.reports.reasons import why_equal, why_faster
 from dlio_bench.reports.sentences import reader, shortness
 from dlio_bench.reports.types import Plan, PlannedPasses, Result
 
@@ -92,10 +93,7 @@ class Comparison:
 
 def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """One comparison for each node count at which several results were measured, in rising node count."""
-    by_nodes: dict[int, list[Result]] = {}
-    for result in results:
-        by_nodes.setdefault(result.plan.nodes, []).append(result)
-    return [compare(by_nodes[nodes]) for nodes in sorted(by_nodes) if len(by_nodes[nodes]) > 1]
+    return [compare(group) for group in _groups(results)]
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -117,6 +115,53 @@ def compare(results: Sequence[Result]) -> Comparison:
         for result in results
     )
     return Comparison(nodes, None, rows, tuple(_sentence(*pair) for pair in _pairs(results)))
+
+
+def answer(results: Sequence[Result]) -> list[str]:
+    """Which reader is fastest, by how much and why: a sentence for each node count, rising.
+
+    The fastest stands against the first; where that is the fastest, against the next one. The ratio is that of their
+    median elapsed times. Empty where the results may not be compared, or where there is one of each node count.
+    """
+    return _for_each_node_count(results, _answer)
+
+
+def credits(results: Sequence[Result]) -> list[str]:
+    """What each axis of the policy adds to `answer`: a sentence for each node count where a difference is shown.
+
+    The parts are told apart by readers between the two, which differ from one another in a single axis.
+    """
+    return _for_each_node_count(results, _credits)
+
+
+def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[str, Result, Result]]:
+    """(axis, before, after) for each axis in which two results differ, each pair differing in that axis alone.
+
+    Empty where the results `between` do not lead from one to the other.
+    """
+    by_policy = {_policy(result): result for result in (*between, slow, fast)}
+    for axes in permutations(axes_changed(slow, fast)):
+        policy, path = dict(zip(AXES, _policy(slow), strict=True)), [slow]
+        for axis in axes:
+            policy[axis] = getattr(fast.policy, axis)
+            path += [by_policy[key]] if (key := tuple(policy.values())) in by_policy else []
+        if len(path) == len(axes) + 1:
+            return [(axis, *pair) for axis, pair in zip(axes, pairwise(path), strict=True)]
+    return []
+
+
+def differ(before: Result, after: Result) -> bool:
+    """Whether the trials show a difference in elapsed time: the 95 % interval of the ratio does not include 1, or, with
+    fewer than 5 trials, the ranges of the trials do not overlap.
+    """
+    interval = elapsed_ratio(before, after)
+    return not _overlap(before, after) if interval is None else not interval[0] <= 1 <= interval[1]
+
+
+def extremes(results: Sequence[Result]) -> tuple[Result, Result]:
+    """(slow, fast) of one node count: the first and the fastest; if they are the same, the next fastest and it."""
+    fast, following = sorted(results, key=lambda result: result.value("elapsed_seconds"))[:2]
+    return (following if fast is results[0] else results[0]), fast
 
 
 def refusals(results: Sequence[Result]) -> list[str]:
@@ -151,9 +196,86 @@ def unfit(results: Sequence[Result]) -> str | None:
     return None
 
 
+def _groups(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same node count together, in rising node count, where there are several."""
+    by_nodes: dict[int, list[Result]] = {}
+    for result in results:
+        by_nodes.setdefault(result.plan.nodes, []).append(result)
+    return [by_nodes[nodes] for nodes in sorted(by_nodes) if len(by_nodes[nodes]) > 1]
+
+
 def axes_changed(before: Result, after: Result) -> list[str]:
     """The axes of the policy, of order, placement and delivery, in which two results differ."""
     return [axis for axis in AXES if getattr(before.policy, axis) != getattr(after.policy, axis)]
+
+
+def _policy(result: Result) -> tuple[str, ...]:
+    return tuple(getattr(result.policy, axis) for axis in AXES)
+
+
+def _for_each_node_count(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> list[str]:
+    if refusals(results):
+        return []
+    several = len({result.plan.nodes for result in results}) > 1
+    told = {group[0].plan.nodes: tell(group) for group in _groups(results)}
+    return [f"at {plural(nodes, 'node')} {said}" if several else said for nodes, said in told.items() if said]
+
+
+def _answer(group: Sequence[Result]) -> str:
+    slow, fast = extremes(group)
+    names = _names(group)
+    if not differ(slow, fast):
+        sentence = f"no difference shown between {names(fast)} and {names(slow)}: {_times(slow, fast)}"
+        return "; ".join(filter(None, (sentence, why_equal(slow, fast))))
+    versus = names(slow) + (", the next fastest" if fast is group[0] and len(group) > 2 else "")
+    sentence = f"{names(fast)} takes {_times(slow, fast, f'the time of {versus} ')}"
+    if why := why_faster(slow, fast):
+        sentence += f": {why}"
+    equal = [names(result) for result in group if result is not fast and not differ(result, fast)]
+    return f"{sentence}; no difference shown between it and {listed(equal)}" if equal else sentence
+
+
+def _credits(group: Sequence[Result]) -> str:
+    slow, fast = extremes(group)
+    changed = axes_changed(slow, fast)
+    if not changed or not differ(slow, fast):
+        return ""
+    names = _names(group)
+    if len(changed) == 1:
+        return f"{_change(changed[0], slow, fast)} alone differs between {names(slow)} and {names(fast)}"
+    steps = walk(slow, fast, group)
+    if not steps:
+        return (
+            f"{listed(changed)} differ between {names(slow)} and {names(fast)}, and no readers between them were "
+            "measured: their parts cannot be told apart"
+        )
+    parts = [
+        f"{_change(axis, before, after)} {_times(before, after)}" + ("" if differ(before, after) else ", not shown")
+        for axis, before, after in steps
+    ]
+    return f"from {names(slow)} to {names(fast)}: {'; '.join(parts)}"
+
+
+def _change(axis: str, before: Result, after: Result) -> str:
+    return f"{axis} ({getattr(before.policy, axis)} -> {getattr(after.policy, axis)})"
+
+
+def _names(group: Sequence[Result]) -> Callable[[Result], str]:
+    names = {id(result): name for result, name in zip(group, tables.labels(group), strict=True)}
+    return lambda result: names[id(result)]
+
+
+def _times(before: Result, after: Result, of: str = "") -> str:
+    """'0.61 × (95 % 0.58-0.64)': the ratio of the elapsed times with its interval, or why it has none."""
+    interval = elapsed_ratio(before, after)
+    ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
+    if interval is not None:
+        said, low, high = format_times(ratio, *interval)
+        return f"{said} × {of}(95 % {low}-{high})"
+    counts = sorted({len(result.measured) for result in (before, after)})
+    chance = ", so it may be chance" if counts[0] == 1 else ""
+    trials = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} and {counts[1]} trials"
+    return f"{format_times(ratio)[0]} × {of}(no interval: {trials}{chance})"
 
 
 def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:

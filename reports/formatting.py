@@ -19,6 +19,15 @@ def format_ratio(value: float) -> str:
     return f"{value:.3g}×"
 
 
+def format_times(*ratios: float) -> list[str]:
+    """How many times as much, in two decimals; in more where a ratio other than 1 would read '1.00', or '0.00'."""
+    for decimals in (2, 3, 4):
+        texts = [f"{ratio:.{decimals}f}" for ratio in ratios]
+        if not any(float(text) in (0, 1) and ratio not in (0, 1) for text, ratio in zip(texts, ratios, strict=True)):
+            break
+    return texts
+
+
 def format_time(seconds: float) -> str:
     """A duration; `format_seconds`, but 0 is '0 s' and 0.9997 is '1 s'."""
     return "0 s" if seconds == 0 else format_seconds(1.0 if 0.9995 <= seconds < 1 else seconds)

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from dlio_bench.reports.types import SCHEMA, Draft, Result, StepsFile
 
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"
+UNREADABLE = (ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile)
+"""What NumPy raises for content that is no file of arrays."""
+ALTERED = "ALTERED"  # mark of a result whose files are not as they were written
 FIX = "Name the folder of a result that dlio-bench run wrote, or the result.json in it"
 
 
@@ -74,10 +78,11 @@ def save(result: Result, steps: Steps, folder: Path) -> Path:
     return path
 
 
-def load(path: Path) -> tuple[Result, Steps]:
+def load(path: Path, *, mark_altered: bool = False) -> tuple[Result, Steps]:
     """(result, steps) from a result's folder or its JSON file.
 
     A result of schema 1 or 2 comes in the present form, its metrics worked out again (see reports.earlier).
+    mark_altered: where a digest does not match, the result comes with the mark ALTERED instead of an error.
 
     Raises UsageError when there is no such file, EnvironmentFailure when it cannot be read, DataError when it is not
     whole: broken JSON, unknown schema, a digest that does not match, steps missing or altered.
@@ -86,7 +91,8 @@ def load(path: Path) -> tuple[Result, Steps]:
     document = load_json(file, FIX)
     require_schema(document, [SCHEMA, *earlier.SCHEMAS], str(file), FIX)
     actual = digest(document)
-    if document.get("digest") != actual:
+    altered = document.get("digest") != actual
+    if altered and not mark_altered:
         raise DataError(
             f"'{file}' was altered after it was written: it says digest {document.get('digest')}, its content gives "
             f"{actual}. Use the original file, or run the benchmark again."
@@ -96,11 +102,14 @@ def load(path: Path) -> tuple[Result, Steps]:
         result = convert(earlier.in_form(document) if old else document, Result)
     except ValueError as error:
         raise DataError(f"'{file}' does not follow {SCHEMA}: {error}. Run the benchmark again.") from error
-    steps = _load_steps(file, result)
+    steps, same_steps = _load_steps(file, result, mark_altered=mark_altered)
+    if (altered or not same_steps) and ALTERED not in result.marks:
+        result = msgspec.structs.replace(result, marks=[*result.marks, ALTERED])
     return earlier.worked_out(result, steps) if old else result, steps
 
 
-def _load_steps(file: Path, result: Result) -> Steps:
+def _load_steps(file: Path, result: Result, *, mark_altered: bool) -> tuple[Steps, bool]:
+    """The steps beside a result, and whether they are those that it was written with."""
     steps_path = file.with_name(result.steps_file.name)
     try:
         packed = documents.read(steps_path)
@@ -108,7 +117,8 @@ def _load_steps(file: Path, result: Result) -> Steps:
         raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy them together.") from error
     except OSError as error:
         raise EnvironmentFailure(f"'{steps_path}' could not be read: {error.strerror}. {remedy(error)}.") from error
-    if hashlib.sha256(packed).hexdigest() != result.steps_file.sha256:
+    same = hashlib.sha256(packed).hexdigest() == result.steps_file.sha256
+    if not same and not mark_altered:
         raise DataError(
             f"'{steps_path}' is not the file that '{file}' was written with: its sha256 differs. Copy the two files "
             "together, or run the benchmark again."
@@ -117,9 +127,9 @@ def _load_steps(file: Path, result: Result) -> Steps:
         with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
             steps = {name: arrays[name] for name in arrays.files}
         _check_shapes(result, steps)
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataError(f"'{steps_path}' does not hold the steps of its result: {error}. Run it again.") from error
-    return steps
+    return steps, same
 
 
 def _pack(steps: Steps) -> bytes:

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from dlio_bench.counters import COUNTERS
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Pass
 from dlio_bench.reports.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CSV_NAME = "trials.csv"
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
@@ -32,8 +33,10 @@ def labels(results: Sequence[Result]) -> list[str]:
     return unique
 
 
-def trials(results: Sequence[Result]) -> pd.DataFrame:
+def trials(results: Sequence[Result]) -> "pd.DataFrame":
     """One row per result, trial and epoch, warm-up trials included; times in seconds, sizes in bytes."""
+    import pandas as pd  # takes half a second, and names need none of it
+
     rows = [
         {
             "result": label,
@@ -66,7 +69,7 @@ def _validation(part: Pass | None) -> dict[str, Any]:
     return {name: None if part is None else getattr(part, name.removeprefix("validation_")) for name in VALIDATION}
 
 
-def epochs(results: Sequence[Result]) -> pd.DataFrame:
+def epochs(results: Sequence[Result]) -> "pd.DataFrame":
     """Medians over the measured trials, one row per (result, epoch): epoch_seconds and the three counts of bytes."""
     table = trials(results)
     columns = ["epoch_seconds", "bytes_useful", "bytes_requested", "bytes_device"]

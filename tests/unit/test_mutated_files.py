@@ -197,7 +197,27 @@ def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -
     else:
         path.write_bytes(cut((tmp_path / "whole").read_bytes(), chance))
 
-    ends_well(lambda: result.load(path))
+    mark_altered = chance.random() < 0.5
+    ends_well(lambda: result.load(path, mark_altered=mark_altered))
+
+
+@settings(MANY, max_examples=300)
+@given(chance=CHANCE)
+def test_steps_of_altered_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -> None:
+    steps_path = tmp_path / result.STEPS_NAME
+    if not (tmp_path / "whole").exists():
+        draft, steps = draft_and_steps(nodes=1, trials=1)
+        result.save(complete(draft, steps), steps, tmp_path)
+        shutil.copy(steps_path, tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    if chance.random() < 0.5:  # sizes and types of other arrays, in a file that is whole
+        arrays = dict(np.load(io.BytesIO(content)))
+        arrays[chance.choice([*arrays, "more"])] = np.array(chance.choice((["a"], 1j, [], [True], 10**30, b"")))
+        np.savez(steps_path, **arrays)
+    else:
+        steps_path.write_bytes(cut(content, chance))
+
+    ends_well(lambda: result.load(tmp_path, mark_altered=True))
 
 
 @MANY

@@ -172,6 +172,23 @@ def test_damage_is_found(saved: Path, damage: Callable[[Path], Any], says: str) 
         result.load(saved)
 
 
+def test_an_altered_result_is_marked_where_that_is_asked_for(saved: Path) -> None:
+    whole = saved.read_text()
+    assert result.ALTERED not in result.load(saved, mark_altered=True)[0].marks
+    edit(saved, lambda r: r["metrics"]["au"].update(value=0.99))
+    found, _ = result.load(saved, mark_altered=True)
+    assert result.ALTERED in found.marks
+    assert found.metrics["au"].value == 0.99
+    saved.write_text(whole)
+    with np.load(saved.with_name("steps.npz")) as arrays:
+        slower = {name: arrays[name] for name in arrays.files} | {"stall": 2 * arrays["stall"]}
+    np.savez(saved.with_name("steps.npz"), **slower)
+    assert result.ALTERED in result.load(saved, mark_altered=True)[0].marks
+    flip(saved.with_name("steps.npz"))  # what nobody can read is refused still
+    with pytest.raises(DataError):
+        result.load(saved, mark_altered=True)
+
+
 def test_steps_of_another_shape_are_refused_even_when_their_digest_is_right(saved: Path) -> None:
     steps = saved.parent / "steps.npz"
     with np.load(io.BytesIO(steps.read_bytes())) as arrays:
