@@ -20,6 +20,7 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
+from dlio_bench.harness.results import compare
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -48,6 +49,7 @@ def parser() -> Parser:
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
     results.add_show(commands)
+    compare.add_compare(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -105,6 +107,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "calibrate": calibration.run_calibrate,
     "simulate": simulator.run_simulate,
     "show": results.run_show,
+    "compare": compare.run_compare,
     "list": _list,
     "doctor": _doctor,
 }

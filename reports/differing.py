@@ -75,7 +75,7 @@ def _each(kind: str, tables: Iterable[Mapping[str, str]]) -> Iterator[tuple[str,
     yield from ((f"{kind} {name}", _shown(sorted(values))) for name, values in sorted(by_name.items()))
 
 
-def _size(value: int | None) -> str:
+def _size(value: float | None) -> str:
     return NOTHING if value is None else format_bytes(value)
 
 
