@@ -8,10 +8,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports import comparison, sentences, statistics
+from dlio_bench.reports import comparison, statistics
 from dlio_bench.reports.change_limits import ChangeLimit
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.differing import Differing, differing, unequal
+from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
 from dlio_bench.reports.result import ALTERED
@@ -45,7 +46,8 @@ class Side(Struct, frozen=True):
 
     workload: str
     reader: str
-    scale: str
+    nodes: int
+    ranks_per_node: int
     trials: int
     created: str
     digest: str
@@ -196,12 +198,13 @@ def key(result: Result) -> Key:
 
 def describe(result: Result) -> str:
     """'cdb · prefetch · 4 nodes × 1 rank'."""
-    return f"{result.workload.name} · {_reader(result)} · {sentences.scale(result)}"
+    return title(side_of(result))
 
 
 def title(side: Side) -> str:
     """The same of a side."""
-    return f"{side.workload} · {side.reader} · {side.scale}"
+    scale = f"{plural(side.nodes, 'node')} × {plural(side.ranks_per_node, 'rank')}"
+    return f"{side.workload} · {side.reader} · {scale}"
 
 
 def side_of(result: Result) -> Side:
@@ -209,7 +212,8 @@ def side_of(result: Result) -> Side:
     return Side(
         result.workload.name,
         _reader(result),
-        sentences.scale(result),
+        result.plan.nodes,
+        result.plan.ranks_per_node,
         len(result.measured),
         result.created,
         result.digest,

@@ -72,7 +72,7 @@ def _overview(pairs: Sequence[PairChanges]) -> Iterator[str]:
     if len(rows) > 1:
         yield f"{ELAPSED:<{NAME + 2}}{HEADS}"
         for side, metric in rows:
-            yield from _row(f"{side.reader} · {side.scale}", metric)
+            yield from _row(f"{side.reader} {side.nodes}x{side.ranks_per_node}", metric)
 
 
 def _row(name: str, metric: MetricChange) -> Iterator[str]:
