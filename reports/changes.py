@@ -1,7 +1,8 @@
 """Results before and after, pair by pair: which belong together, what changed, and whether limits on changes hold."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -10,10 +11,11 @@ from msgspec.structs import asdict
 from dlio_bench.errors import UsageError
 from dlio_bench.reports import comparison, statistics
 from dlio_bench.reports.change_limits import ChangeLimit
+from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.differing import Differing, differing, unequal
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.meetings import Floats, Steps
+from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
 from dlio_bench.reports.result import ALTERED
 from dlio_bench.reports.types import Result
@@ -22,8 +24,15 @@ HEADLINE = (
     "elapsed_seconds", "epoch_seconds", "first_epoch_seconds", "later_epochs_seconds", "samples_per_second",
     "delivered_bandwidth", "stall_share", "au", "step_p99", "bytes_requested", "bytes_device",
 )  # fmt: skip
-Measured = tuple[Result, Steps]
 Key = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A result, and each metric's values of its trials, float64 [trials], or None."""
+
+    result: Result
+    values: Mapping[str, Floats | None]
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,19 @@ class Changes(Struct, frozen=True, kw_only=True):
         return int(any(outcome.missed for outcome in self.limits))
 
 
+def load(paths: Sequence[Path]) -> list[Measured]:
+    """The results of these paths, each once, in their order. Raises what `collection.load_all` raises.
+
+    Their steps are not kept: those of a long history of large jobs would not fit into memory.
+    """
+    by_digest: dict[tuple[str, bool], Measured] = {}
+    for path in paths:
+        for result, steps in load_all([path]):
+            identity = result.digest, ALTERED in result.marks
+            by_digest.setdefault(identity, Measured(result, statistics.per_trial(result, steps)))
+    return list(by_digest.values())
+
+
 def changes(
     before: Sequence[Measured],
     after: Sequence[Measured],
@@ -114,8 +136,8 @@ def changes(
     ]
     return Changes(
         pairs=compared,
-        only_before=[describe(result) for result, _ in only_before],
-        only_after=[describe(result) for result, _ in only_after],
+        only_before=[describe(measured.result) for measured in only_before],
+        only_after=[describe(measured.result) for measured in only_after],
         limits=outcomes,
     )
 
@@ -144,17 +166,17 @@ def pairs(before: Sequence[Measured], after: Sequence[Measured]) -> tuple[list[P
 
 def metric_change(name: str, before: Measured, after: Measured, *, paired: bool) -> MetricChange:
     """The change of a metric. Raises UsageError where it has no value in one of the results."""
-    values = [statistics.per_trial(*measured)[name] for measured in (before, after)]
-    made = _metric_change(name, values[0], values[1], paired)
+    made = _metric_change(name, before, after, paired=paired)
     if made is None:
-        raise UsageError(f"{name} has no value in {describe(before[0])}, or in {describe(after[0])}: leave it out.")
+        raise UsageError(
+            f"{name} has no value in {describe(before.result)}, or in {describe(after.result)}: leave it out."
+        )
     return made
 
 
 def metric_changes(before: Measured, after: Measured, names: Sequence[str], *, paired: bool) -> list[MetricChange]:
     """The changes of the metrics that both results have."""
-    tables = [statistics.per_trial(*measured) for measured in (before, after)]
-    made = [_metric_change(name, tables[0][name], tables[1][name], paired) for name in names]
+    made = [_metric_change(name, before, after, paired=paired) for name in names]
     return [each for each in made if each is not None]
 
 
@@ -222,7 +244,7 @@ def side_of(result: Result) -> Side:
 
 
 def _pair_changes(pair: Pair, names: Sequence[str], *, label_unequal: bool) -> PairChanges:
-    before, after = pair.before[0], pair.after[0]
+    before, after = pair.before.result, pair.after.result
     reasons = require_equal(before, after, label=label_unequal)
     paired = same_run(before, after)
     return PairChanges(
@@ -235,23 +257,24 @@ def _pair_changes(pair: Pair, names: Sequence[str], *, label_unequal: bool) -> P
     )
 
 
-def _metric_change(name: str, before: Floats | None, after: Floats | None, paired: bool) -> MetricChange | None:
-    return None if before is None or after is None else change_of(name, before, after, paired=paired)
+def _metric_change(name: str, before: Measured, after: Measured, *, paired: bool) -> MetricChange | None:
+    values = before.values[name], after.values[name]
+    return None if values[0] is None or values[1] is None else change_of(name, values[0], values[1], paired=paired)
 
 
 def _by_key(results: Sequence[Measured], side: str) -> dict[Key, Measured]:
     by_key: dict[Key, Measured] = {}
     for measured in results:
-        if by_key.setdefault(key(measured[0]), measured) is not measured:
+        if by_key.setdefault(key(measured.result), measured) is not measured:
             raise UsageError(
-                f"{side} has several results of {describe(measured[0])}. Name the one that is meant; three or more "
+                f"{side} has several results of {describe(measured.result)}. Name the one that is meant; three or more "
                 "runs, given as three or more arguments or as one pattern, are shown as a history."
             )
     return by_key
 
 
 def _all(results: Sequence[Measured]) -> str:
-    return ", ".join(dict.fromkeys(describe(result) for result, _ in results))
+    return ", ".join(dict.fromkeys(describe(measured.result) for measured in results))
 
 
 def _reader(result: Result) -> str:

@@ -12,7 +12,7 @@ from dlio_bench.reports.trend import History, MetricTrend, Trend
 from dlio_bench.reports.types import Metric
 from dlio_bench.wrapping import wrapped
 
-NAME, VALUE, CHANGE, INTERVAL = 21, 10, 9, 15  # columns
+NAME, VALUE, CHANGE, INTERVAL = 21, 10, 10, 15  # columns
 HEADS = f"{'before':>{VALUE}}{'after':>{VALUE}}{'change':>{CHANGE}}{'95 %':>{INTERVAL}}  difference"
 BARS = "▁▂▃▄▅▆▇█"
 FEW, MANY_RUNS = 6, 12  # lines of what differs, runs of a table, without --verbose

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports import changes, intervals, statistics
+from dlio_bench.reports import changes, intervals
 from dlio_bench.reports.change_limits import ChangeLimit
 from dlio_bench.reports.changes import LimitOutcome, Measured, MetricChange
 from dlio_bench.reports.differing import Differing, differing
@@ -97,20 +97,20 @@ def trend(
     `label_unequal`, and for a limit that cannot be judged.
     """
     groups: dict[changes.Key, list[Measured]] = {}
-    for measured in sorted(results, key=lambda measured: measured[0].created):
-        groups.setdefault(changes.key(measured[0]), []).append(measured)
+    for measured in sorted(results, key=lambda measured: measured.result.created):
+        groups.setdefault(changes.key(measured.result), []).append(measured)
     long = [group for group in groups.values() if len(group) >= FEWEST_RUNS]
     if not long:
-        counts = "; ".join(f"{changes.describe(group[0][0])}: {len(group)}" for group in groups.values())
+        counts = "; ".join(f"{changes.describe(group[0].result)}: {len(group)}" for group in groups.values())
         raise UsageError(
             f"a history needs {FEWEST_RUNS} runs of the same workload, reader and scale; there are: {counts}. Name "
             "more runs; or name two results, or two folders, to compare them with each other."
         )
     return Trend(
         histories=[_history(group, names, label_unequal=label_unequal) for group in long],
-        left_out=[changes.describe(group[0][0]) for group in groups.values() if len(group) < FEWEST_RUNS],
+        left_out=[changes.describe(group[0].result) for group in groups.values() if len(group) < FEWEST_RUNS],
         limits=[
-            changes.outcome(limit, changes.describe(group[0][0]), _last(limit.metric, _values(limit.metric, group)))
+            changes.outcome(limit, changes.describe(group[0].result), _last(limit.metric, _values(limit.metric, group)))
             for limit in limits
             for group in long
         ],
@@ -144,7 +144,7 @@ def change_points(values: Sequence[float], *, in_points: bool = False) -> list[i
 
 
 def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: bool) -> History:
-    results = [result for result, _ in group]
+    results = [measured.result for measured in group]
     runs = []
     for position, result in enumerate(results):
         runs.append(
@@ -158,8 +158,7 @@ def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: 
                 differing(results[position - 1], result) if position else [],
             )
         )
-    tables = [statistics.per_trial(*measured) for measured in group]
-    columns = {name: [table[name] for table in tables] for name in names}
+    columns = {name: [measured.values[name] for measured in group] for name in names}
     known = {name: [values for values in column if values is not None] for name, column in columns.items()}
     created = [result.created for result in results]
     return History(
@@ -204,7 +203,7 @@ def _last(name: str, values: Sequence[Floats]) -> MetricChange:
 
 
 def _values(name: str, group: Sequence[Measured]) -> list[Floats]:
-    values = [statistics.per_trial(*measured)[name] for measured in group]
+    values = [measured.values[name] for measured in group]
     if any(column is None for column in values):
-        raise UsageError(f"{name} has no value in a run of {changes.describe(group[0][0])}: leave it out.")
+        raise UsageError(f"{name} has no value in a run of {changes.describe(group[0].result)}: leave it out.")
     return [column for column in values if column is not None]

@@ -65,8 +65,7 @@ def add_compare(commands: Commands) -> None:
 def run_compare(options: argparse.Namespace) -> int:
     """Print changes, or a history. Returns 1 when a limit is missed."""
     from dlio_bench.reports import change_limits, changes_text
-    from dlio_bench.reports.changes import HEADLINE, Changes, changes
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.changes import HEADLINE, Changes, changes, load
     from dlio_bench.reports.metrics import METRICS
     from dlio_bench.reports.trend import Trend, trend
     from dlio_bench.reports.typed import to_json
@@ -77,10 +76,10 @@ def run_compare(options: argparse.Namespace) -> int:
     paths = [_paths(text) for text in options.results]
     document: Changes | Trend
     if len(paths) == 2:
-        before, after = map(load_all, paths)
+        before, after = map(load, paths)
         document = changes(before, after, names, limits, label_unequal=options.unequal)
     else:
-        document = trend(load_all([*chain.from_iterable(paths)]), names, limits, label_unequal=options.unequal)
+        document = trend(load([*chain.from_iterable(paths)]), names, limits, label_unequal=options.unequal)
     if options.json:
         print(json.dumps(to_json(document) | {"status": document.status}))
     elif isinstance(document, Changes):

@@ -5,13 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench.reports import statistics
 from dlio_bench.reports.changes import Measured
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.types import Result
 from tests.results import complete
 
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
-def noisy(
+def noisy(*arguments: Any, **options: Any) -> Measured:
+    """`noisy_run` as `compare` takes it."""
+    result, steps = noisy_run(*arguments, **options)
+    return Measured(result, statistics.per_trial(result, steps))
+
+
+def noisy_run(
     make: Made,
     factor: float,
     seed: int,
@@ -24,10 +33,10 @@ def noisy(
     cache: str = "cold",
     startup: float | None = None,
     bad_rank: float = 0.0,
-) -> Measured:
-    """A result whose times are `factor` x those of `make`, the fixture draft_and_steps, with noise from the seed.
+) -> tuple[Result, Steps]:
+    """A result and its steps: times are `factor` x those of `make`, the fixture draft_and_steps, with noise.
 
-    noise: relative, of each trial. startup: of the ranks, in seconds; a run of its own without. bad_rank: seconds that
+    noise: of each trial, relative. startup: of the ranks, in seconds; a run of its own without. bad_rank: seconds that
     rank 1 stalls longer, each step.
     """
     draws = np.random.default_rng(seed)

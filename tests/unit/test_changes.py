@@ -12,7 +12,7 @@ from dlio_bench.harness import cli
 from dlio_bench.reports.change_limits import parse
 from dlio_bench.reports.changes import Measured, changes, same_run
 from dlio_bench.reports.result import save
-from tests.unit.noisy import Made, noisy
+from tests.unit.noisy import Made, noisy, noisy_run
 
 Refused = Callable[..., str]
 ELAPSED = ["elapsed_seconds"]
@@ -22,12 +22,12 @@ ELAPSED = ["elapsed_seconds"]
 def runs(draft_and_steps: Made, tmp_path: Path) -> Path:
     """Folders a and b of two readers each, b 10 % slower with prefetch; warm and few hold one result each."""
     results = {
-        "a/naive-4x1": noisy(draft_and_steps, 1.0, 1, reader="naive"),
-        "a/prefetch-4x1": noisy(draft_and_steps, 1.0, 2),
-        "b/naive-4x1": noisy(draft_and_steps, 1.0, 3, reader="naive"),
-        "b/prefetch-4x1": noisy(draft_and_steps, 1.1, 4, noise=0.01, version="9\x1b[31m"),
-        "warm/prefetch-4x1": noisy(draft_and_steps, 1.0, 5, cache="warm"),
-        "few/prefetch-4x1": noisy(draft_and_steps, 1.1, 6, trials=3),
+        "a/naive-4x1": noisy_run(draft_and_steps, 1.0, 1, reader="naive"),
+        "a/prefetch-4x1": noisy_run(draft_and_steps, 1.0, 2),
+        "b/naive-4x1": noisy_run(draft_and_steps, 1.0, 3, reader="naive"),
+        "b/prefetch-4x1": noisy_run(draft_and_steps, 1.1, 4, noise=0.01, version="9\x1b[31m"),
+        "warm/prefetch-4x1": noisy_run(draft_and_steps, 1.0, 5, cache="warm"),
+        "few/prefetch-4x1": noisy_run(draft_and_steps, 1.1, 6, trials=3),
     }
     for name, (result, steps) in results.items():
         save(result, steps, tmp_path / name)
@@ -112,7 +112,7 @@ def test_two_single_results_are_a_pair_whatever_their_readers(draft_and_steps: M
 
 
 def test_readers_of_one_run_are_paired_and_runs_of_one_command_are_not(draft_and_steps: Made) -> None:
-    first, second, later = (noisy(draft_and_steps, 1.0, seed, startup=startup)[0] for seed, startup in
+    first, second, later = (noisy(draft_and_steps, 1.0, seed, startup=startup).result for seed, startup in
                             ((1, 0.5), (2, 0.5), (3, 0.6)))  # fmt: skip
     assert same_run(first, second)
     assert not same_run(first, later)
