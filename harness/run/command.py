@@ -85,7 +85,7 @@ def run(options: Options) -> int:
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
         progress.done()
-        _print([complete for complete, _ in finished], folder, as_json=options.json)
+        _print([complete for complete, _ in finished], folder, options)
         if failure is not None:
             raise failure
     return judge.exit_status([complete for complete, _ in finished])
@@ -115,8 +115,9 @@ def _print_plans(
         print(describe(request, source, size, job, plan.argv))
 
 
-def _print(results: Sequence[Result], folder: Path, *, as_json: bool) -> None:
-    if as_json:
+def _print(results: Sequence[Result], folder: Path, options: Options) -> None:
+    if options.json:
         print(json.dumps([to_json(complete) for complete in results]))
     else:
-        print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")
+        rendered = text.render(results, verbose=options.verbose)
+        print(f"{rendered}\n  results  {folder}\n  report   {folder / 'report.html'}")
