@@ -19,6 +19,7 @@ from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
 from dlio_bench.reports.result import ALTERED
 from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import printable
 
 HEADLINE = (
     "elapsed_seconds", "epoch_seconds", "first_epoch_seconds", "later_epochs_seconds", "samples_per_second",
@@ -219,14 +220,14 @@ def key(result: Result) -> Key:
 
 
 def describe(result: Result) -> str:
-    """'cdb · prefetch · 4 nodes × 1 rank'."""
+    """'cdb · prefetch · 4 nodes × 1 rank', without control characters."""
     return title(side_of(result))
 
 
 def title(side: Side) -> str:
     """The same of a side."""
     scale = f"{plural(side.nodes, 'node')} × {plural(side.ranks_per_node, 'rank')}"
-    return f"{side.workload} · {side.reader} · {scale}"
+    return printable(f"{side.workload} · {side.reader} · {scale}")
 
 
 def side_of(result: Result) -> Side:

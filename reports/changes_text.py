@@ -10,7 +10,7 @@ from dlio_bench.reports.formatting import interval as interval_of
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.trend import History, MetricTrend, Trend
 from dlio_bench.reports.types import Metric
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import printable, wrapped
 
 NAME, VALUE, CHANGE, INTERVAL = 21, 10, 10, 15  # columns
 HEADS = f"{'before':>{VALUE}}{'after':>{VALUE}}{'change':>{CHANGE}}{'95 %':>{INTERVAL}}  difference"
@@ -216,4 +216,4 @@ def _day(created: str) -> str:
 
 def _plain(lines: Iterable[str]) -> str:
     """Lines without control characters, which a file may hold."""
-    return "".join("".join(c if c.isprintable() else "?" for c in line) + "\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)

@@ -9,6 +9,7 @@ from dlio_bench.reports import comparison
 from dlio_bench.reports.environment import Environment, Host
 from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable
 
 NOTHING = "none"
 
@@ -99,4 +100,4 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_shown(part) for part in value if part is not None) or NOTHING
     text = NOTHING if value is None else str(value)
-    return text[:19] if text.startswith("sha256:") else text
+    return printable(text[:19] if text.startswith("sha256:") else text)

@@ -258,6 +258,28 @@ FAULTS = [
          "unit/test_models.py::test_larc_is_adam_over_scaled_gradients"),
     ),
     *_faults(
+        "reports/difference.py",
+        ("shown=left_out and (p is None or p < LEVEL)", "shown=left_out", "a rank test overrules an interval",
+         "unit/test_difference.py"),
+        ("(2 / 2**n if paired", "(0 if paired", "a test that cannot reach its level is left out",
+         "unit/test_difference.py"),
+    ),
+    *_faults(
+        "reports/changes.py",
+        ("starts[0] is not None and starts[0] == starts[1] and ", "", "runs of one command are not paired",
+         "unit/test_changes.py"),
+    ),
+    *_faults(
+        "reports/change_limits.py",
+        ("return high < self.amount", "return low < self.amount", "the whole interval lies beyond a limit",
+         "unit/test_changes.py"),
+    ),
+    *_faults(
+        "reports/trend.py",
+        ("earlier[(len(earlier) - 1) // 2]", "earlier[0]", "the last run is held against the median one",
+         "unit/test_trend.py"),
+    ),
+    *_faults(
         "harness/root/refusals.py",
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
          "what was probably meant", "unit/test_cli.py"),

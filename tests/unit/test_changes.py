@@ -46,7 +46,7 @@ def test_two_folders(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert text.startswith("FAIL  1 of 4 limits on changes missed\n  missed  elapsed_seconds>+3%: cdb · prefetch · ")
     assert "cdb · naive · 4 nodes × 1 rank · 5 and 5 trials\n  No difference shown in elapsed time: B takes" in text
-    assert "  differs  version: 0.1.0 -> 9?[31m\n" in text  # no control character gets through
+    assert "  differs  version: 0.1.0 -> 9\N{REPLACEMENT CHARACTER}[31m\n" in text  # no control character gets through
     assert max(map(len, text.splitlines())) <= 80
     by_reader = {line.split()[0]: line for line in text.splitlines() if line.startswith(("  naive", "  prefetch"))}
     assert by_reader["naive"].endswith("  not shown")
@@ -95,9 +95,10 @@ def test_every_unequal_quantity_is_named(draft_and_steps: Made) -> None:
 
     same = other()
     assert changed(same, other(environment={"mpi": "another"})).unequal == []
-    different = other(dataset={"digest": "sha256:abc", "view": ["x"]}, compute={"asked_step_seconds": 0.5})
+    different = other(dataset={"digest": "sha256:\x1babc", "view": ["x"]}, compute={"asked_step_seconds": 0.5})
     reasons = changed(same, different, unequal=True).unequal
     assert [reason.partition(" (")[0] for reason in reasons] == ["dataset", "view", "compute"]
+    assert all(reason.isprintable() for reason in reasons)
     assert (
         "prefetch (double-buffer) is SHORT" in changed(same, other(plan={"comparable": False}), unequal=True).unequal[0]
     )
