@@ -25,7 +25,7 @@ class Differing(Struct, frozen=True):
 def unequal(before: Result, after: Result) -> list[str]:
     """Every reason why the two did not do the same work, or why one of them may not be compared; empty if they did."""
     unfit = comparison.unfit([before, after])
-    reasons = [] if unfit is None else [unfit.removeprefix("no comparison: ")]
+    reasons = [] if unfit is None else [printable(unfit.removeprefix("no comparison: "))]
     for quantity, key in comparison.SAME.items():
         values = [key(result) for result in (before, after)]
         if values[0] != values[1]:
