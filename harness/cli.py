@@ -21,7 +21,7 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import export, judge, report
+from dlio_bench.harness.results import compare, export, judge, report
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -52,6 +52,7 @@ def parser() -> Parser:
     feeding.add_capacity(commands)
     simulator.add_simulate(commands)
     results.add_show(commands)
+    compare.add_compare(commands)
     export.add_export(commands)
     judge.add_judge(commands)
     report.add_report(commands)
@@ -113,6 +114,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "capacity": feeding.run_capacity,
     "simulate": simulator.run_simulate,
     "show": results.run_show,
+    "compare": compare.run_compare,
     "export": export.run_export,
     "judge": judge.run_judge,
     "report": report.run_report,

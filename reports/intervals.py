@@ -37,14 +37,26 @@ def ratio_interval(before: Floats, after: Floats, *, paired: bool, mean: bool = 
     paired: trial k of both was measured in the same round of one run, so both are drawn together, and what slows a
     whole round down cancels out. Otherwise each is drawn on its own. None too if `before` may be 0.
     """
+    drawn = _drawn_centres(before, after, paired=paired, mean=mean)
+    if drawn is None or (drawn[0] == 0).any():
+        return None
+    return _middle(drawn[1] / drawn[0])
+
+
+def difference_interval(
+    before: Floats, after: Floats, *, paired: bool, mean: bool = False
+) -> tuple[float, float] | None:
+    """The 95 % interval of median(after) - median(before), drawn as for `ratio_interval`; None below 5 trials."""
+    drawn = _drawn_centres(before, after, paired=paired, mean=mean)
+    return None if drawn is None else _middle(drawn[1] - drawn[0])
+
+
+def _drawn_centres(before: Floats, after: Floats, *, paired: bool, mean: bool) -> tuple[Floats, Floats] | None:
     rows = resamples(len(before))
     others = rows if paired else resamples(len(after), stream=1)
     if rows is None or others is None:
         return None
-    base = _centres(before[rows], mean=mean)
-    if (base == 0).any():
-        return None
-    return _middle(_centres(after[others], mean=mean) / base)
+    return _centres(before[rows], mean=mean), _centres(after[others], mean=mean)
 
 
 def _centres(drawn: Floats, *, mean: bool) -> Floats:

@@ -206,6 +206,20 @@ FAULTS = [
         "reports/result.py",
         ('if k != "digest"})', 'if k not in ("digest", "trials")})', "an edited result is found",
          "unit/test_reports_result.py"),
+        ("if (altered or not same_steps) and", "if altered and", "edited steps are found",
+         "unit/test_reports_result.py"),
+    ),
+    *_faults(
+        "reports/comparison.py",
+        ("not interval[0] <= 1 <= interval[1]", "interval[1] < 1 or interval[0] <= 1", "no difference is shown",
+         "unit/test_answer.py"),
+        ("if len(path) == len(axes) + 1:", "if path:", "an axis at a time is credited", "unit/test_answer.py"),
+    ),
+    *_faults("reports/text.py", ("LINES = 20", "LINES = 23", "results fit one screen", "unit/test_text.py")),
+    *_faults(
+        "harness/root/wrapping.py",
+        ("character if character.isprintable()", "character if True", "escape sequences of files",
+         "unit/test_text.py"),
     ),
     *_faults(
         "datagen/formats/tfrecord.py",
@@ -284,6 +298,28 @@ FAULTS = [
         "benchmarks/larc.py",
         ("of_variable, of_gradient), self.least", "of_variable, of_gradient), self.trust", "the least local rate",
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
+    ),
+    *_faults(
+        "reports/difference.py",
+        ("shown=left_out and (p is None or p < LEVEL)", "shown=left_out", "a rank test overrules an interval",
+         "unit/test_difference.py"),
+        ("(2 / 2**n if paired", "(0 if paired", "a test that cannot reach its level is left out",
+         "unit/test_difference.py"),
+    ),
+    *_faults(
+        "reports/changes.py",
+        ("starts[0] is not None and starts[0] == starts[1] and ", "", "runs of one command are not paired",
+         "unit/test_changes.py"),
+    ),
+    *_faults(
+        "reports/change_limits.py",
+        ("return high < self.amount", "return low < self.amount", "the whole interval lies beyond a limit",
+         "unit/test_changes.py"),
+    ),
+    *_faults(
+        "reports/trend.py",
+        ("earlier[(len(earlier) - 1) // 2]", "earlier[0]", "the last run is held against the median one",
+         "unit/test_trend.py"),
     ),
     *_faults(
         "harness/root/refusals.py",

@@ -25,7 +25,9 @@ STOREYS = (
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
 # Slow to import: 0.1 to 3 s each.
-SLOW = {"numpy", "h5py", "pandas", "jinja2", "msgspec", "plotly", "mpi4py", "tensorflow", "horovod"}
+SLOW = {
+    "numpy", "h5py", "pandas", "jinja2", "msgspec", "plotly", "mpi4py", "tensorflow", "horovod", "scipy", "ruptures",
+}  # fmt: skip
 FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
@@ -128,6 +130,13 @@ def test_horovod_has_at_most_one_file() -> None:
 def test_mpi_and_tensorflow_load_only_when_asked_for() -> None:
     early = [(path, library(name)) for path in FILES for name, is_early in names(path) if is_early]
     assert not [(path, name) for path, name in early if name in {"mpi4py", "horovod", "tensorflow"}]
+
+
+def test_the_libraries_of_compare_have_one_file_each_and_load_when_it_runs() -> None:
+    assert importers("scipy") == {"reports/difference.py"}
+    assert importers("ruptures") == {"reports/trend.py"}
+    early = {library(name) for path in FILES for name, is_early in names(path) if is_early}
+    assert not early & {"scipy", "ruptures"}
 
 
 def test_results_render_without_what_measuring_needs() -> None:
