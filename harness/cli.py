@@ -13,6 +13,7 @@ from typing import cast
 
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
+from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.cluster import stacks, watch
@@ -48,6 +49,7 @@ def parser() -> Parser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     simulator.add_simulate(commands)
+    acceptance.add_accept(commands)
     results.add_show(commands)
     judge.add_judge(commands)
     for name in LAUNCHING:
@@ -106,6 +108,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench-readers": bench_readers.run_bench_readers,
     "calibrate": calibration.run_calibrate,
     "simulate": simulator.run_simulate,
+    "accept": acceptance.run_accept,
     "show": results.run_show,
     "judge": judge.run_judge,
     "list": _list,
