@@ -26,6 +26,7 @@ from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
 
@@ -197,5 +198,6 @@ def _command(argv: Sequence[str] | None) -> int:
 
 def _complain(message: str, status: int) -> int:
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{line}dlio-bench: {message}", file=sys.stderr)
+    shown = "\n".join(map(printable, message.split("\n")))  # it may quote a file
+    print(f"{line}dlio-bench: {shown}", file=sys.stderr)
     return status

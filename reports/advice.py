@@ -1,10 +1,13 @@
 """What a careful reader of the numbers would say next: doubts about them, and what would settle each."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dlio_bench.reports.formatting import format_ratio, format_share, listed
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.sentences import once
 from dlio_bench.reports.statistics import measured, phase_shares
 from dlio_bench.reports.types import Result
 
@@ -22,10 +25,15 @@ WORTH_WAITING = 0.01
 
 def advice(result: Result, steps: Steps | None = None) -> list[str]:
     """Sentences, most important first; `steps` adds the slowest rank by name."""
-    sentences = [_invalid(result), _late_compute(result), _first_epoch(result), _spread(result), _few_trials(result)]
+    given = [doubt(result) for doubt in DOUBTS]
     if steps is not None:
-        sentences.insert(2, _slow_rank(result, steps))
-    return [sentence for sentence in sentences if sentence]
+        given.insert(2, _slow_rank(result, steps))
+    return [sentence for sentence in given if sentence]
+
+
+def shared_advice(labels: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """The advice on several results, that of one kind once."""
+    return [sentence for doubt in DOUBTS for sentence in once(labels, [doubt(result) for result in results])]
 
 
 def slowest_rank(result: Result, steps: Steps) -> tuple[int, str, float, float]:
@@ -109,3 +117,6 @@ def _few_trials(result: Result) -> str | None:
     if len(result.measured) >= MIN_TRIALS:
         return None
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
+
+
+DOUBTS = (_invalid, _late_compute, _first_epoch, _spread, _few_trials)

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.reports.judge import printable
 from dlio_bench.reports.judgement import Unreadable
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.result import RESULT_NAME, load
 from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import printable
 
 
 def load_all(paths: Sequence[Path]) -> list[tuple[Result, Steps]]:
     """The results with their steps, in the order of the paths; those of one folder in the order of their creation.
 
     A path is a result.json, the folder of a result, or a folder that has results anywhere below it, such as that of a
-    run. A result that is named twice comes once; one whose files were altered is marked ALTERED.
-
-    Raises UsageError for a path without a result, and what `load` raises.
+    run. A result that is named twice comes once. One that does not match its digest is marked ALTERED. Raises
+    UsageError for a path without a result, and what `load` raises.
     """
     pairs: dict[Path, tuple[Result, Steps]] = {}
     for path in paths:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 
 from dlio_bench.reports import intervals, tables
-from dlio_bench.reports.formatting import format_ratio, format_times, listed, plural
-from dlio_bench.reports.meetings import Floats
+from dlio_bench.reports.formatting import format_times, listed, plural
 from dlio_bench.reports.reasons import why_equal, why_faster
 from dlio_bench.reports.sentences import reader, shortness
 from dlio_bench.reports.types import Plan, PlannedPasses, Result
@@ -19,7 +19,12 @@ AXES = ("order", "placement", "delivery")
 
 def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
     """The 95 % interval of after's elapsed time over before's; None with fewer than 5 trials."""
-    return intervals.ratio_interval(_elapsed(before), _elapsed(after), paired=paired(before, after))
+    return _ratio_interval(tuple(_elapsed(before)), tuple(_elapsed(after)), paired(before, after))
+
+
+@lru_cache(maxsize=4096)  # drawing takes milliseconds, and every sentence asks
+def _ratio_interval(before: tuple[float, ...], after: tuple[float, ...], paired: bool) -> tuple[float, float] | None:
+    return intervals.ratio_interval(np.array(before), np.array(after), paired=paired)
 
 
 def paired(before: Result, after: Result) -> bool:
@@ -28,8 +33,8 @@ def paired(before: Result, after: Result) -> bool:
     return rounds[0] == rounds[1] and before.plan.nodes == after.plan.nodes
 
 
-def _elapsed(result: Result) -> Floats:
-    return np.array([trial.elapsed_seconds for trial in result.measured])
+def _elapsed(result: Result) -> list[float]:
+    return [trial.elapsed_seconds for trial in result.measured]
 
 
 def _passes(plan: PlannedPasses | None) -> str:
@@ -93,7 +98,7 @@ class Comparison:
 
 def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """One comparison for each node count at which several results were measured, in rising node count."""
-    return [compare(group) for group in _groups(results)]
+    return [compare(group) for group in by_nodes(results).values() if len(group) > 1]
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -117,21 +122,24 @@ def compare(results: Sequence[Result]) -> Comparison:
     return Comparison(nodes, None, rows, tuple(_sentence(*pair) for pair in _pairs(results)))
 
 
-def answer(results: Sequence[Result]) -> list[str]:
-    """Which reader is fastest, by how much and why: a sentence for each node count, rising.
+def answer(results: Sequence[Result], *, why: bool = True) -> list[str]:
+    """Which reader is fastest, by how much and (unless `why` is false) why: a sentence for each node count, rising.
 
     The fastest stands against the first; where that is the fastest, against the next one. The ratio is that of their
     median elapsed times. Empty where the results may not be compared, or where there is one of each node count.
     """
-    return _for_each_node_count(results, _answer)
+    return [at + said for at, said in _tell(results, lambda group: _answer(group, why=why)).items()]
 
 
 def credits(results: Sequence[Result]) -> list[str]:
-    """What each axis of the policy adds to `answer`: a sentence for each node count where a difference is shown.
+    """What each axis of the policy adds to `answer`: a sentence for each node count with a difference.
 
-    The parts are told apart by readers between the two, which differ from one another in a single axis.
+    It is one sentence where all node counts have the same. The parts are told apart by readers between the two, which
+    differ from one another in a single axis.
     """
-    return _for_each_node_count(results, _credits)
+    told = _tell(results, _credits)
+    same = list(dict.fromkeys(told.values()))
+    return same if len(same) == 1 < len(told) else [at + said for at, said in told.items()]
 
 
 def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[str, Result, Result]]:
@@ -196,12 +204,12 @@ def unfit(results: Sequence[Result]) -> str | None:
     return None
 
 
-def _groups(results: Sequence[Result]) -> list[list[Result]]:
-    """Results of the same node count together, in rising node count, where there are several."""
-    by_nodes: dict[int, list[Result]] = {}
-    for result in results:
-        by_nodes.setdefault(result.plan.nodes, []).append(result)
-    return [by_nodes[nodes] for nodes in sorted(by_nodes) if len(by_nodes[nodes]) > 1]
+def by_nodes(results: Sequence[Result]) -> dict[int, list[Result]]:
+    """Results of the same node count together, in rising node count."""
+    groups: dict[int, list[Result]] = {}
+    for result in sorted(results, key=lambda result: result.plan.nodes):
+        groups.setdefault(result.plan.nodes, []).append(result)
+    return groups
 
 
 def axes_changed(before: Result, after: Result) -> list[str]:
@@ -213,24 +221,25 @@ def _policy(result: Result) -> tuple[str, ...]:
     return tuple(getattr(result.policy, axis) for axis in AXES)
 
 
-def _for_each_node_count(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> list[str]:
+def _tell(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> dict[str, str]:
+    """What is told of each node count with several readers, headed by 'at 4 nodes ' if there are other node counts."""
     if refusals(results):
-        return []
-    several = len({result.plan.nodes for result in results}) > 1
-    told = {group[0].plan.nodes: tell(group) for group in _groups(results)}
-    return [f"at {plural(nodes, 'node')} {said}" if several else said for nodes, said in told.items() if said]
+        return {}
+    groups = by_nodes(results)
+    told = {nodes: tell(group) for nodes, group in groups.items() if len(group) > 1}
+    return {f"at {plural(nodes, 'node')} " if len(groups) > 1 else "": said for nodes, said in told.items() if said}
 
 
-def _answer(group: Sequence[Result]) -> str:
+def _answer(group: Sequence[Result], *, why: bool) -> str:
     slow, fast = extremes(group)
     names = _names(group)
     if not differ(slow, fast):
         sentence = f"no difference shown between {names(fast)} and {names(slow)}: {_times(slow, fast)}"
-        return "; ".join(filter(None, (sentence, why_equal(slow, fast))))
+        return "; ".join(filter(None, (sentence, why_equal(slow, fast) if why else "")))
     versus = names(slow) + (", the next fastest" if fast is group[0] and len(group) > 2 else "")
     sentence = f"{names(fast)} takes {_times(slow, fast, f'the time of {versus} ')}"
-    if why := why_faster(slow, fast):
-        sentence += f": {why}"
+    if why and (reason := why_faster(slow, fast)):
+        sentence += f": {reason}"
     equal = [names(result) for result in group if result is not fast and not differ(result, fast)]
     return f"{sentence}; no difference shown between it and {listed(equal)}" if equal else sentence
 
@@ -250,7 +259,8 @@ def _credits(group: Sequence[Result]) -> str:
             "measured: their parts cannot be told apart"
         )
     parts = [
-        f"{_change(axis, before, after)} {_times(before, after)}" + ("" if differ(before, after) else ", not shown")
+        f"{_change(axis, before, after)} {_times(before, after, excuse=False)}"
+        + ("" if differ(before, after) else ", no difference shown")
         for axis, before, after in steps
     ]
     return f"from {names(slow)} to {names(fast)}: {'; '.join(parts)}"
@@ -265,13 +275,15 @@ def _names(group: Sequence[Result]) -> Callable[[Result], str]:
     return lambda result: names[id(result)]
 
 
-def _times(before: Result, after: Result, of: str = "") -> str:
-    """'0.61 × (95 % 0.58-0.64)': the ratio of the elapsed times with its interval, or why it has none."""
+def _times(before: Result, after: Result, of: str = "", *, excuse: bool = True) -> str:
+    """'0.61 × (95 % 0.58-0.64)': the ratio of the elapsed times with its interval, or (`excuse`) why it has none."""
     interval = elapsed_ratio(before, after)
     ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
     if interval is not None:
         said, low, high = format_times(ratio, *interval)
         return f"{said} × {of}(95 % {low}-{high})"
+    if not excuse:
+        return f"{format_times(ratio)[0]} ×"
     counts = sorted({len(result.measured) for result in (before, after)})
     chance = ", so it may be chance" if counts[0] == 1 else ""
     trials = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} and {counts[1]} trials"
@@ -288,12 +300,9 @@ def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
 
 
 def _sentence(before: Result, after: Result) -> str:
-    ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
-    step = f"{reader(before)} -> {reader(after)}: {format_ratio(ratio)} the time"
-    if min(len(result.measured) for result in (before, after)) == 1:
-        step += " (a single trial: it may be chance)"
-    elif _overlap(before, after):
-        step += " (the trials overlap: no difference shown)"
+    step = f"{reader(before)} -> {reader(after)}: {_times(before, after, 'the time ')}"
+    if not differ(before, after):
+        step += ", no difference shown"
     changed = axes_changed(before, after)
     if not changed:
         return f"{step}; the same order, placement and delivery"
@@ -306,7 +315,7 @@ def _sentence(before: Result, after: Result) -> str:
 
 def _overlap(before: Result, after: Result) -> bool:
     """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
-    ranges = [_elapsed(result).tolist() for result in (before, after)]
+    ranges = [_elapsed(result) for result in (before, after)]
     return bool(max(map(min, ranges)) <= min(map(max, ranges)))
 
 

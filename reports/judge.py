@@ -14,6 +14,7 @@ from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
 from dlio_bench.reports.marks import ALTERED, TINY, capping
 from dlio_bench.reports.meetings import Floats, Steps
 from dlio_bench.reports.types import Check, Class, Metric, Result
+from dlio_bench.wrapping import printable
 
 NO_LIMITS: Literal["none"] = "none"  # the verdict of a result by itself
 HEADLINES = ("INVALID", "FAIL", "EXPLORE", "ACCEPTANCE", "PASS")  # gravest first
@@ -250,11 +251,6 @@ def spread(values: Floats) -> float:
     """
     median = float(np.median(values))
     return float(np.abs(values - median).max()) / median
-
-
-def printable(text: str) -> str:
-    """Text of a file in one line, without the characters that a terminal obeys."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _rounded(value: float) -> float:

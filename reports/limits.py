@@ -26,6 +26,7 @@ from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.marks import MARKS, TINY
 from dlio_bench.reports.metrics import METRICS, RATE, RATIO, SHARE, TRIALS
 from dlio_bench.units import parse_bytes, parse_rate, parse_seconds, parse_share
+from dlio_bench.wrapping import printable
 
 ANY = "*"
 SPREAD, CEILING_SHARE = "spread", "ceiling_share"
@@ -131,7 +132,7 @@ def parse(content: bytes, path: Path, workloads: Collection[str] = (), readers: 
         document = documents.load_toml(content)
     except ValueError as error:
         raise UsageError(f"'{path}' is not TOML: {_shown(str(error), '')}. {FIX}.") from None
-    return _Parser(str(path), workloads, readers).limits(document, path.name, hashlib.sha256(content).hexdigest())
+    return _Parser(str(path), workloads, readers).limits(document, printable(path.name), hashlib.sha256(content).hexdigest())
 
 
 class _Parser:

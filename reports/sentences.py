@@ -24,6 +24,19 @@ def shared(labels: Sequence[str], sentences_of: Sequence[Sequence[str]]) -> list
     ]
 
 
+def once(labels: Sequence[str], said: Sequence[str | None]) -> list[str]:
+    """One sentence for what several results say in the same sense, '6 results: ...'; empty where none says anything."""
+    speakers = [(label, sentence) for label, sentence in zip(labels, said, strict=True) if sentence]
+    if not speakers:
+        return []
+    label, sentence = speakers[0]
+    if len(speakers) == 1:
+        return [sentence if len(labels) == 1 else f"{label}: {sentence}"]
+    if any(other != sentence for _, other in speakers):
+        return [f"{len(speakers)} results, such as {label}: {sentence}"]
+    return [sentence if len(speakers) == len(labels) else f"{len(speakers)} results: {sentence}"]
+
+
 def each(labels: Sequence[str], results: Sequence[Result], tell: Callable[[Result], str | None]) -> list[str]:
     """What `tell` says of the results, as `shared`; it says None where there is nothing to say."""
     return shared(labels, [[sentence] if (sentence := tell(result)) else [] for result in results])

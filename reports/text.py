@@ -1,283 +1,143 @@
-"""Results as text for a terminal, at most 80 columns: verdict first, reason next, numbers third, advice last."""
+"""Results as text for a terminal: the answer first, all of it on one screen of 24 lines of 80 columns."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports import judge, predictions, sentences, tables, transfers
-from dlio_bench.reports.advice import advice
-from dlio_bench.reports.comparison import Comparison, comparisons, refusals
-from dlio_bench.reports.formatting import NOTHING, format_time, interval, number, plural
-from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.types import Metric, Result
-from dlio_bench.wrapping import wrapped
+from dlio_bench.reports import detail, judge, predictions, sentences, tables
+from dlio_bench.reports.advice import shared_advice
+from dlio_bench.reports.comparison import answer, credits, refusals
+from dlio_bench.reports.formatting import format_share, number, plural
+from dlio_bench.reports.lines import beneath, clipped, entry, listing, marks, metric, title, unique
+from dlio_bench.reports.marks import ALTERED
+from dlio_bench.reports.side_by_side import table
+from dlio_bench.reports.types import Check, Result
+from dlio_bench.wrapping import printable, wrapped
 
-HEAD = 11  # columns of "ACCEPTANCE "
-LABEL = 19  # columns of "  step p50/p95/p99 "
-VALUE = 10
-NAME = 18
-MOST_ADVICE = 6
-CEILING = "of the ceiling"
-SENTENCES = {
-    "delivers": sentences.delivers,
-    "training": sentences.training,
-    "inference": sentences.inference,
-    "shares": sentences.sharing,
-    "validation": sentences.validation,
-    CEILING: sentences.ceiling,
-}  # label -> what tells of a result, where there is something to tell
+LINES = 20  # of the screen; the command adds where the files are, and the shell its prompt
+NUMBERS = 5  # of one result
+LEAST_ROWS = 4  # of a table, where sentences take the rest of the screen
+MOST_ADVICE = 3  # lines
 
 
-def render(results: Sequence[Result]) -> str:
-    """The text of one or several results of one run, ending in a newline; no line is longer than 80 columns.
+def render(results: Sequence[Result], *, verbose: bool = False) -> str:
+    """The text of one or several results, ending in a newline; no line is longer than 80 columns.
 
-    Several results share one table of readers x nodes. Where results may not be compared they get a block each
-    instead, and the reason.
+    At most 20 lines: of one result its verdict, reason and numbers, of several a table, and which reader is fastest, by
+    how much and why. verbose: everything that is known. Control characters from files are shown harmlessly.
     """
-    lines = _single(results[0]) if len(results) == 1 else _several(results)
-    return "\n".join(lines) + "\n"
-
-
-def _single(result: Result) -> Iterator[str]:
-    title = f"{result.workload.name} · {sentences.reader(result)} · {sentences.scale(result)} · {_size(result)}"
-    yield from wrapped(title, f"{judge.headline(result):<{HEAD}}")
-    yield from _marks([result])
-    yield from _block(result)
-    yield from _transfers([result])
-    yield from _predictions([result])
-    yield from _notes([result])
-    yield from _list("advice", advice(result))
-
-
-def _several(results: Sequence[Result]) -> Iterator[str]:
-    results = sorted(results, key=lambda result: result.plan.nodes)
-    labels, refused = tables.labels(results), refusals(results)
-    yield from wrapped(_title(results), f"{judge.gravest_headline(results):<{HEAD}}")
-    yield from _marks(results)
-    if refused:
-        yield from (line for why in refused for line in wrapped(why, " " * HEAD))
-        for result in results:
-            yield ""
-            yield from wrapped(
-                f"{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
-            )
-            yield from _block(result)
+    warning = list(_warning(results))
+    if verbose:
+        lines = [*warning, *detail.lines(results)]
     else:
-        yield from wrapped(judge.reason(results[0]), " " * HEAD)
-        yield ""
-        yield from _side_by_side(results, labels)
-    yield from _transfers(results)
-    yield from _predictions(results)
-    yield from _notes(results)
-    suggestions = sentences.shared(labels, [advice(result) for result in results])
-    more = [f"and {len(suggestions) - MOST_ADVICE} more in the report"] if len(suggestions) > MOST_ADVICE else []
-    yield from _list("advice", suggestions[:MOST_ADVICE] + more)
+        screen = _one(results[0]) if len(results) == 1 else _several(results, LINES - len(warning))
+        lines = clipped([*warning, *screen], LINES)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
-    compared = comparisons(results)
-    yield from _table(results, compared)
+def _warning(results: Sequence[Result]) -> Iterator[str]:
+    text = "altered after it was written (its digest does not match): do not trust its numbers"
+    said = sentences.once(tables.labels(results), [text if ALTERED in result.marks else None for result in results])
+    yield from clipped(listing("WARNING", said), 2)
+
+
+def _head(results: Sequence[Result]) -> Iterator[str]:
+    reasons = (refusals(results) if len(results) > 1 else []) or [judge.reason(results[0])]
+    yield from clipped(title(results), 2)
+    yield from clipped(marks(results), 2)
+    yield from clipped((line for why in reasons for line in beneath(why)), 2)
     yield ""
-    yield from _shares(results, labels)
-    yield ""
-    for comparison in compared:
-        yield from _list(f"at {plural(comparison.nodes, 'node')}", comparison.sentences)
-    bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
-    yield from _list("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
-    for label, tell in SENTENCES.items():
-        yield from _list(label, sentences.each(labels, results, tell))
-    yield from _list("checked", sentences.shared(labels, [[_held(result)] for result in results]))
 
 
-def _title(results: Sequence[Result]) -> str:
-    workloads = " + ".join(_unique(result.workload.name for result in results))
-    readers = ", ".join(_unique(result.policy.alias or result.policy.name for result in results))
-    nodes = _unique(str(result.plan.nodes) for result in results)
-    scale = sentences.scale(results[0]) if len(nodes) == 1 else f"{', '.join(nodes)} nodes"
-    return f"{workloads} · {readers} · {scale} · {_size(results[0])}"
-
-
-def _size(result: Result) -> str:
-    count = plural(len(result.measured), "trial")
-    return f"{count} of {number(result.metrics['bytes_requested'])}"
-
-
-def _marks(results: Sequence[Result]) -> Iterator[str]:
-    if marks := _unique(mark for result in results for mark in result.marks):
-        yield from wrapped("  ".join(f"[{mark}]" for mark in marks), " " * HEAD)
-
-
-def _block(result: Result) -> Iterator[str]:
-    """Reason, numbers, bound and checks of one result."""
-    yield from wrapped(judge.reason(result), " " * HEAD)
-    yield ""
-    for check in judge.failed(result):
-        yield from _entry("FAILED", f"{check.name}: expected {check.expected}; found {check.found}")
+def _one(result: Result) -> Iterator[str]:
+    yield from _head([result])
     yield from _numbers(result)
-    yield from _entry("bound by", f"{result.bound.by}: {'; '.join(result.bound.evidence)}")
-    yield from _entry("checked", _held(result))
+    if judge.failed(result):
+        yield from clipped(_failures([result]), 5)
+    else:
+        yield from clipped(entry("bound by", f"{result.bound.by}: {result.bound.evidence[0]}"), 2)
+        for label, sentence in (
+            ("training", sentences.training(result)),
+            ("inference", sentences.inference(result)),
+            ("of the ceiling", sentences.ceiling(result)),
+        ):
+            yield from clipped(listing(label, [sentence] if sentence else []), 2)
+        yield from _predicted([result])
+        names = ", ".join(check.name for check in result.checks)
+        yield from clipped(entry("checked", f"{plural(len(result.checks), 'check')} held: {names}"), 1)
+    yield from _advice([result])
+
+
+def _several(results: Sequence[Result], most: int) -> Iterator[str]:
+    results = sorted(results, key=lambda result: result.plan.nodes)
+    head, last = list(_head(results)), [*_predicted(results), *_advice(results)]
+    room = most - len(head) - len(last) - 3  # lines for rows and sentences; head, foot and a blank line are the table's
+    said = _failures_of_several(results, room) if refusals(results) else _sentences(results, room)
+    yield from head
+    yield from table(results, room - len(said))
+    yield ""
+    yield from said
+    yield from last
 
 
 def _numbers(result: Result) -> Iterator[str]:
-    """The metrics, one a line; how sure they are stands beside the first."""
-    metrics, plan = result.metrics, result.plan
-    certainty = sentences.certainty(result)
-    steps = f"{plural(plan.epochs, 'epoch')} of {plural(plan.steps_per_epoch, 'step')}"
-    batch = f"batch {plan.batch} a rank"
-    if plan.published_batch not in (None, plan.batch):
-        batch += f" (published: {plan.published_batch})"
-    yield from _metric(metrics, "elapsed_seconds", certainty.split(",")[0], certainty)
-    yield from _metric(metrics, "epoch_seconds", f"{steps}, {batch}")
-    if metrics["first_epoch_seconds"].value is not None:
-        yield from _metric(metrics, "first_epoch_seconds")
-        yield from _metric(metrics, "later_epochs_seconds")
-    yield from _metric(metrics, "samples_per_second")
-    yield from _metric(metrics, "delivered_bandwidth", f"from the file system {number(metrics['pfs_bandwidth'])}")
-    if ceiling := sentences.ceiling(result):
-        yield from _entry(CEILING, ceiling)
-    storage = sentences.storage([result])
-    device = f"what the {storage} delivered is not known"
-    if metrics["bytes_device"].value is not None:
-        device = f"the {storage} delivered {number(metrics['bytes_device'])}"
-    yield from _entry("requested", f"{number(metrics['bytes_requested'])} in a trial; {device}")
-    mean, worst = number(metrics["own_stall_share"]), number(metrics["own_stall_share_worst_rank"])
-    own_stall = f"a rank's own {mean}, at most {worst}"
-    yield from _metric(metrics, "stall_share", _beside(sentences.steady(metrics, "stall_share"), own_stall))
-    if metrics["au"].value is not None:
-        rule = "compute / wall time, first steps left out"
-        yield from _metric(metrics, "au", _beside(sentences.steady(metrics, "au"), rule))
-    percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
-    yield from _entry("step p50/p95/p99", percentiles)
-    if metrics["over_bound"].value is not None:
-        yield from _metric(metrics, "over_bound", f"no-I/O bound {number(metrics['no_io_seconds'])}")
-    yield from _entry("step time", sentences.step_time(result))
-    for label, tell in SENTENCES.items():
-        if label != CEILING and (content := tell(result)):
-            yield from _entry(label, content)
-    names = sentences.shares([result])
-    shares = ", ".join(f"{METRICS[name].title} {number(metrics[name])}" for name in names)
-    harness = sentences.harness([result])
-    yield from _entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
-    yield from _entry("meanwhile", sentences.meanwhile(result))
+    """Of the metrics that matter most the first five that the result has, a line each."""
+    metrics = result.metrics
+    certainty, sure = sentences.certainty(result), sentences.has_interval(result)
+    beside = {
+        "elapsed_seconds": certainty.partition(",")[0] if sure else certainty,
+        "delivered_bandwidth": "" if sure else f"from the file system {number(metrics['pfs_bandwidth'])}",
+        "stall_share": sentences.steady(metrics, "stall_share"),
+        "au": sentences.steady(metrics, "au"),
+        "over_bound": f"no-I/O bound {number(metrics['no_io_seconds'])}",
+        "samples_per_second": "",
+        "step_p99": "",
+    }
+    for name in [name for name in beside if metrics[name].value is not None][:NUMBERS]:
+        yield from clipped(metric(result, name, beside[name]), 1)
 
 
-def _held(result: Result) -> str:
-    held = [f"{check.name}: {check.found}" for check in result.checks if check.ok]
-    return "; ".join(held) or "nothing held"
+def _sentences(results: Sequence[Result], room: int) -> list[str]:
+    """The answer, as much of it as leaves room for the table: at best with the part of each axis, for all node counts.
+
+    Next best it gives the reason for the largest node count alone, then no other node count.
+    """
+    full, brief = answer(results), answer(results, why=False)
+    others = f"{plural(len(full) - 1, 'more node count')}: --verbose"
+    for rows in (len(results), LEAST_ROWS):
+        for said in (full + credits(results), full, brief[:-1] + full[-1:], [*full[-1:], others]):
+            lines = [line for sentence in said for line in wrapped(sentence, "  ")]
+            if len(lines) <= room - min(rows, len(results)):
+                return lines
+    return clipped(wrapped(full[-1], "  "), max(1, room - LEAST_ROWS))
 
 
-def _transfers(results: Sequence[Result]) -> Iterator[str]:
-    """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
-    emulated = _marked(results, sentences.EMULATED_PFS)
-    rows = transfers.rows(results)
-    if len(rows) == len(results) and not emulated and not any(row.copied for row in rows):
-        return
-    titles, spoken = [title.removeprefix("emulated ") for title in transfers.titles(results)], None
-    widths = [max(8, len(title) + 1) for title in titles]
-    yield ""
-    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{_columns(titles, widths)}"
-    for row in rows:
-        name = row.label if len(results) > 1 and row.label != spoken else ""
-        yield from _row(name, f"{row.epochs:>6}{_columns(row.cells, widths)}")
-        spoken = row.label
-    if misses := sum(row.misses for row in rows):
-        yield from _entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
-    if emulated:
-        yield from _list("emulated PFS", sentences.emulated(results)[:1])
+def _failures_of_several(results: Sequence[Result], room: int) -> list[str]:
+    return clipped(_failures(results), max(1, room - min(LEAST_ROWS, len(results))))
 
 
-def _predictions(results: Sequence[Result]) -> Iterator[str]:
-    """What was predicted before the run, beside what was measured."""
-    if not (lines := predictions.lines(results)):
-        return
-    spoken = None
-    yield ""
-    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
-    for line in lines:
-        name = line.label if len(results) > 1 and line.label != spoken else ""
-        predicted = NOTHING if line.predicted is None else format_time(line.predicted)
-        columns = f"{line.epochs:>6}{predicted:>11}{format_time(line.measured):>11}{line.difference:>12}"
-        yield from _row(name, columns)
-        if line.reason is not None:
-            yield from wrapped(f"not predicted: {line.reason}", " " * 4)
-        spoken = line.label
-    yield from _list("predictions", predictions.notes(results))
+def _failures(results: Sequence[Result]) -> Iterator[str]:
+    """The checks that failed, those of one name once."""
+    failed = [{check.name: _told(check) for check in judge.failed(result)} for result in results]
+    said = [
+        sentence
+        for name in unique(name for checks in failed for name in checks)
+        for sentence in sentences.once(tables.labels(results), [checks.get(name) for checks in failed])
+    ]
+    yield from listing("FAILED", said)
 
 
-def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+def _told(check: Check) -> str:
+    return f"{check.name}: expected {check.expected}; found {check.found}"
 
 
-def _marked(results: Sequence[Result], mark: str) -> bool:
-    return any(mark in result.marks for result in results)
+def _predicted(results: Sequence[Result]) -> Iterator[str]:
+    """How far predictions are from what was measured, at most; nothing where none was made."""
+    lines = predictions.lines(results)
+    off = sorted(line.predicted / line.measured - 1 for line in lines if line.predicted is not None and line.measured)
+    if off:
+        least, most = (f"{'+' if share >= 0 else '-'}{format_share(abs(share))}" for share in (off[0], off[-1]))
+        span = least if least == most else f"{least} to {most}"
+        yield from clipped(entry("predicted", f"{span} off the measured time of an epoch"), 1)
 
 
-def _notes(results: Sequence[Result]) -> Iterator[str]:
-    yield from _list("notes", sentences.shared(tables.labels(results), [result.plan.notes for result in results]))
-
-
-def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
-    """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
-    rows = {group.nodes: iter(group.rows) for group in compared}
-    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
-    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
-    for result in results:
-        metrics, nodes = result.metrics, result.plan.nodes
-        row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
-        yield from _row(
-            result.policy.alias or result.policy.name,
-            f"{nodes:>6}"
-            f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
-            f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
-            f"{number(metrics['step_p99']):>9}{NOTHING if row is None else f'{row.ratio:.2f}':>8}",
-        )
-    yield f"  {sentences.certainty(results[0])}"
-
-
-def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
-    names = sentences.shares(results)
-    least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
-    short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
-    titles = {name: short.get(title := METRICS[name].title, title) for name in names}
-    widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
-    heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
-    yield f"  {'time goes (mean)':<{NAME}}{heads}"
-    for label, result in zip(labels, results, strict=True):
-        shares = (f"{number(result.metrics[name]):>{width}}" for name, width in widths.items())
-        yield from _row(label, "".join(shares))
-    if harness := sentences.harness(results):
-        yield from _row("", f"  {harness}")
-
-
-def _row(name: str, columns: str) -> Iterator[str]:
-    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
-    if len(name) >= NAME:
-        yield from wrapped(name, "  ")
-        name = ""
-    yield f"  {name:<{NAME}}{columns}"
-
-
-def _unique(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
-
-
-def _metric(metrics: Mapping[str, Metric], name: str, remark: str = "", without_ci: str | None = None) -> Iterator[str]:
-    """A metric's line: value, then its interval and a remark, or `without_ci` where there is no interval."""
-    metric = metrics[name]
-    if metric.ci is None:
-        beside = remark if without_ci is None else without_ci
-    else:
-        beside = _beside(f"95 % CI {interval(metric)}", remark)
-    yield from _entry(METRICS[name].title, f"{number(metric):<{VALUE}}{beside}".rstrip(), VALUE)
-
-
-def _beside(*remarks: str) -> str:
-    return ", ".join(remark for remark in remarks if remark)
-
-
-def _entry(label: str, content: str, indent: int = 0) -> Iterator[str]:
-    head = f"  {label:<{LABEL - 2}}"
-    yield from wrapped(content, head, len(head) + indent)
-
-
-def _list(label: str, entries: Sequence[str]) -> Iterator[str]:
-    for position, entry in enumerate(entries):
-        yield from _entry("" if position else label, entry)
+def _advice(results: Sequence[Result]) -> list[str]:
+    return clipped(listing("advice", shared_advice(tables.labels(results), results)), MOST_ADVICE)

@@ -12,11 +12,15 @@ def add_show(commands: Commands) -> None:
     parser = commands.add_parser(
         "show",
         help="print results again, from their files",
-        description="Print what `run` printed, from the files that it wrote.",
-        epilog="examples:\n  dlio-bench show dlio-results/cdb-20260102-030405\n",
+        description="Print what `run` printed, from the files that it wrote, or results of several runs side by side.",
+        epilog="examples:\n"
+        "  dlio-bench show dlio-results/cdb-20260102-030405\n"
+        "  dlio-bench show dlio-results/cdb-20260102-030405 --verbose\n"
+        "  dlio-bench show first/naive-8x1 second/prefetch-8x1 --json\n",
     )
     add_results(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -26,7 +30,10 @@ def run_show(options: argparse.Namespace) -> int:
     from dlio_bench.reports.typed import to_json
 
     results = [result for result, _ in load_all(options.results)]
-    print(json.dumps([to_json(result) for result in results]) if options.json else text.render(results), end="")
+    if options.json:
+        print(json.dumps([to_json(result) for result in results]))
+    else:
+        print(text.render(results, verbose=options.verbose), end="")
     return 0
 
 

@@ -24,3 +24,14 @@ def wrapped(
         break_on_hyphens=False,
     )
     return [line.replace(_GLUE, " ") for line in lines] or [head.rstrip()]
+
+
+def printable(line: str) -> str:
+    """The line without what a terminal would obey: a � for each control character and escape, a blank for odd blanks.
+
+    What comes from a file is not trusted: escape sequences could rewrite what is on the screen, or call programs.
+    """
+    return "".join(
+        character if character.isprintable() else " " if character.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for character in line
+    )

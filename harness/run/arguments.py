@@ -265,6 +265,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
+    output.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
 
 
 def _add_training(run: argparse.ArgumentParser) -> None:

@@ -91,7 +91,7 @@ def run(options: Options) -> int:
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
         progress.done()
-        _print([complete for complete, _ in finished], folder, judgement, as_json=options.json)
+        _print([complete for complete, _ in finished], folder, judgement, options)
         if failure is not None:
             raise failure
     status = judge.exit_status([complete for complete, _ in finished])
@@ -122,10 +122,11 @@ def _print_plans(
         print(describe(request, source, size, job, plan.argv))
 
 
-def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None, *, as_json: bool) -> None:
-    if as_json:
+def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None, options: Options) -> None:
+    if options.json:
         print(json.dumps([to_json(complete) for complete in results]))
     else:
         if judgement is not None:
             print(judgement_text.render(judgement))
-        print(f"{text.render(results)}\n\n  results  {folder}\n  report   {folder / 'report.html'}")
+        rendered = text.render(results, verbose=options.verbose)
+        print(f"{rendered}\n  results  {folder}\n  report   {folder / 'report.html'}")

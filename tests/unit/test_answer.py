@@ -103,8 +103,7 @@ def test_there_is_an_answer_for_each_node_count_and_none_where_readers_may_not_b
 def test_each_axis_is_credited_by_readers_that_differ_in_it_alone(made: Callable[..., Result]) -> None:
     readers = [made("naive"), made("prefetch", change=placed), made("shuffled"), made("prefetch")]
     assert comparison.credits(readers[:1] + readers[2:]) == [
-        "from naive to prefetch: order (sequential -> global-shuffle) 0.83 × (no interval: 3 trials); "
-        "delivery (on demand -> ahead) 0.79 × (no interval: 3 trials)"
+        "from naive to prefetch: order (sequential -> global-shuffle) 0.83 ×; delivery (on demand -> ahead) 0.79 ×"
     ]
     assert comparison.credits([readers[0], readers[3]]) == [
         "order and delivery differ between naive and prefetch, and no readers between them were measured: their parts "

@@ -104,6 +104,8 @@ def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) 
     run = ("run", "cdb", "--tiny", "--reader", "naive,prefetch", "--out", "out")
     done = dlio(tmp_path, *run, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
     assert "TINY" in done.stdout
+    shown = dlio(tmp_path, "show", "out").stdout
+    assert done.stdout == f"{shown}\n  results  out\n  report   out/report.html\n"
     for reader in ("naive", "prefetch"):
         found = json.loads((tmp_path / "out" / f"{reader}-1x1" / "result.json").read_text())
         assert found["class"] == "EXPLORE"

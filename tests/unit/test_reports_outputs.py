@@ -89,9 +89,11 @@ CASES: dict[str, Callable[[Complete], list[Result]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_text_is_the_golden_one(made: Complete, case: str) -> None:
     """To accept a change of wording, write the new text into the golden file and read its difference."""
-    found = text.render(CASES[case](made))
-    assert found == (GOLDEN / f"report-{case}.txt").read_text("utf-8")
-    assert max(map(len, found.splitlines())) <= WIDTH
+    results = CASES[case](made)
+    for name, verbose in (("report", False), ("detail", True)):
+        found = text.render(results, verbose=verbose)
+        assert found == (GOLDEN / f"{name}-{case}.txt").read_text("utf-8")
+        assert max(map(len, found.splitlines())) <= WIDTH
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_what_delivered_the_bytes_is_called_by_its_name(made: Complete, change: 
     assert f"bytes that the {storage} delivered" in page
     assert not re.search(rf"\b{other}\b", page)
     assert [bar["name"] for bar in figures.bytes_by_epoch([pair[0]])["data"]] == ["useful", "requested", storage]
-    assert not re.search(rf"\b{other}\b", text.render([pair[0]]))
+    assert not re.search(rf"\b{other}\b", text.render([pair[0]], verbose=True))
 
 
 def test_long_names_still_fit(made: Complete) -> None:
@@ -114,7 +116,7 @@ def test_long_names_still_fit(made: Complete) -> None:
         draft["checks"][0]["found"] = "x" * 200
 
     for results in ([made(change=lengthen)[0]], [made("naive")[0], made(change=lengthen)[0]]):
-        assert max(map(len, text.render(results).splitlines())) <= WIDTH
+        assert max(map(len, text.render(results, verbose=True).splitlines())) <= WIDTH
 
 
 def test_what_the_harness_adds_stands_beside_where_the_time_goes(draft_and_steps: Callable[..., Drafted]) -> None:
@@ -125,8 +127,8 @@ def test_what_the_harness_adds_stands_beside_where_the_time_goes(draft_and_steps
         pairs.append((complete(draft, steps), steps))
     shares = [found.metrics["harness_share"] for found, _ in pairs]
     alone, most = formatting.number(shares[0]), formatting.number(max(shares, key=lambda share: share.value or 0))
-    assert f"harness: {alone}" in re.sub(r"\s+", " ", text.render([pairs[0][0]]))
-    assert f"harness: at most {most}" in text.render([found for found, _ in pairs])
+    assert f"harness: {alone}" in re.sub(r"\s+", " ", text.render([pairs[0][0]], verbose=True))
+    assert f"harness: at most {most}" in text.render([found for found, _ in pairs], verbose=True)
     assert f"harness: at most {most}" in html.page(pairs)
 
 
@@ -315,7 +317,7 @@ def test_a_validation_pass_is_told_once_in_every_output(
     draft_and_steps: Callable[..., Drafted], made: Complete, tmp_path: Path
 ) -> None:
     found, steps = with_passes(draft_and_steps)
-    told = text.render([found])
+    told = text.render([found], verbose=True)
     assert len(re.findall("a pass behind every 2 epochs", re.sub(r"\s+", " ", told))) == 1
     assert "1.5 s a pass" in told
     assert "50 MB requested" in re.sub(r"\s+", " ", told)
@@ -330,7 +332,7 @@ def test_a_validation_pass_is_told_once_in_every_output(
     assert [row["validation_seconds"] for row in rows[:2]] == ["", "1.5"]
     assert rows[1]["validation_bytes_requested"] == "50000000.0"
     # without one nothing is said of it
-    assert "validation" not in text.render([made()[0]])
+    assert "validation" not in text.render([made()[0]], verbose=True)
 
 
 def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Drafted], made: Complete) -> None:
@@ -338,7 +340,7 @@ def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..
     assert "differ in validation passes (1 over 8 samples and none)" in str(comparison.refusal([one, other]))
     both = [with_passes(draft_and_steps, reader)[0] for reader in ("naive", "prefetch")]
     assert comparison.refusal(both) is None
-    assert max(map(len, text.render(both).splitlines())) <= 80
+    assert max(map(len, text.render(both, verbose=True).splitlines())) <= 80
 
 
 def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, tmp_path: Path) -> None:
@@ -355,12 +357,13 @@ def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, 
     optional = [name for name, metric in METRICS.items() if metric.optional]
     for name in METRICS:
         if name in optional:
-            assert text.render([without(name)])
+            assert text.render([without(name)]) != text.render([without(name)], verbose=True)
         else:
             with pytest.raises(DataError, match=name):
                 without(name)
     nothing = without(*optional)
     assert "EXPLORE" in text.render([nothing, found])
+    assert "EXPLORE" in text.render([nothing, found], verbose=True)
     assert html.page([(nothing, steps), (found, steps)])
 
 

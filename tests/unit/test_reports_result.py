@@ -95,7 +95,7 @@ def test_a_stored_result_of_schema_2_is_read_with_the_same_numbers() -> None:
     assert {name: found.metrics[name].value for name in values} == values
     assert to_json(found)["bound"] == before["bound"]
     assert found.trials[1].epochs[1].validation is not None
-    assert "RAM tier" in text.render([found])
+    assert "RAM tier" in text.render([found], verbose=True)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -72,6 +72,7 @@ class Options(RankOptions):
     out: Path | None = None
     dry_run: bool = False
     json: bool = False
+    verbose: bool = False
 
     @property
     def mode(self) -> str:

@@ -1,0 +1,235 @@
+"""Everything that is known of results, as lines for a terminal: what `--verbose` prints."""
+
+from collections.abc import Iterator, Sequence
+
+from dlio_bench.reports import judge, predictions, sentences, tables, transfers
+from dlio_bench.reports.advice import advice, shared_advice
+from dlio_bench.reports.comparison import Comparison, answer, comparisons, credits, refusals
+from dlio_bench.reports.formatting import NOTHING, format_time, number, plural
+from dlio_bench.reports.lines import HEAD, beneath, entry, listing, marks, metric, title
+from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import wrapped
+
+NAME = 18
+CEILING = "of the ceiling"
+SENTENCES = {
+    "delivers": sentences.delivers,
+    "training": sentences.training,
+    "inference": sentences.inference,
+    "shares": sentences.sharing,
+    "validation": sentences.validation,
+    CEILING: sentences.ceiling,
+}  # label -> what tells of a result, where there is something to tell
+
+
+def lines(results: Sequence[Result]) -> Iterator[str]:
+    """Everything that is known of one or several results, in lines of at most 80 columns.
+
+    Several results share one table of readers x nodes. Where results may not be compared they get a block each
+    instead, and the reason.
+    """
+    yield from _single(results[0]) if len(results) == 1 else _several(results)
+
+
+def _single(result: Result) -> Iterator[str]:
+    yield from title([result])
+    yield from marks([result])
+    yield from _block(result)
+    yield from _transfers([result])
+    yield from _predictions([result])
+    yield from _notes([result])
+    yield from listing("advice", advice(result))
+
+
+def _several(results: Sequence[Result]) -> Iterator[str]:
+    results = sorted(results, key=lambda result: result.plan.nodes)
+    labels, refused = tables.labels(results), refusals(results)
+    yield from title(results)
+    yield from marks(results)
+    if refused:
+        for why in refused:
+            yield from beneath(why)
+        for result in results:
+            yield ""
+            yield from wrapped(
+                f"{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
+            )
+            yield from _block(result)
+    else:
+        yield from beneath(judge.reason(results[0]))
+        yield ""
+        yield from _side_by_side(results, labels)
+    yield from _transfers(results)
+    yield from _predictions(results)
+    yield from _notes(results)
+    yield from listing("advice", shared_advice(labels, results))
+
+
+def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    compared = comparisons(results)
+    yield from _table(results, compared)
+    yield ""
+    yield from _shares(results, labels)
+    yield ""
+    yield from listing("answer", answer(results))
+    yield from listing("credits", credits(results))
+    for comparison in compared:
+        yield from listing(f"at {plural(comparison.nodes, 'node')}", comparison.sentences)
+    bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
+    yield from listing("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
+    for label, tell in SENTENCES.items():
+        yield from listing(label, sentences.each(labels, results, tell))
+    yield from listing("checked", sentences.shared(labels, [[_held(result)] for result in results]))
+
+
+def _block(result: Result) -> Iterator[str]:
+    """Reason, numbers, bound and checks of one result."""
+    yield from beneath(judge.reason(result))
+    yield ""
+    for check in judge.failed(result):
+        yield from entry("FAILED", f"{check.name}: expected {check.expected}; found {check.found}")
+    yield from _numbers(result)
+    yield from entry("bound by", f"{result.bound.by}: {'; '.join(result.bound.evidence)}")
+    yield from entry("checked", _held(result))
+
+
+def _numbers(result: Result) -> Iterator[str]:
+    """The metrics, one a line; how sure they are stands beside the first."""
+    metrics, plan = result.metrics, result.plan
+    certainty = sentences.certainty(result)
+    if sentences.has_interval(result):
+        certainty = certainty.partition(",")[0]
+    steps = f"{plural(plan.epochs, 'epoch')} of {plural(plan.steps_per_epoch, 'step')}"
+    batch = f"batch {plan.batch} a rank"
+    if plan.published_batch not in (None, plan.batch):
+        batch += f" (published: {plan.published_batch})"
+    yield from metric(result, "elapsed_seconds", certainty)
+    yield from metric(result, "epoch_seconds", f"{steps}, {batch}")
+    if metrics["first_epoch_seconds"].value is not None:
+        yield from metric(result, "first_epoch_seconds")
+        yield from metric(result, "later_epochs_seconds")
+    yield from metric(result, "samples_per_second")
+    yield from metric(result, "delivered_bandwidth", f"from the file system {number(metrics['pfs_bandwidth'])}")
+    if ceiling := sentences.ceiling(result):
+        yield from entry(CEILING, ceiling)
+    storage = sentences.storage([result])
+    device = f"what the {storage} delivered is not known"
+    if metrics["bytes_device"].value is not None:
+        device = f"the {storage} delivered {number(metrics['bytes_device'])}"
+    yield from entry("requested", f"{number(metrics['bytes_requested'])} in a trial; {device}")
+    mean, worst = number(metrics["own_stall_share"]), number(metrics["own_stall_share_worst_rank"])
+    own_stall = f"a rank's own {mean}, at most {worst}"
+    yield from metric(result, "stall_share", sentences.steady(metrics, "stall_share"), own_stall)
+    if metrics["au"].value is not None:
+        rule = "compute / wall time, first steps left out"
+        yield from metric(result, "au", sentences.steady(metrics, "au"), rule)
+    percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
+    yield from entry("step p50/p95/p99", percentiles)
+    if metrics["over_bound"].value is not None:
+        yield from metric(result, "over_bound", f"no-I/O bound {number(metrics['no_io_seconds'])}")
+    yield from entry("step time", sentences.step_time(result))
+    for label, tell in SENTENCES.items():
+        if label != CEILING and (content := tell(result)):
+            yield from entry(label, content)
+    names = sentences.shares([result])
+    shares = ", ".join(f"{METRICS[name].title} {number(metrics[name])}" for name in names)
+    harness = sentences.harness([result])
+    yield from entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
+    yield from entry("meanwhile", sentences.meanwhile(result))
+
+
+def _held(result: Result) -> str:
+    held = [f"{check.name}: {check.found}" for check in result.checks if check.ok]
+    return "; ".join(held) or "nothing held"
+
+
+def _transfers(results: Sequence[Result]) -> Iterator[str]:
+    """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
+    emulated = _marked(results, sentences.EMULATED_PFS)
+    rows = transfers.rows(results)
+    if len(rows) == len(results) and not emulated and not any(row.copied for row in rows):
+        return
+    titles, spoken = [title.removeprefix("emulated ") for title in transfers.titles(results)], None
+    widths = [max(8, len(title) + 1) for title in titles]
+    yield ""
+    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{_columns(titles, widths)}"
+    for row in rows:
+        name = row.label if len(results) > 1 and row.label != spoken else ""
+        yield from _row(name, f"{row.epochs:>6}{_columns(row.cells, widths)}")
+        spoken = row.label
+    if misses := sum(row.misses for row in rows):
+        yield from entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
+    if emulated:
+        yield from listing("emulated PFS", sentences.emulated(results)[:1])
+
+
+def _predictions(results: Sequence[Result]) -> Iterator[str]:
+    """What was predicted before the run, beside what was measured."""
+    if not (lines := predictions.lines(results)):
+        return
+    spoken = None
+    yield ""
+    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
+    for line in lines:
+        name = line.label if len(results) > 1 and line.label != spoken else ""
+        predicted = NOTHING if line.predicted is None else format_time(line.predicted)
+        columns = f"{line.epochs:>6}{predicted:>11}{format_time(line.measured):>11}{line.difference:>12}"
+        yield from _row(name, columns)
+        if line.reason is not None:
+            yield from wrapped(f"not predicted: {line.reason}", " " * 4)
+        spoken = line.label
+    yield from listing("predictions", predictions.notes(results))
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _marked(results: Sequence[Result], mark: str) -> bool:
+    return any(mark in result.marks for result in results)
+
+
+def _notes(results: Sequence[Result]) -> Iterator[str]:
+    yield from listing("notes", sentences.shared(tables.labels(results), [result.plan.notes for result in results]))
+
+
+def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
+    """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
+    rows = {group.nodes: iter(group.rows) for group in compared}
+    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
+    for result in results:
+        metrics, nodes = result.metrics, result.plan.nodes
+        row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
+        yield from _row(
+            result.policy.alias or result.policy.name,
+            f"{nodes:>6}"
+            f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
+            f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
+            f"{number(metrics['step_p99']):>9}{NOTHING if row is None else f'{row.ratio:.2f}':>8}",
+        )
+    yield f"  {sentences.certainty(results[0])}"
+
+
+def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    names = sentences.shares(results)
+    least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
+    short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
+    titles = {name: short.get(title := METRICS[name].title, title) for name in names}
+    widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
+    heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
+    yield f"  {'time goes (mean)':<{NAME}}{heads}"
+    for label, result in zip(labels, results, strict=True):
+        shares = (f"{number(result.metrics[name]):>{width}}" for name, width in widths.items())
+        yield from _row(label, "".join(shares))
+    if harness := sentences.harness(results):
+        yield from _row("", f"  {harness}")
+
+
+def _row(name: str, columns: str) -> Iterator[str]:
+    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
+    if len(name) >= NAME:
+        yield from wrapped(name, "  ")
+        name = ""
+    yield f"  {name:<{NAME}}{columns}"

@@ -1,0 +1,150 @@
+"""The terminal text: any number of results on one screen, nothing that a terminal would obey, and `show`."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dlio_bench.harness.cli import main
+from dlio_bench.reports import result, text
+from dlio_bench.reports.types import Check, Result
+from dlio_bench.wrapping import WIDTH, printable
+from tests.results import complete
+
+Drafted = tuple[dict[str, Any], dict[str, Any]]
+Pool = dict[tuple[str, int], Result]
+READERS = ("naive", "shuffled", "prefetch")
+SCREEN = 24 - 1 - 3  # without a prompt, and the lines on where the files are
+MARKS = ("TINY", "SHORT", "VIRTUAL NODES", "CACHE NOT ATTESTED", "EMULATED PFS", "ALTERED", "A MARK OF LATER VERSIONS")
+NASTY = (
+    "\x1b[2J\x1b]0;owned\x07",
+    "\x9b31m",
+    "\r\n\nfaked line",
+    "\u202eright to left",
+    "\x00\x08\x7f\u2028\x85",
+)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    """A result of each reader at several node counts, with enough trials for intervals, and with fewer."""
+    from tests.unit.conftest import draft_and_steps
+
+    make = draft_and_steps.__wrapped__()
+    trials = {1: 5, 2: 2, 4: 5}
+    return {(reader, n): complete(*make(reader, n, trials[n])) for reader in READERS for n in trials}
+
+
+def named(of: Result, name: str, marks: list[str], *, fails: bool) -> Result:
+    """The result with another name of the reader and other marks, or one that fails a check at length."""
+    changed = replace(of, policy=replace(of.policy, alias=name), marks=list(dict.fromkeys(marks)))
+    failed = Check("another check", ok=False, expected="e " * 200, found="f" * 300)
+    return replace(changed, class_="INVALID", checks=[*of.checks, failed]) if fails else changed
+
+
+ONE = st.tuples(
+    st.sampled_from(READERS),
+    st.sampled_from((1, 2, 4)),
+    st.one_of(st.sampled_from(READERS), st.text(max_size=90), st.just("a-reader-with-a-long-name-" * 4)),
+    st.lists(st.sampled_from(MARKS), max_size=4),
+    st.integers(0, 9),
+)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(picked=st.lists(ONE, min_size=1, max_size=20), alike=st.booleans())
+def test_any_number_of_results_fits_one_screen(pool: Pool, picked: list[Any], *, alike: bool) -> None:
+    results = [
+        named(pool[reader, nodes], name, ["VIRTUAL NODES"] if alike else marks, fails=not alike and chance == 0)
+        for reader, nodes, name, marks, chance in picked
+    ]
+    lines = text.render(results).split("\n")
+    assert lines.pop() == ""
+    assert len(lines) <= SCREEN
+    for rendered in (lines, text.render(results, verbose=True).split("\n")):
+        assert max(map(len, rendered)) <= WIDTH
+        assert all(line.isprintable() for line in rendered)
+
+
+@pytest.mark.parametrize("nasty", NASTY)
+def test_nothing_from_a_file_reaches_the_terminal_as_a_command(pool: Pool, nasty: str) -> None:
+    one = named(pool["naive", 1], nasty + "name", [nasty], fails=False)
+    other = named(pool["prefetch", 1], "x" + nasty, ["TINY"], fails=True)
+    for results in ([one], [other], [one, other]):
+        for verbose in (False, True):
+            shown = text.render(results, verbose=verbose)
+            assert all(line.isprintable() for line in shown.split("\n"))
+            assert len(shown.split("\n")) <= SCREEN + 1 or verbose
+    assert printable("naïve × 3 µs · 漢字") == "naïve × 3 µs · 漢字"
+
+
+def test_many_results_show_the_best_the_first_and_the_worst(pool: Pool) -> None:
+    spread = [
+        named(pool[reader, nodes], f"{reader}-{copy}", ["VIRTUAL NODES"], fails=False)
+        for nodes in (1, 4) for copy in range(3) for reader in ("shuffled", "naive", "prefetch")
+    ]  # fmt: skip
+    shown = text.render(spread)
+    rows = re.findall(r"^  (\w+-\d) +([14]) ", shown, re.MULTILINE)
+    assert {("shuffled-0", "4"), ("prefetch-0", "4"), ("prefetch-0", "1")} <= set(rows)
+    assert any(name.startswith("naive") for name, _ in rows)
+    assert f"{18 - len(rows)} more rows: --verbose" in shown
+    assert "at 4 nodes prefetch-0 takes 0.79 × the time of shuffled-0 (95 % " in " ".join(shown.split())
+    assert all(f"prefetch-{copy}" in text.render(spread, verbose=True) for copy in range(3))
+
+
+def test_warnings_of_one_kind_are_said_once(pool: Pool) -> None:
+    few = [named(pool[reader, 2], reader, [], fails=False) for reader in READERS]
+    assert text.render(few).count("--trials 5 or more") == 1
+    failing = [named(of, of.policy.alias or "", ["ALTERED"], fails=True) for of in few]
+    shown = text.render([*failing, pool["naive", 2]])
+    assert shown.startswith("  WARNING          3 results: altered after it was written")
+    assert shown.count("another check") == 1
+    assert "3 results: another check: expected" in shown
+    assert shown.count("no comparison") == 1
+
+
+@pytest.fixture
+def saved(draft_and_steps: Callable[..., Drafted], tmp_path: Path) -> list[Path]:
+    """Files of two results, each in a folder of its own."""
+    paths = []
+    for second, reader in enumerate(("naive", "prefetch")):
+        draft, steps = draft_and_steps(reader, 2, 2)
+        draft["created"] = f"2026-11-21T01:40:0{second}+00:00"
+        paths.append(result.save(complete(draft, steps), steps, tmp_path / "out" / reader))
+    return paths
+
+
+def test_show_prints_results_of_files_and_folders(saved: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    results = [result.load(path)[0] for path in saved]
+
+    def show(*words: str) -> str:
+        assert main(["show", *words]) == 0
+        return capsys.readouterr().out
+
+    folder = str(saved[0].parents[1])
+    assert show(folder) == show(*map(str, saved)) == text.render(results)
+    assert show(folder, "--verbose") == text.render(results, verbose=True)
+    assert [shown["digest"] for shown in json.loads(show(folder, "--json"))] == [of.digest for of in results]
+
+
+def test_show_warns_of_a_file_that_was_edited(saved: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    saved[1].write_text(saved[1].read_text().replace('"cpu": "AMD EPYC"', '"cpu": "faster"'))
+    assert main(["show", *map(str, saved)]) == 0
+    assert capsys.readouterr().out.startswith("  WARNING          prefetch: altered after it was written")
+    assert main(["show", str(saved[0])]) == 0
+    assert "WARNING" not in capsys.readouterr().out
+
+
+def test_show_names_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "result.json").write_text('{"schema": "\x1b[31mred"}'.replace("\x1b", "\\u001b"))
+    assert main(["show", str(tmp_path)]) == 5
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/result.json" in said
+    assert "\x1b" not in said
+    assert main(["show", str(tmp_path / "nothing")]) == 2
