@@ -126,6 +126,7 @@ NEED_LESS = {  # command -> options that need less memory
     "storage": "a smaller --sample-size, or fewer --threads or --ranks",
     "bench-readers": "a smaller --size, or fewer --ranks or --threads",
     "simulate": "fewer --nodes or --epochs",
+    "accept": "a smaller batch, staging or tiers in the plan, or fewer ranks_per_node",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
 }
 # texts of errors: ld.so cannot load a library, CPython cannot start a thread

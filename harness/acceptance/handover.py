@@ -15,9 +15,8 @@ from dlio_bench.reports import html, judgement_text, junit
 from dlio_bench.reports.collection import load_each
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.judge import judge
-from dlio_bench.reports.judgement import Judgement
+from dlio_bench.reports.judgement import Judgement, as_json
 from dlio_bench.reports.limits import Limits
-from dlio_bench.reports.typed import to_json
 from dlio_bench.wrapping import wrapped
 
 PLAN, PAGE, JUDGEMENT, JUNIT, SUMS, README = (
@@ -30,7 +29,7 @@ def hand_over(plan: Plan, folder: Path, limits: Limits) -> Judgement:
     """Judge what the campaign measured, and write everything that is made of its results. BenchError."""
     pairs, suspects = load_each([folder / RESULTS])
     judgement = judge(pairs, limits, suspects)
-    write_whole(folder / JUDGEMENT, (json.dumps(to_json(judgement), indent=1) + "\n").encode())
+    write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.render(judgement).encode())
     html.write(pairs, folder / PAGE)
     write_whole(folder / README, readme(plan, judgement, _beginnings(folder)).encode())

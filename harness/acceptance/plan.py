@@ -129,9 +129,9 @@ def node_count(words: int | str, total: int | None) -> int:
         return words
     match = re.fullmatch(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%\s*", words)
     if match is None or not 0 < float(match[1]) <= 100:
-        raise UsageError(f"'{words}' is no number of nodes. Write a number, or a share of nodes_total such as \"15%\".")
+        raise UsageError(f'{words!r} is no number of nodes. Write a number, or a share of nodes_total such as "15%".')
     if total is None:
-        raise UsageError(f"'{words}' is a share of nodes_total, which is not given. Write nodes_total = 128, say.")
+        raise UsageError(f"{words!r} is a share of nodes_total, which is not given. Write nodes_total = 128, say.")
     return max(1, math.ceil(float(match[1]) * total / 100 - 1e-9))
 
 
@@ -200,11 +200,18 @@ def _explained(error: msgspec.ValidationError, document: Any) -> str:
     value = document
     for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", key):
         value = value[int(index)] if index else value[name]
-    for word, ours in ((" | null", ""), ("`array`", "a list"), ("object", "table"), ("str", "text"), ("int", "number")):
+    for word, ours in TOML_WORDS.items():
         problem = problem.replace(word, ours)
+    if key in CHOICES:
+        problem = f"write {CHOICES[key]}"
     return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {FIX}."
 
 
+TOML_WORDS = {  # for msgspec's own
+    " | null": "", " | ": " or ", "array": "list", "object": "table", "str": "text", "int": "whole number",
+    "float": "number",
+}  # fmt: skip
+CHOICES = {"cache": "cold or cold-epochs", "dataset.fill": "random or physical"}
 TABLES: dict[str, type[Struct]] = {"system": System, "dataset": Dataset, "storage": Ceiling, "run": Run}
 NEEDED = {
     "limits": 'Write limits = "limits.toml" for a file beside the plan, or a table [limits]',
