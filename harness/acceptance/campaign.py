@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, UsageError
+from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.acceptance.record import Say, note
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.refusals import one_of
-from dlio_bench.reports import storage
-from dlio_bench.reports.collection import load_all
+from dlio_bench.reports import result, storage
 from dlio_bench.units import format_seconds
 
 WORK = "work"  # folder of the part that is not done yet
@@ -39,20 +38,20 @@ def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
             document = storage.load(folder / part.product)
             same = document.folder == str(part.source.folder) and plan.storage is not None
             return None if same else "measured on other files"
-        results = [result for result, _ in load_all([folder / part.product])]
-    except BenchError as error:
+        results = [result.load(path)[0] for path in sorted((folder / part.product).rglob(result.RESULT_NAME))]
+    except (DataError, UsageError) as error:  # cut short, altered, or of another kind
         return str(error)
     assert part.run is not None
     expected = [*part.words, "--out", str(Path(WORK) / part.name)]
-    for result in results:
-        if result.command[1:] != expected:
-            given = set(result.command[1:]) - set(expected)
+    for known in results:
+        if known.command[1:] != expected:
+            given = set(known.command[1:]) - set(expected)
             raise UsageError(
                 f"{folder / part.product} was measured by another command than that of this plan: it has "
                 f"{' '.join(sorted(given)) or 'other words'}. Do not move the plan or its data; or choose a new folder "
                 "with --out."
             )
-    missing = set(part.run.readers) - {str(result.policy.alias) for result in results}
+    missing = set(part.run.readers) - {str(known.policy.alias) for known in results}
     return f"no result of {one_of(sorted(missing))}" if missing else None
 
 

@@ -12,6 +12,7 @@ from dlio_bench.harness.acceptance.campaign import unfinished
 from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.cluster.watch import parse_timeout
 from dlio_bench.harness.ground.arguments import Commands, values_of
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
@@ -61,10 +62,9 @@ def request_of(part: Part) -> Request:
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
     arguments.add_run(cast("Commands", made))
-    made.choices["run"].add_argument("--timeout")
-    options = values_of(parser.parse_args(part.words), "timeout")
+    made.choices["run"].add_argument("--timeout", type=parse_timeout)
     try:
-        return look_up(Options(**options))
+        return look_up(Options(**values_of(parser.parse_args(part.words), "timeout")))
     except UsageError as error:
         raise UsageError(f"The plan's run of {part.name} cannot be: {error}") from None
 

@@ -79,7 +79,7 @@ def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Par
             words += ["--tiny"] if run.tiny else []
             for option, value in run.given.items():
                 words += _option(option, _placed(option, value, base))
-            if plan.storage is not None:
+            if plan.storage is not None and run.emulate_pfs is None:  # which nobody measured
                 words += ["--storage", f"{STORAGE}/{source.name}.json"]
             words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
             title = f"{run.workload} on {plural(nodes, 'node')} x {plural(ranks, 'rank')}: {', '.join(run.readers)}"

@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part, parts
 from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
 from dlio_bench.harness.acceptance.record import Site
+from dlio_bench.reports import result
 from tests.datasets import made
+from tests.results import complete
 
 GIB = 1 << 30
 SMALL = Memory(GIB, declared=True, real_nodes=False)
@@ -257,6 +260,29 @@ def test_another_plan_is_refused_and_other_limits_are_not(tmp_path: Path) -> Non
     (tmp_path / "campaign.json").write_text("{}")
     with pytest.raises(UsageError, match="is not the folder of a campaign"):
         record.load(tmp_path)
+
+
+def test_only_whole_results_of_the_very_command_are_finished(
+    draft_and_steps: Callable[..., tuple[dict[str, Any], Any]], tmp_path: Path
+) -> None:
+    plan = plan_of(run=run_of(readers=["prefetch"]))
+    part = planned(plan, tmp_path)[-1]
+    folder = tmp_path / "results" / "cdb-1x1" / "prefetch-1x1"
+    assert campaign.unfinished(part, plan, tmp_path) == "not measured yet"
+    draft, steps = draft_and_steps()
+    result.save(complete(draft, steps), steps, folder)
+    with pytest.raises(UsageError, match="was measured by another command"):
+        campaign.unfinished(part, plan, tmp_path)
+
+    result.save(
+        complete(draft | {"command": ["dlio-bench", *part.words, "--out", "work/cdb-1x1"]}, steps), steps, folder
+    )
+    assert campaign.unfinished(part, plan, tmp_path) is None
+    two = plan_of(run=run_of(readers=["prefetch", "naive"]))
+    both = replace(part, run=two.run[0])
+    assert campaign.unfinished(both, two, tmp_path) == "no result of naive"
+    (folder / "result.json").write_text((folder / "result.json").read_text().replace("1234567", "1234568"))
+    assert "was altered" in str(campaign.unfinished(part, plan, tmp_path))
 
 
 @pytest.mark.parametrize(
