@@ -28,7 +28,7 @@ workload = "cdb"
 readers = ["naive"]
 tiny = true
 batch = 1
-compute = "emulate:30ms"  # long enough to be stopped in
+compute = "emulate:10ms"
 [limits.cdb.naive."1x2"]
 delivered_bandwidth = { at_least = "1 kB/s" }
 [limits.cdb.naive."1x1"]
