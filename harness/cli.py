@@ -13,6 +13,7 @@ from typing import cast
 
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
+from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
@@ -51,6 +52,7 @@ def parser() -> Parser:
     calibration.add_calibrate(commands)
     feeding.add_capacity(commands)
     simulator.add_simulate(commands)
+    acceptance.add_accept(commands)
     results.add_show(commands)
     compare.add_compare(commands)
     export.add_export(commands)
@@ -113,6 +115,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "calibrate": calibration.run_calibrate,
     "capacity": feeding.run_capacity,
     "simulate": simulator.run_simulate,
+    "accept": acceptance.run_accept,
     "show": results.run_show,
     "compare": compare.run_compare,
     "export": export.run_export,
@@ -133,6 +136,7 @@ NEED_LESS = {  # command -> options that need less memory
     "bench-readers": "a smaller --size, or fewer --ranks or --threads",
     "capacity": "a smaller --batch, --staging or --max-data, or fewer --ranks-per-node",
     "simulate": "fewer --nodes or --epochs",
+    "accept": "a smaller batch, staging or tiers in the plan, or fewer ranks_per_node",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
 }
 # texts of errors: ld.so cannot load a library, CPython cannot start a thread

@@ -15,9 +15,9 @@ from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.differing import Differing, differing, unequal
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
-from dlio_bench.reports.result import ALTERED
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import printable
 

@@ -12,9 +12,9 @@ from dlio_bench.reports import changes, intervals
 from dlio_bench.reports.change_limits import ChangeLimit
 from dlio_bench.reports.changes import LimitOutcome, Measured, MetricChange
 from dlio_bench.reports.differing import Differing, differing
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
-from dlio_bench.reports.result import ALTERED
 
 FEWEST_RUNS = 3
 BAND = 0.05  # least step: asv reports from 5 % (asv/plugins/regressions.py), within which MLPerf Storage replicates

@@ -46,7 +46,7 @@ def facts(layout: Layout, options: Options) -> dict[str, Any]:
     memory = None if options.memory_per_node is None else options.nodes * options.memory_per_node
     needed = None if memory is None else TIMES_MEMORY * memory
     published = {split.name: split.full_files for split in layout.splits}
-    files = published if options.full else _enough(layout, needed or 0)
+    files = published if options.full else enough(layout, needed or 0)
     split_sizes = sizes(layout, files)
     stored = sum(size.stored_bytes for size in split_sizes)
     return {
@@ -69,7 +69,7 @@ def facts(layout: Layout, options: Options) -> dict[str, Any]:
     }
 
 
-def _enough(layout: Layout, needed: int) -> dict[str, int]:
+def enough(layout: Layout, needed: int) -> dict[str, int]:
     """The smallest proportional dataset whose training split weighs `needed`; the whole where even that is less."""
     low, high = len(layout.splits), sum(split.full_files for split in layout.splits)
     while low < high:  # the training split grows with the number of files

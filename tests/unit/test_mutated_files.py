@@ -34,6 +34,9 @@ from dlio_bench.datagen.manifest import NAME, field_bytes
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.acceptance import contract, outlook, plan, record
+from dlio_bench.harness.acceptance.datasets import Memory, sources
+from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.cluster import system
 from dlio_bench.reports import judge, judgement_text, junit, limits, result, storage
 from dlio_bench.reports.typed import to_json
@@ -72,6 +75,7 @@ ODD: tuple[Any, ...] = (
     "<U99999", "float9", [], {}, [[]], [None], [-1], [1 << 40] * 4, {"name": "x"}, ["train"] * 40,
 )  # fmt: skip
 SYSTEM = tomllib.loads((resources.files("dlio_bench.harness.cluster") / "systems" / "perlmutter.toml").read_text())
+PLAN = tomllib.loads((resources.files("dlio_bench.harness.acceptance") / "plans" / "slurm.toml").read_text())
 PROFILE = profile_files.to_tables(next(iter(profile_files.shipped("cdb").values())))
 PICTURES = [jpeg.make(np.random.SFC64(1), 2000)[0].tobytes()]
 for _kind in images.KINDS:
@@ -298,6 +302,21 @@ def test_limits(tmp_path: Path, chance: random.Random) -> None:
         judgement = judge.judge([], asked)
         judgement_text.render(judgement)
         junit.render(judgement)
+
+    ends_well(use)
+
+
+@mutations()
+def test_plans_of_acceptances(tmp_path: Path, chance: random.Random) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(changed(PLAN, chance, as_toml))
+
+    def use() -> None:
+        asked, _ = plan.load(path)
+        contract.limits_of(asked, path)
+        memory = Memory(1 << 30, declared=False, real_nodes=True)
+        [*map(outlook.request_of, parts(asked, tmp_path, sources(asked, tmp_path, tmp_path, memory))[-1:])]
+        record.digest(asked)
 
     ends_well(use)
 

@@ -1,0 +1,141 @@
+"""Carries a campaign out in its folder: one part after the other, and only those that are not finished."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from dlio_bench import signals
+from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.acceptance.parts import Part
+from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.acceptance.record import Say, note
+from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.refusals import one_of
+from dlio_bench.reports import result, storage
+from dlio_bench.units import format_seconds
+
+WORK = "work"  # folder of the part that is not done yet
+END_SECONDS = 30.0  # that an interrupted part has to end its ranks and to remove what it left half done
+MEASURED = (0, 1, 3, 5)  # exit statuses of a run that has results, whatever they are worth
+
+
+def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
+    """Why a part is not finished; None if it is: its files are whole, and made by this very command.
+
+    UsageError for whole results of another command: nothing that was measured is removed unasked.
+    """
+    try:
+        if part.kind == "data":
+            return None if part.source.is_ready() else "not made yet"
+        if not (folder / part.product).exists():
+            return "not measured yet"
+        if part.kind == "storage":
+            document = storage.load(folder / part.product)
+            same = document.folder == str(part.source.folder) and plan.storage is not None
+            return None if same else "measured on other files"
+        results = [result.load(path)[0] for path in sorted((folder / part.product).rglob(result.RESULT_NAME))]
+    except (DataError, UsageError) as error:  # cut short, altered, or of another kind
+        return str(error)
+    assert part.run is not None
+    expected = [*part.words, "--out", str(Path(WORK) / part.name)]
+    for known in results:
+        if known.command[1:] != expected:
+            given = set(known.command[1:]) - set(expected)
+            raise UsageError(
+                f"{folder / part.product} was measured by another command than that of this plan: it has "
+                f"{' '.join(sorted(given)) or 'other words'}. Do not move the plan or its data; or choose a new folder "
+                "with --out."
+            )
+    missing = set(part.run.readers) - {str(known.policy.alias) for known in results}
+    return f"no result of {one_of(sorted(missing))}" if missing else None
+
+
+class Campaign:
+    """A campaign's folder at work. resume: the command that goes on."""
+
+    def __init__(self, plan: Plan, folder: Path, handle: int, resume: str) -> None:
+        self.plan, self.folder, self.handle, self.resume = plan, folder, handle, resume
+
+    def carry_out(self, parts: Sequence[Part], say: Say) -> int:
+        """Do every part that is not finished; the number of these. BenchError, with what goes on, where one fails."""
+        shutil.rmtree(self.folder / WORK, ignore_errors=True)  # of a campaign that was killed
+        done = 0
+        for number, part in enumerate(parts, start=1):
+            head = f"[{number}/{len(parts)}] {part.title}"
+            reason = unfinished(part, self.plan, self.folder)
+            if reason is None:
+                say(f"{head}: finished before")
+                continue
+            say(head if reason.endswith("yet") else f"{head} ({reason})")
+            began = time.monotonic()
+            self._do(part)
+            say(f"[{number}/{len(parts)}] done in {format_seconds(time.monotonic() - began)}")
+            done += 1
+        shutil.rmtree(self.folder / WORK, ignore_errors=True)
+        return done
+
+    def _do(self, part: Part) -> None:
+        made = self.folder / WORK / part.name
+        made.parent.mkdir(exist_ok=True)
+        entry = f"{part.kind} {part.name}"
+        words = part.words if part.kind == "data" else (*part.words, "--out", str(Path(WORK) / part.name))
+        note(self.folder, entry, "begun")
+        try:
+            status = _command(words, self.folder, self.handle)
+        except KeyboardInterrupt:
+            signals.met()
+            note(self.folder, entry, "interrupted")
+            raise EnvironmentFailure(
+                f"Interrupted in {part.title}. What is finished stays finished. Go on with: {self.resume}"
+            ) from None
+        note(self.folder, entry, "ended", status=status)
+        good = status in MEASURED and made.exists() if part.kind == "run" else status == 0
+        if not good:
+            why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            raise ERRORS.get(status, EnvironmentFailure)(
+                f"{part.title}: `dlio-bench {part.words[0]}` {why}; its message stands above. What is finished stays "
+                f"finished. Once the cause is removed, go on with: {self.resume}"
+            )
+        if part.kind == "data":
+            return
+        if part.kind == "run":
+            (made / "report.html").unlink(missing_ok=True)  # the campaign's page has all results
+        target = self.folder / part.product
+        target.parent.mkdir(exist_ok=True)
+        if target.is_dir():
+            shutil.rmtree(target)
+        made.replace(target)
+
+
+def _command(words: Sequence[str], folder: Path, handle: int) -> int:
+    """Run a command of dlio-bench in a folder; its exit status. What it says goes to stderr alone.
+
+    It has a session of its own, so that Ctrl-C on a terminal reaches this process alone, which ends it politely. It
+    holds the campaign's folder until it has ended, also if this process is killed.
+    """
+    process = subprocess.Popen(
+        python_command("dlio_bench", *words),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=(handle,),
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
+    )
+    try:
+        signals.check()
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

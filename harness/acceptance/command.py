@@ -1,0 +1,105 @@
+"""`dlio-bench accept`: a plan is read and told, its parts are carried out, their results judged and handed over."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.acceptance import contract, handover, outlook, record, told
+from dlio_bench.harness.acceptance.campaign import Campaign
+from dlio_bench.harness.acceptance.datasets import Memory, require_space, sources
+from dlio_bench.harness.acceptance.outlook import Foreseen
+from dlio_bench.harness.acceptance.parts import parts
+from dlio_bench.harness.acceptance.plan import load
+from dlio_bench.harness.acceptance.record import Site
+from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.machine.mounts import existing
+from dlio_bench.harness.run.asked.data import cache_folder
+from dlio_bench.reports import judgement_text
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.typed import to_json
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `dlio-bench accept`."""
+
+    plan: Path
+    out: Path
+    dry_run: bool
+    json: bool
+
+
+def accept(options: Options) -> int:
+    """The whole command. Returns the exit status of the judgement; 0 for a dry run. BenchError."""
+    plan, content = load(options.plan)
+    limits, limits_content = contract.limits_of(plan, options.plan)
+    before = record.load(options.out)
+    if before is not None:
+        record.require_same(before, plan, options.out)
+    here = Site(plan.memory or memory_bytes(), allocation_nodes(os.environ) is not None, str(cache_folder().absolute()))
+    site = here if before is None else before.site
+    memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
+    by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
+    planned = parts(plan, options.plan.parent, by_table)
+    foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
+    contract.require_answerable(plan, limits, [entry.measures for entry in foreseen if entry.request])
+
+    different = list({source.name: source for source in by_table.values()}.values())
+    made = [source for source in different if not source.is_given]
+    free = free_bytes(existing(made[0].folder)) if made else None
+    outlines = told.document(plan, record.digest(plan), memory, free, foreseen)
+    if options.json and options.dry_run:
+        print(json.dumps(outlines, indent=1))
+    else:
+        shown = told.render(plan, memory, different, foreseen, options.out, free)
+        print(shown, file=sys.stderr if options.json else sys.stdout, flush=True)
+    require_space(made)
+    if options.dry_run:
+        return 0
+
+    _require_here(options, site, here, [entry for entry in foreseen if entry.reason is not None])
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFailure(f"--out {options.out} cannot be made: {error.strerror}. Name another.") from error
+    resume = shlex.join(["dlio-bench", "accept", str(options.plan), "--out", str(options.out)])
+    with record.held(options.out, _say) as handle:
+        record.save(plan, site, options.out)
+        write_whole(options.out / handover.PLAN, content)
+        write_whole(options.out / contract.NAME, limits_content)
+        Campaign(plan, options.out, handle, resume).carry_out(planned, _say)
+        _say("judging, and writing the page")
+        judgement = handover.hand_over(plan, options.out, limits)
+    if options.json:
+        print(json.dumps({"folder": str(options.out), **to_json(judgement)}, indent=1))
+    else:
+        print(judgement_text.render(judgement))
+        print(f"  folder   {options.out}\n  page     {options.out / handover.PAGE}")
+    return judgement.status
+
+
+def _require_here(options: Options, began: Site, here: Site, left: Sequence[Foreseen]) -> None:
+    """UsageError or EnvironmentFailure if the parts that are left cannot be carried out where this command runs."""
+    if left and began.real_nodes != here.real_nodes:
+        raise UsageError(
+            f"The campaign in {options.out} began {_where(began)}, and this is {_where(here)}: its parts would not "
+            "compare. Give the command where it began."
+        )
+    for entry in left:
+        if entry.request is not None:
+            outlook.require_possible(entry.part, entry.request)
+
+
+def _where(site: Site) -> str:
+    return "in a scheduler's allocation" if site.real_nodes else "outside of any scheduler's allocation"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""What the parts of a campaign will take, and whether they can be: refuses early what a run would refuse."""
+
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from dlio_bench.datagen.workers import usual_workers
+from dlio_bench.errors import BenchError, UsageError
+from dlio_bench.harness.acceptance.campaign import unfinished
+from dlio_bench.harness.acceptance.datasets import Memory
+from dlio_bench.harness.acceptance.parts import Part
+from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.cluster.watch import parse_timeout
+from dlio_bench.harness.ground.arguments import Commands, values_of
+from dlio_bench.harness.parser import Parser
+from dlio_bench.harness.run import arguments
+from dlio_bench.harness.run.asked.jobs import jobs, require_machine
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import Request, look_up
+from dlio_bench.harness.run.asked.sizing import TrialSize
+from dlio_bench.harness.run.measurement import plan_launch
+from dlio_bench.harness.run.told.foresight import READ, START_SECONDS, making_seconds
+from dlio_bench.harness.storage_bench import sizing
+from dlio_bench.units import format_bytes, parse_bytes
+
+SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
+PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A part with what it takes. request: of a run. reason: why the part is not finished; None if it is."""
+
+    part: Part
+    request: Request | None
+    seconds: float
+    missing_bytes: int
+    reason: str | None
+
+    @property
+    def measures(self) -> tuple[str, list[str], str]:
+        """What limits call the results of a run: the workload, every name of its readers, nodes x ranks of a node."""
+        rows = {} if self.request is None else self.request.readers
+        readers = [name for alias, row in rows.items() for name in (alias, row.name)]
+        return self.part.source.layout.workload, readers, "x".join(map(str, self.part.scale))
+
+
+def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
+    """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
+    request = request_of(part) if part.kind == "run" else None
+    if request is not None:
+        require_enough(plan, part, request, memory)
+    reason = unfinished(part, plan, folder)
+    takes = 0.0 if reason is None else seconds(plan, part, request, memory)
+    return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
+
+
+def request_of(part: Part) -> Request:
+    """What a run's command asks for, every name resolved. UsageError."""
+    parser = Parser(prog="dlio-bench")
+    made = parser.add_subparsers(dest="command")
+    arguments.add_run(cast("Commands", made))
+    made.choices["run"].add_argument("--timeout", type=parse_timeout)
+    try:
+        return look_up(Options(**values_of(parser.parse_args(part.words), "timeout")))
+    except UsageError as error:
+        raise UsageError(f"The plan's run of {part.name} cannot be: {error}") from None
+
+
+def require_possible(part: Part, request: Request) -> None:
+    """UsageError or EnvironmentFailure for a run that this machine, or the scheduler's allocation, does not allow."""
+    try:
+        require_machine(request.options)
+        size = request.trial_size(part.source.samples)
+        [job] = jobs(request, size, part.source.folder, None)
+        plan_launch(job, Path("JOB"), request.options.launcher)
+    except BenchError as error:
+        raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
+
+
+def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> float:
+    """About how long a part takes, with readers that keep up with the emulated compute."""
+    source = part.source
+    if part.kind == "data":
+        here = making_seconds(source.layout, source.files, Path(tempfile.gettempdir()))
+        ranks = (plan.dataset.nodes or 1) * (plan.dataset.ranks_per_node or 1)
+        return here * usual_workers() / max(ranks, usual_workers())
+    if part.kind == "storage":
+        assert plan.storage is not None
+        counts = [(ranks, threads) for ranks in plan.storage.ranks for threads in plan.storage.threads]
+        most = max(ranks * threads for ranks, threads in counts)
+        asked = None if plan.storage.size is None else parse_bytes(plan.storage.size)
+        read = min(source.bytes, asked or sizing.enough(source.bytes // source.samples, most))
+        return len(counts) * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
+    assert request is not None
+    size = request.trial_size(source.samples)
+    trial = max(size.trial_steps * request.step_seconds(size.batch), plan.min_seconds)
+    if request.is_unpaced:
+        trial = max(trial, size.epochs * source.bytes / READ)
+    trials = plan.trials + plan.warmup_trials
+    machines = part.scale[0] if memory.real_nodes or plan.launcher not in (None, *SINGLE) else 1
+    verification = _read_bytes(part, size) / (READ * machines)
+    return len(request.readers) * (trials * trial + verification) + START_SECONDS
+
+
+def _read_bytes(part: Part, size: TrialSize) -> float:
+    """Stored bytes of the different samples that a trial reads."""
+    nodes, per_node = part.scale
+    samples = min(size.trial_steps * size.batch * nodes * per_node, part.source.samples)
+    return samples * part.source.bytes / part.source.samples
+
+
+def require_enough(plan: Plan, part: Part, request: Request, memory: Memory) -> None:
+    """UsageError where the table's `steps` make a trial read less than the rule on memory asks for."""
+    needed = min(plan.dataset.times_memory * memory.of(part.scale[0]), part.source.bytes)
+    if request.options.steps is None:
+        return
+    read = _read_bytes(part, request.trial_size(part.source.samples))
+    if read < needed:
+        raise UsageError(
+            f"steps = {request.options.steps}: a trial of {part.name} reads {format_bytes(read)} of different samples, "
+            f"and times_memory = {plan.dataset.times_memory:g} asks for {format_bytes(needed)}. Write at least "
+            f"steps = {math.ceil(request.options.steps * needed / read)}, or leave steps out."
+        )

@@ -1,0 +1,223 @@
+"""The plan of an acceptance campaign: the types of its TOML file, and how a file becomes a plan."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dlio_bench import documents
+from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
+from dlio_bench.refusals import did_you_mean, one_of
+from dlio_bench.units import parse_bytes
+
+FIX = "`dlio-bench accept --example one-machine` shows a plan"
+FEWEST_TRIALS = 5  # intervals need five, and MLPerf Storage asks for five runs (Submission_guidelines.md, v2.0)
+
+Number = Annotated[int, Meta(ge=1, le=1_000_000)]
+Word = Annotated[str, Meta(min_length=1)]
+Nodes: TypeAlias = Annotated[tuple[Number | Word, ...], Meta(min_length=1)]
+PerNode: TypeAlias = Annotated[tuple[Number, ...], Meta(min_length=1)]
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; a key that it does not know is refused."""
+
+
+class System(_Table, frozen=True):
+    """Whose system is accepted: what nobody can measure."""
+
+    name: Word
+    contact: str = ""
+    description: str = ""
+
+
+class Dataset(_Table, frozen=True):
+    """How large the datasets are, and who makes them where. The larger of both rules counts.
+
+    times_memory: training data over the memory of all hosts together. steps: of an epoch at the largest scale.
+    """
+
+    folder: Word | None = None
+    times_memory: Annotated[float, Meta(ge=0, le=1000)] = 5.0  # MLPerf Storage; NERSC-10's IOR asks for 1.5
+    steps: Number | None = None
+    at_most_published: bool = False  # take the whole published dataset where the rules ask for more
+    fill: Literal["random", "physical"] = "random"
+    nodes: Number | None = None  # ranks that write; None: processes of this machine
+    ranks_per_node: Number | None = None
+
+
+class Ceiling(_Table, frozen=True):
+    """How `dlio-bench storage` measures what the storage gives to any reader."""
+
+    ranks: PerNode = (1,)
+    threads: PerNode = (1, 4, 16)
+    trials: Number = 5
+    size: Word | None = None
+
+
+class Run(_Table, frozen=True):
+    """One workload with its readers; a run is made for each node count and each number of ranks a node.
+
+    The keys from `variant` on are the options of `dlio-bench run` of the same names.
+    """
+
+    workload: Word
+    readers: Annotated[tuple[Word, ...], Meta(min_length=1)]
+    nodes: Nodes | None = None
+    ranks_per_node: PerNode | None = None
+    data: Word | None = None
+    tiny: bool = False
+    variant: Word | None = None
+    compute: Word | None = None
+    batch: Number | None = None
+    epochs: Number | None = None
+    steps: Number | None = None
+    sync: Word | None = None
+    threads: Number | None = None
+    staging: Word | None = None
+    tiers: Word | None = None
+    local_tier: Word | None = None
+    emulate_pfs: Word | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+
+    @property
+    def given(self) -> dict[str, str | int]:
+        """The options of `run` that the table gives, by name."""
+        first = self.__struct_fields__.index("variant")
+        values = {name: getattr(self, name) for name in self.__struct_fields__[first:]}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Plan(_Table, frozen=True):
+    """The whole file. limits: a file beside the plan, or what such a file would hold."""
+
+    system: System
+    limits: Word | dict[str, Any]
+    run: Annotated[tuple[Run, ...], Meta(min_length=1)]
+    nodes: Nodes = (1,)
+    nodes_total: Number | None = None
+    ranks_per_node: PerNode = (1,)
+    memory_per_node: Word | None = None
+    trials: Annotated[int, Meta(ge=FEWEST_TRIALS, le=1000)] = FEWEST_TRIALS
+    warmup_trials: Number = 1
+    min_seconds: Annotated[float, Meta(ge=0, le=86400)] = 30.0  # Perlmutter's acceptance: sustained over 30 s
+    cache: Literal["cold", "cold-epochs"] = "cold"
+    launcher: Word | None = None
+    timeout: Word | None = None
+    dataset: Dataset = Dataset()
+    storage: Ceiling | None = None
+
+    def scales(self, run: Run) -> list[tuple[int, int]]:
+        """(nodes, ranks a node) of each run of a table, fewest first, each once. UsageError for a bad share."""
+        nodes = {node_count(words, self.nodes_total) for words in run.nodes or self.nodes}
+        ranks = set(run.ranks_per_node or self.ranks_per_node)
+        return [(count, each) for count in sorted(nodes) for each in sorted(ranks)]
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of a node as the plan gives them. UsageError."""
+        return None if self.memory_per_node is None else parse_bytes(self.memory_per_node)
+
+
+def node_count(words: int | str, total: int | None) -> int:
+    """4 -> 4; '15%' of 128 nodes -> 20, never fewer than one. UsageError."""
+    if isinstance(words, int):
+        return words
+    match = re.fullmatch(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%\s*", words)
+    if match is None or not 0 < float(match[1]) <= 100:
+        raise UsageError(f'{words!r} is no number of nodes. Write a number, or a share of nodes_total such as "15%".')
+    if total is None:
+        raise UsageError(f"{words!r} is a share of nodes_total, which is not given. Write nodes_total = 128, say.")
+    return max(1, math.ceil(float(match[1]) * total / 100 - 1e-9))
+
+
+def load(path: Path) -> tuple[Plan, bytes]:
+    """The plan in a file, and the file's bytes. UsageError that names file, key, value and fix; EnvironmentFailure."""
+    try:
+        content = documents.read(path, f"{FIX}.")
+        document = documents.load_toml(content)
+    except FileNotFoundError as error:
+        raise UsageError(f"'{path}' does not exist. {FIX}.") from error
+    except OSError as error:
+        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
+    except ValueError as error:
+        raise UsageError(f"'{path}' is not TOML: {error}. {FIX}.") from error
+    return parse(document, str(path)), content
+
+
+def parse(document: Mapping[str, Any], name: str) -> Plan:
+    """A plan from a TOML document; `name`: the file's, for the message. UsageError."""
+    try:
+        plan = msgspec.convert(document, Plan)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"'{name}': {_explained(error, document)}") from None
+    _require(plan, name)
+    return plan
+
+
+def _require(plan: Plan, name: str) -> None:
+    """UsageError for values that do not go together, or that are no sizes."""
+    first_of: dict[tuple[str, int, int], int] = {}
+    for number, run in enumerate(plan.run):
+        try:
+            scales = plan.scales(run)
+        except UsageError as error:
+            raise UsageError(f"'{name}': {f'run[{number}].' if run.nodes else ''}nodes: {error}") from None
+        for nodes, ranks in scales:
+            first = first_of.setdefault((run.workload, nodes, ranks), number)
+            if first != number:
+                raise UsageError(
+                    f"'{name}': run[{number}] measures {run.workload} on {nodes}x{ranks}, as run[{first}] does, and "
+                    "limits could not tell the two apart. Give each workload once at each scale, with all its readers."
+                )
+    sizes = {
+        "memory_per_node": plan.memory_per_node,
+        "storage.size": None if plan.storage is None else plan.storage.size,
+    }
+    for key, size in sizes.items():
+        try:
+            size_bytes = None if size is None else parse_bytes(size)
+        except UsageError as error:
+            raise UsageError(f"'{name}': {key}: {error}") from None
+        if size_bytes == 0:
+            raise UsageError(f"'{name}': {key}: '{size}' is nothing. Give a size such as 1GiB.")
+
+
+def _explained(error: msgspec.ValidationError, document: Any) -> str:
+    """What is wrong, with its key, its value and a fix. msgspec names the place as in `$.run[0].batch`."""
+    problem, _, place = str(error).partition(" - at `")
+    key = place.rstrip("`").removeprefix("$").removeprefix(".")
+    if lacking := re.search("(missing required|unknown) field `(.*)`", problem, re.DOTALL):
+        told = f"{key}.{lacking[2]}" if key else lacking[2]
+        if lacking[1] != "unknown":
+            return f"{told} is missing. {NEEDED[lacking[2]]}."
+        known = TABLES.get(key.partition("[")[0], Plan).__struct_fields__
+        return f"the key {told[:80]!r} is not known.{did_you_mean(lacking[2], known)} Use {one_of(known)}."
+    value = document
+    for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", key):
+        value = value[int(index)] if index else value[name]
+    for word, ours in TOML_WORDS.items():
+        problem = problem.replace(word, ours)
+    if key in CHOICES:
+        problem = f"write {CHOICES[key]}"
+    return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {FIX}."
+
+
+TOML_WORDS = {  # for msgspec's own
+    " | null": "", " | ": " or ", "array": "list", "object": "table", "str": "text", "int": "whole number",
+    "float": "number",
+}  # fmt: skip
+CHOICES = {"cache": "cold or cold-epochs", "dataset.fill": "random or physical"}
+TABLES: dict[str, type[Struct]] = {"system": System, "dataset": Dataset, "storage": Ceiling, "run": Run}
+NEEDED = {
+    "limits": 'Write limits = "limits.toml" for a file beside the plan, or a table [limits]',
+    "system": 'Say whose system it is: [system] with name = "..."',
+    "run": 'Say what is measured: [[run]] with workload = "cdb" and readers = ["prefetch"]',
+    "workload": 'Name one, such as workload = "cdb"; `dlio-bench list` shows all',
+    "readers": 'Name them, such as readers = ["naive", "prefetch"]; `dlio-bench list` shows all',
+    "name": 'Give one, such as name = "cluster"',
+}

@@ -1,0 +1,96 @@
+"""What a campaign will do, before it does it: each part, how much data and about how long. Pure functions."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.acceptance.datasets import Memory, Source
+from dlio_bench.harness.acceptance.outlook import Foreseen
+from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.reports.formatting import plural
+from dlio_bench.units import format_bytes, format_seconds
+from dlio_bench.wrapping import wrapped
+
+
+def document(plan: Plan, digest: str, memory: Memory, free: int | None, foreseen: Sequence[Foreseen]) -> dict[str, Any]:
+    """The outlook as JSON: sizes in bytes, times in seconds."""
+    left = [entry for entry in foreseen if entry.reason is not None]
+    return {
+        "system": plan.system.name,
+        "plan_digest": digest,
+        "memory_per_node": memory.node,
+        "memory_declared": memory.declared,
+        "free_bytes": free,
+        "missing_bytes": sum(entry.missing_bytes for entry in left),
+        "seconds": sum(entry.seconds for entry in left),
+        "parts": [
+            {
+                "kind": entry.part.kind,
+                "name": entry.part.name,
+                "title": entry.part.title,
+                "finished": entry.reason is None,
+                "reason": entry.reason,
+                "seconds": entry.seconds,
+                "missing_bytes": entry.missing_bytes,
+                "needed_bytes": entry.part.source.needed,
+                "training_bytes": entry.part.source.bytes,
+                "command": ["dlio-bench", *entry.part.words],
+            }
+            for entry in foreseen
+        ],
+    }
+
+
+def render(
+    plan: Plan, memory: Memory, sources: Sequence[Source], foreseen: Sequence[Foreseen], out: Path, free: int | None
+) -> str:
+    """The outlook as text of at most 80 columns, long paths excepted."""
+    return "\n".join(_lines(plan, memory, sources, foreseen, out, free))
+
+
+def _lines(
+    plan: Plan, memory: Memory, sources: Sequence[Source], foreseen: Sequence[Foreseen], out: Path, free: int | None
+) -> Iterator[str]:
+    yield f"acceptance of {_printable(plan.system.name)}"
+    of = "as the plan says" if memory.declared else "as this machine has"
+    shared = "" if memory.declared or memory.real_nodes else ", which virtual nodes share"
+    yield from wrapped(f"{format_bytes(memory.node)} a node, {of}{shared}", _head("memory"))
+    rule = f"at least {plan.dataset.times_memory:g} times the memory of all hosts"
+    if plan.dataset.steps:
+        rule += f", and {plan.dataset.steps} steps an epoch at the largest scale"
+    yield from wrapped(rule, _head("rule"))
+    for source in sources:
+        short = ""
+        if source.bytes < source.needed:
+            short = f"; only {format_bytes(source.bytes)} are published, so the caches must be seen to be empty"
+        there = "given" if source.is_given else "there" if not source.missing_bytes() else "to be made"
+        text = f"{source.name}: asked {format_bytes(source.needed)}, {format_bytes(source.bytes)} {there}{short}"
+        yield from wrapped(text, _head("data"))
+    for folder in dict.fromkeys(str(source.folder.parent) for source in sources if not source.is_given):
+        room = "" if free is None else f" ({format_bytes(free)} free)"
+        yield from wrapped(f"{folder}{room}", _head("in"), whole_words=True)
+    trials = f"{plural(plan.trials, 'trial')} and {plan.warmup_trials} warm-up of at least {plan.min_seconds:g} s each"
+    yield from wrapped(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
+    yield ""
+    for number, entry in enumerate(foreseen, start=1):
+        state = "finished" if entry.reason is None else f"about {format_seconds(entry.seconds)}"
+        if entry.missing_bytes:
+            state += f", {format_bytes(entry.missing_bytes)}"
+        yield from wrapped(f"{entry.part.title}: {state}", f"  {number:>3}  ")
+    left = [entry for entry in foreseen if entry.reason is not None]
+    yield f"  {len(foreseen) + 1:>3}  judgement, page, digests"
+    yield ""
+    seconds, missing = sum(entry.seconds for entry in left), sum(entry.missing_bytes for entry in left)
+    told = f"{plural(len(left), 'part')} of {len(foreseen)} to do: about {format_seconds(seconds)}" if left else (
+        "every part is finished: only the judgement is made again"
+    )  # fmt: skip
+    yield from wrapped(f"{told}{f', {format_bytes(missing)} of data to write' if missing else ''}", "  ")
+    yield from wrapped(f"into {out}", "  ", whole_words=True)
+
+
+def _head(name: str) -> str:
+    return f"  {name:<8}"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,375 @@
+"""The plan of an acceptance: how it is read, sized, told and carried out, without a launched rank."""
+
+import fcntl
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness import cli
+from dlio_bench.harness.acceptance import campaign, contract, datasets, handover, outlook, record
+from dlio_bench.harness.acceptance.arguments import SHIPPED
+from dlio_bench.harness.acceptance.datasets import Memory
+from dlio_bench.harness.acceptance.parts import Part, parts
+from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
+from dlio_bench.harness.acceptance.record import Site
+from dlio_bench.reports import result
+from tests.datasets import made
+from tests.results import complete
+
+GIB = 1 << 30
+SMALL = Memory(GIB, declared=True, real_nodes=False)
+BASIC: dict[str, Any] = {
+    "system": {"name": "a test"},
+    "limits": {"cdb": {"naive": {"1x1": {"stall_share": {"at_most": "90 %"}}}}},
+    "run": [{"workload": "cdb", "readers": ["naive", "prefetch"], "tiny": True, "batch": 1}],
+    "dataset": {"times_memory": 0, "steps": 16},
+    "min_seconds": 0,
+}
+
+
+def plan_of(**keys: Any) -> Plan:
+    return parse(BASIC | keys, "plan.toml")
+
+
+def run_of(**keys: Any) -> list[dict[str, Any]]:
+    return [BASIC["run"][0] | keys]
+
+
+def written(folder: Path, **keys: Any) -> Path:
+    """A plan file; its own TOML is made by the code that writes limits, which is tested by itself."""
+    path = folder / "plan.toml"
+    document = BASIC | keys
+    tables = "".join(f"[[run]]\n{contract.as_toml(run)}" for run in document["run"])
+    path.write_text(contract.as_toml({key: value for key, value in document.items() if key != "run"}) + tables)
+    return path
+
+
+def planned(plan: Plan, folder: Path, memory: Memory = SMALL) -> list[Part]:
+    return parts(plan, folder, datasets.sources(plan, folder, folder, memory))
+
+
+def accept(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = cli.main(["accept", *words])
+    return status, *capsys.readouterr()
+
+
+# ---- the plan
+
+
+@pytest.mark.parametrize(
+    ("words", "total", "count"), [(4, None, 4), ("15%", 40, 6), ("10 %", 3, 1), ("100%", 40, 40), ("12.5%", 16, 2)]
+)
+def test_node_counts_are_numbers_or_shares(words: int | str, total: int | None, count: int) -> None:
+    assert node_count(words, total) == count
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts_of_message"),
+    [
+        ({"trials": 4}, ("trials is '4'", ">= 5")),
+        ({"trails": 5}, ("'trails' is not known", "'trials'")),
+        ({"run": run_of(batch="3")}, ("run[0].batch is '3'",)),
+        ({"run": run_of(bach=3)}, ("'run[0].bach' is not known", "'batch'")),
+        ({"run": [{"workload": "cdb"}]}, ("run[0].readers is missing", "dlio-bench list")),
+        ({"run": BASIC["run"] * 2}, ("run[1] measures cdb on 1x1, as run[0] does",)),
+        ({"nodes": ["15%"]}, ("nodes: '15%'", "nodes_total = ")),
+        ({"nodes": ["half"], "nodes_total": 4}, ("nodes: 'half'", '"15%"')),
+        ({"run": run_of(nodes=["0%"]), "nodes_total": 4}, ("run[0].nodes: '0%'",)),
+        ({"memory_per_node": "4G"}, ("memory_per_node: '4G'", "4GiB")),
+        ({"storage": {"size": "0"}}, ("storage.size: '0'",)),
+        ({"dataset": {"fill": "zeros"}}, ("dataset.fill is 'zeros'",)),
+        ({"cache": "warm"}, ("cache is 'warm'",)),
+        ({"system": {}}, ("system.name is missing",)),
+    ],
+)
+def test_a_wrong_plan_is_refused_by_file_key_value_and_fix(
+    keys: dict[str, Any], parts_of_message: Sequence[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_of(**keys)
+    for text in ("'plan.toml'", *parts_of_message):
+        assert text in str(caught.value)
+
+
+def test_parts_come_in_order_with_all_that_the_plan_says(tmp_path: Path) -> None:
+    runs = [
+        *run_of(compute="emulate:10ms", local_tier="tier"),
+        {"workload": "imagenet", "readers": ["naive"], "tiny": True},
+    ]
+    plan = plan_of(run=runs, nodes=["50%", 1], nodes_total=4, storage={}, trials=6, memory_per_node="1GiB")
+    names = [(part.kind, part.name) for part in planned(plan, tmp_path)]
+    sets = ["cdb-cori-tiny", "imagenet-tfrecord-tiny"]
+    runs_of = [("run", f"{workload}-{nodes}x1") for workload in ("cdb", "imagenet") for nodes in (1, 2)]
+    assert names == [*(("data", name) for name in sets), *(("storage", name) for name in sets), *runs_of]
+    options = outlook.request_of(planned(plan, tmp_path)[5]).options
+    assert (options.readers, options.nodes, options.trials, options.cache) == (("naive", "prefetch"), (2,), 6, "cold")
+    assert (options.compute, options.memory_per_node, options.batch) == ("emulate:10ms", GIB, 1)
+    assert options.local_tier == tmp_path / "tier"
+    assert options.storage == Path("storage/cdb-cori-tiny.json")
+
+
+def test_an_unknown_reader_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"run of cdb-1x1 cannot be: .*'naiv'.*'naive'"):
+        outlook.request_of(planned(plan_of(run=run_of(readers=["naiv"])), tmp_path)[-1])
+
+
+# ---- how much data
+
+
+@pytest.mark.parametrize(
+    ("memory", "nodes", "hosts"),
+    [
+        (Memory(GIB, declared=True, real_nodes=False), 4, 4),
+        (Memory(GIB, declared=False, real_nodes=True), 4, 4),
+        (Memory(GIB, declared=False, real_nodes=False), 4, 1),  # virtual nodes share a machine
+    ],
+)
+def test_data_exceed_the_memory_of_all_hosts(memory: Memory, nodes: int, hosts: int, tmp_path: Path) -> None:
+    plan = plan_of(run=run_of(tiny=False), nodes=[1, nodes], dataset={"times_memory": 5})
+    source = datasets.sources(plan, tmp_path, tmp_path, memory)[0]
+    assert source.needed == 5 * hosts * GIB
+    assert 0 <= source.bytes - source.needed < 2 * source.layout.file_bytes
+    assert source.whole_bytes > source.bytes  # validation and test data come with it
+
+
+def test_data_have_enough_samples_for_the_steps_of_the_largest_scale(tmp_path: Path) -> None:
+    plan = plan_of(run=run_of(batch=3), nodes=[1, 2], ranks_per_node=[4], dataset={"times_memory": 0, "steps": 20})
+    source = datasets.sources(plan, tmp_path, tmp_path, SMALL)[0]
+    assert 20 * 3 * 8 <= source.samples <= 20 * 3 * 8 + 2
+
+
+def test_tables_of_one_workload_share_the_data_of_the_larger(tmp_path: Path) -> None:
+    runs = [*run_of(), *run_of(nodes=[4])]
+    by_table = datasets.sources(plan_of(run=runs), tmp_path, tmp_path, SMALL)
+    assert by_table[0] is by_table[1]
+    assert by_table[0].samples >= 16 * 4
+
+
+def test_no_more_than_the_published_data_can_be_asked_for(tmp_path: Path) -> None:
+    memory = Memory(1000 * GIB, declared=True, real_nodes=False)
+    dataset = {"times_memory": 5}
+    with pytest.raises(UsageError, match=r"5.37 TB of cdb, but the published training data have 3.02 TB.*at_most_pub"):
+        datasets.sources(plan_of(run=run_of(tiny=False), dataset=dataset), tmp_path, tmp_path, memory)
+    plan = plan_of(run=run_of(tiny=False), dataset=dataset | {"at_most_published": True})
+    source = datasets.sources(plan, tmp_path, tmp_path, memory)[0]
+    assert source.bytes < source.needed
+    assert source.samples == 50190
+
+
+def test_given_data_that_are_too_few_or_others_are_refused(tmp_path: Path) -> None:
+    made(tmp_path / "set", "cdb", 5)
+    few = run_of(data="set")
+    source = datasets.sources(plan_of(run=few, dataset={"times_memory": 0, "steps": 5}), tmp_path, tmp_path, SMALL)[0]
+    assert source.is_given
+    assert (source.samples, source.missing_bytes()) == (5, 0)
+    with pytest.raises(UsageError, match="Name a larger dataset"):
+        datasets.sources(plan_of(run=few), tmp_path, tmp_path, SMALL)
+    other = [{"workload": "cosmoflow", "readers": ["naive"], "tiny": True, "data": "set"}]
+    with pytest.raises(UsageError, match="holds cdb cori, but the plan's run is of cosmoflow"):
+        datasets.sources(plan_of(run=other), tmp_path, tmp_path, SMALL)
+
+
+def test_missing_space_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = planned(plan_of(), tmp_path)[0].source
+    monkeypatch.setattr(datasets, "free_bytes", lambda _: source.whole_bytes)
+    datasets.require_space([source])
+    monkeypatch.setattr(datasets, "free_bytes", lambda _: source.whole_bytes - 7)
+    with pytest.raises(EnvironmentFailure, match=r": 7 bytes \(7 B\) are missing"):
+        datasets.require_space([source])
+
+
+def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) -> None:
+    memory = Memory(10**9, declared=True, real_nodes=False)
+    for steps, refused in ((80, True), (90, False)):  # of 60.2 MB each; 5 GB are asked for
+        plan = plan_of(run=run_of(tiny=False, steps=steps, compute="none"), dataset={"times_memory": 5})
+        part = planned(plan, tmp_path, memory)[-1]
+        try:
+            outlook.require_enough(plan, part, outlook.request_of(part), memory)
+        except UsageError as error:
+            assert refused
+            assert "Write at least steps = 84" in str(error)  # noqa: PT017
+        else:
+            assert not refused
+
+
+# ---- limits
+
+
+def test_limits_within_the_plan_become_the_same_file(tmp_path: Path) -> None:
+    document = {
+        "version": 'a "b" \\ \x7f é', "trials": 5, "min_seconds": 1.5, "allow_marks": ["VIRTUAL NODES"],
+        "cdb": {"*": {"*": {"au": {"at_least": "9 %", "statistic": "x"}}}, "naive": {"8x4": {"au": {"at_most": 1}}}},
+    }  # fmt: skip
+    assert tomllib.loads(contract.as_toml(document)) == document
+    asked, content = contract.limits_of(plan_of(), tmp_path / "plan.toml")
+    assert [(limit.table, limit.metric) for limit in asked.limits] == [("cdb.naive.1x1", "stall_share")]
+    assert asked.sha256 == hashlib.sha256(content).hexdigest()
+    (tmp_path / "own.toml").write_bytes(content)
+    beside, same = contract.limits_of(plan_of(limits="own.toml"), tmp_path / "plan.toml")
+    assert (beside.limits, same) == (asked.limits, content)
+
+
+def test_wrong_limits_within_the_plan_are_told_by_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"plan.toml': limits: there is no metric .*'stall_shar'"):
+        contract.limits_of(
+            plan_of(limits={"cdb": {"naive": {"1x1": {"stall_shar": {"at_most": "1 %"}}}}}), tmp_path / "plan.toml"
+        )
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"cdb": {"naive": {"2x1": {"au": {"at_least": "1 %"}}}}},
+            r"\[cdb.naive.2x1\] au, which the plan does not meas",
+        ),
+        ({"cdb": {"staged": {"*": {"au": {"at_least": "1 %"}}}}}, r"\[cdb.staged.\*\] au"),
+        ({"cdb": {"*": {"*": {"ceiling_share": {"at_least": "1 %"}}}}}, r"Add a table \[storage\]"),
+        ({"trials": 7, **BASIC["limits"]}, "trials = 7, but the plan has trials = 5"),
+        ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds = 60, but the plan has min_seconds = 0"),
+    ],
+)
+def test_limits_that_the_plan_cannot_answer_are_refused(limits: dict[str, Any], message: str, tmp_path: Path) -> None:
+    plan = plan_of(limits=limits)
+    asked, _ = contract.limits_of(plan, tmp_path / "plan.toml")
+    with pytest.raises(UsageError, match=message):
+        contract.require_answerable(plan, asked, [("cdb", ["naive", "prefetch", "cooperative"], "1x1")])
+
+
+# ---- the folder
+
+
+def test_another_plan_is_refused_and_other_limits_are_not(tmp_path: Path) -> None:
+    assert record.load(tmp_path) is None
+    record.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), tmp_path)
+    before = record.load(tmp_path)
+    assert before is not None
+    assert before.site.memory_per_node == GIB
+    record.require_same(before, plan_of(limits="limits.toml", system={"name": "other", "contact": "me"}), tmp_path)
+    with pytest.raises(UsageError, match=r"run\[0\].seed was not given and is 3; trials was 5 and is 6") as caught:
+        record.require_same(before, plan_of(trials=6, run=run_of(seed=3)), tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    (tmp_path / "campaign.json").write_text("{}")
+    with pytest.raises(UsageError, match="is not the folder of a campaign"):
+        record.load(tmp_path)
+
+
+def test_only_whole_results_of_the_very_command_are_finished(
+    draft_and_steps: Callable[..., tuple[dict[str, Any], Any]], tmp_path: Path
+) -> None:
+    plan = plan_of(run=run_of(readers=["prefetch"]))
+    part = planned(plan, tmp_path)[-1]
+    folder = tmp_path / "results" / "cdb-1x1" / "prefetch-1x1"
+    assert campaign.unfinished(part, plan, tmp_path) == "not measured yet"
+    draft, steps = draft_and_steps()
+    result.save(complete(draft, steps), steps, folder)
+    with pytest.raises(UsageError, match="was measured by another command"):
+        campaign.unfinished(part, plan, tmp_path)
+
+    result.save(
+        complete(draft | {"command": ["dlio-bench", *part.words, "--out", "work/cdb-1x1"]}, steps), steps, folder
+    )
+    assert campaign.unfinished(part, plan, tmp_path) is None
+    two = plan_of(run=run_of(readers=["prefetch", "naive"]))
+    both = replace(part, run=two.run[0])
+    assert campaign.unfinished(both, two, tmp_path) == "no result of naive"
+    (folder / "result.json").write_text((folder / "result.json").read_text().replace("1234567", "1234568"))
+    assert "was altered" in str(campaign.unfinished(part, plan, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(2, UsageError), (4, EnvironmentFailure), (5, DataError), (-9, EnvironmentFailure)]
+)
+def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
+    status: int, error: type[BenchError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "_command", lambda *_: status)
+    plan, told = plan_of(), list[str]()
+    with pytest.raises(error, match=r"Go on|go on with: dlio-bench accept") as caught:
+        campaign.Campaign(plan, tmp_path, 0, "dlio-bench accept").carry_out(planned(plan, tmp_path), told.append)
+    assert type(caught.value) is error
+    assert ("SIGKILL" if status < 0 else f"status {status}") in str(caught.value)
+    assert "not made yet" not in told[0]
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert [(event["is"], event.get("status")) for event in events] == [("begun", None), ("ended", status)]
+
+
+def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "WAIT_SECONDS", 0)
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(EnvironmentFailure, match="Another process works"), record.held(tmp_path, print):
+        pass
+    os.close(other)
+    with record.held(tmp_path, print):
+        pass
+
+
+def test_digests_are_of_every_file(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    (tmp_path / "SHA256SUMS").write_text("old")
+    lines = [f"{hashlib.sha256(name[-1:].encode()).hexdigest()}  {name}\n" for name in ("b", "inner/a")]
+    assert handover.sums(tmp_path) == "".join(lines)
+
+
+# ---- the command
+
+
+def test_a_dry_run_tells_everything_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+    words = (str(written(tmp_path, storage={"threads": [1]})), "--out", str(tmp_path / "out"), "--dry-run")
+    status, out, _ = accept(capsys, *words)
+    assert status == 0
+    assert max(map(len, out.replace(str(tmp_path), "").splitlines())) <= 80
+    for text in (
+        "dataset of cdb cori, 20 files",
+        "what the storage gives",
+        "cdb on 1 node x 1 rank",
+        "3 parts of 3",
+        "in",
+    ):
+        assert text in out
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
+    status, out, _ = accept(capsys, *words, "--json")
+    document = json.loads(out)
+    assert [part["kind"] for part in document["parts"]] == ["data", "storage", "run"]
+    assert document["missing_bytes"] == document["parts"][0]["missing_bytes"] > 0
+    assert document["seconds"] == sum(part["seconds"] for part in document["parts"]) > 0
+
+
+def test_a_plan_or_a_folder_that_is_missing_is_asked_for(tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "Name the plan" in refused("accept")
+    assert "folder that you will hand over" in refused("accept", "plan.toml")
+    assert "does not exist" in refused("accept", str(tmp_path / "none.toml"), "--out", "out")
+    assert "Did you mean 'slurm'" in refused("accept", "--example", "slum")
+    (tmp_path / "plan.toml").touch()
+    assert "'plan.toml' exists" in refused("accept", "plan.toml", "--example", "slurm")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_example_plans_are_whole_and_can_answer_their_limits(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.toml"
+    assert cli.main(["accept", str(path), "--example", name]) == 0
+    capsys.readouterr()
+    assert cli.main(["accept", "--example", name]) == 0
+    assert capsys.readouterr().out == path.read_text()
+    plan, _ = load(path)
+    asked, _ = contract.limits_of(plan, path)
+    memory = Memory(plan.memory or 0, declared=True, real_nodes=True)
+    foreseen = [outlook.foresee(plan, part, memory, tmp_path / "out") for part in planned(plan, tmp_path, memory)]
+    contract.require_answerable(plan, asked, [entry.measures for entry in foreseen if entry.request])
+    assert len(foreseen) == {"one-machine": 3, "slurm": 9, "mlperf-storage": 6}[name]
