@@ -204,15 +204,6 @@ def require_equal(before: Result, after: Result, *, label: bool) -> list[str]:
     return reasons
 
 
-def same_run(before: Result, after: Result) -> bool:
-    """Whether two readers took turns in one run: the same command and the same start of its ranks, to the nanosecond.
-
-    Two runs of one command are not the same run: their rounds did not share what slows a round down.
-    """
-    starts = [result.environment.startup_seconds for result in (before, after)]
-    return starts[0] is not None and starts[0] == starts[1] and comparison.paired(before, after)
-
-
 def key(result: Result) -> Key:
     """What pairs results: workload, reader and scale."""
     plan = result.plan
@@ -247,7 +238,7 @@ def side_of(result: Result) -> Side:
 def _pair_changes(pair: Pair, names: Sequence[str], *, label_unequal: bool) -> PairChanges:
     before, after = pair.before.result, pair.after.result
     reasons = require_equal(before, after, label=label_unequal)
-    paired = same_run(before, after)
+    paired = comparison.paired(before, after)
     return PairChanges(
         before=side_of(before),
         after=side_of(after),

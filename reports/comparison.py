@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import intervals, tables
+from dlio_bench.reports import tables
+from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.formatting import format_times, listed, plural
 from dlio_bench.reports.reasons import why_equal, why_faster
 from dlio_bench.reports.sentences import reader, shortness
@@ -19,18 +20,31 @@ AXES = ("order", "placement", "delivery")
 
 def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
     """The 95 % interval of after's elapsed time over before's; None with fewer than 5 trials."""
-    return _ratio_interval(tuple(_elapsed(before)), tuple(_elapsed(after)), paired(before, after))
+    interval = elapsed_change(before, after).interval
+    return None if interval is None else (1 + interval[0], 1 + interval[1])
+
+
+def elapsed_change(before: Result, after: Result) -> Change:
+    """The change of the elapsed time, and whether the trials show it."""
+    return _drawn(tuple(_elapsed(before)), tuple(_elapsed(after)), paired(before, after))
 
 
 @lru_cache(maxsize=4096)  # drawing takes milliseconds, and every sentence asks
-def _ratio_interval(before: tuple[float, ...], after: tuple[float, ...], paired: bool) -> tuple[float, float] | None:
-    return intervals.ratio_interval(np.array(before), np.array(after), paired=paired)
+def _drawn(before: tuple[float, ...], after: tuple[float, ...], paired: bool) -> Change:
+    return change(np.array(before), np.array(after), paired=paired)
 
 
 def paired(before: Result, after: Result) -> bool:
-    """Whether trial k of both was measured in the same round: one run takes turns between its readers."""
-    rounds = [(result.command, [trial.trial for trial in result.measured]) for result in (before, after)]
-    return rounds[0] == rounds[1] and before.plan.nodes == after.plan.nodes
+    """Whether trial k of both was measured in the same round: one run takes turns between its readers.
+
+    They then have the same command and the same start of their ranks, to the nanosecond. Two runs of one command did
+    not share what slows a round down.
+    """
+    first, second = (
+        (result.command, result.environment.startup_seconds, [trial.trial for trial in result.measured])
+        for result in (before, after)
+    )
+    return first == second and before.plan.nodes == after.plan.nodes
 
 
 def _elapsed(result: Result) -> list[float]:
@@ -159,11 +173,12 @@ def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[st
 
 
 def differ(before: Result, after: Result) -> bool:
-    """Whether the trials show a difference in elapsed time: the 95 % interval of the ratio does not include 1, or, with
-    fewer than 5 trials, the ranges of the trials do not overlap.
+    """Whether the trials show a difference in elapsed time (see `difference.change`).
+
+    With fewer than 5 trials: whether their ranges do not overlap.
     """
-    interval = elapsed_ratio(before, after)
-    return not _overlap(before, after) if interval is None else not interval[0] <= 1 <= interval[1]
+    shown = elapsed_change(before, after).shown
+    return not _overlap(before, after) if shown is None else shown
 
 
 def extremes(results: Sequence[Result]) -> tuple[Result, Result]:

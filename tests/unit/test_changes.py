@@ -9,8 +9,9 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness import cli
+from dlio_bench.reports import comparison
 from dlio_bench.reports.change_limits import parse
-from dlio_bench.reports.changes import Measured, changes, same_run
+from dlio_bench.reports.changes import Measured, changes
 from dlio_bench.reports.result import save
 from tests.unit.noisy import Made, noisy, noisy_run
 
@@ -115,8 +116,8 @@ def test_two_single_results_are_a_pair_whatever_their_readers(draft_and_steps: M
 def test_readers_of_one_run_are_paired_and_runs_of_one_command_are_not(draft_and_steps: Made) -> None:
     first, second, later = (noisy(draft_and_steps, 1.0, seed, startup=startup).result for seed, startup in
                             ((1, 0.5), (2, 0.5), (3, 0.6)))  # fmt: skip
-    assert same_run(first, second)
-    assert not same_run(first, later)
+    assert comparison.paired(first, second)
+    assert not comparison.paired(first, later)
 
 
 def test_sides_that_do_not_pair_are_refused(draft_and_steps: Made) -> None:

@@ -24,7 +24,7 @@ from tests.results import complete
 
 Drafted = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 HOSTILE = "=1+1\x1b]0;\n\r\u202e\ud800'\"\\ </x>"
-HARMLESS = "=1+1\\x1b]0;\\n\\r\\u202e\\ud800'\"\\ </x>"
+HARMLESS = "=1+1\N{REPLACEMENT CHARACTER}]0;  \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}'\"\\ </x>"
 
 
 @pytest.fixture
