@@ -13,7 +13,7 @@ from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.cluster.watch import parse_timeout
-from dlio_bench.harness.ground.arguments import Commands, values_of
+from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked.jobs import jobs, require_machine
@@ -64,7 +64,7 @@ def request_of(part: Part) -> Request:
     arguments.add_run(cast("Commands", made))
     made.choices["run"].add_argument("--timeout", type=parse_timeout)
     try:
-        return look_up(Options(**values_of(parser.parse_args(part.words), "timeout")))
+        return look_up(Options(**arguments.given(parser.parse_args(part.words))))
     except UsageError as error:
         raise UsageError(f"The plan's run of {part.name} cannot be: {error}") from None
 

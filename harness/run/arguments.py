@@ -3,6 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
@@ -328,16 +329,20 @@ def _names(flag: str, value: str) -> tuple[str, ...]:
     return names
 
 
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """What the user gave of the fields of `asked.options.Options`, by name."""
+    values = values_of(options, "origin", "timeout")
+    # nobody gave what is None, or a flag as it is without: --no-verify makes True False, the others False True
+    return {name: value for name, value in values.items() if value is not None and value is not (name == "verify")}
+
+
 def run(options: argparse.Namespace) -> int:
     """Run it."""
     from dlio_bench.harness.run import command, repeat
     from dlio_bench.harness.run.asked.options import Options
 
-    values = values_of(options, "origin")
-    # nobody gave what is None, or a flag as it is without: --no-verify makes True False, the others False True
-    given = {name: value for name, value in values.items() if value is not None and value is not (name == "verify")}
     if options.origin is not None:
-        return command.run(*repeat.asked(options.origin, given))
+        return command.run(*repeat.asked(options.origin, given(options)))
     if options.workload is None:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
-    return command.run(Options(**given))
+    return command.run(Options(**given(options)))

@@ -211,7 +211,7 @@ FAULTS = [
     ),
     *_faults(
         "reports/comparison.py",
-        ("not interval[0] <= 1 <= interval[1]", "interval[1] < 1 or interval[0] <= 1", "no difference is shown",
+        ("return not _overlap(before, after) if shown is None else shown", "return True", "no difference is shown",
          "unit/test_answer.py"),
         ("if len(path) == len(axes) + 1:", "if path:", "an axis at a time is credited", "unit/test_answer.py"),
     ),
