@@ -20,7 +20,7 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import report
+from dlio_bench.harness.results import judge, report
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -51,6 +51,7 @@ def parser() -> Parser:
     simulator.add_simulate(commands)
     results.add_show(commands)
     report.add_report(commands)
+    judge.add_judge(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -109,6 +110,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": simulator.run_simulate,
     "show": results.run_show,
     "report": report.run_report,
+    "judge": judge.run_judge,
     "list": _list,
     "doctor": _doctor,
 }

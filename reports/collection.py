@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.reports.judgement import Unreadable
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.result import RESULT_NAME, load
 from dlio_bench.reports.types import Result
+from dlio_bench.wrapping import printable
 
 
 def load_all(paths: Sequence[Path]) -> list[tuple[Result, Steps]]:
@@ -21,6 +23,27 @@ def load_all(paths: Sequence[Path]) -> list[tuple[Result, Steps]]:
         new = {file: load(file, mark_altered=True) for file in _files(path) if file not in pairs}
         pairs |= sorted(new.items(), key=lambda item: (item[1][0].created, item[0]))
     return list(pairs.values())
+
+
+def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[Unreadable]]:
+    """The results as `load_all`, and the files that hold none; these by a name that does not depend on the place."""
+    pairs: dict[Path, tuple[Result, Steps]] = {}
+    unreadable: dict[Path, Unreadable] = {}
+    for path in paths:
+        for file in _files(path):
+            try:
+                pairs[file] = load(file, mark_altered=True)
+            except DataError as error:
+                name = _name(file, path)
+                reason = str(error).replace(f"{file.parent}/", f"{name.parent}/")
+                unreadable[file] = Unreadable(printable(str(name)), printable(reason))
+    return list(pairs.values()), list(unreadable.values())
+
+
+def _name(file: Path, named: Path) -> Path:
+    """A file below the folder that a user named; at least its own folder and its name."""
+    inner = file.relative_to(named.resolve()) if named.is_dir() else Path(file.name)
+    return inner if len(inner.parts) > 1 else Path(file.parent.name) / file.name
 
 
 def _files(path: Path) -> list[Path]:

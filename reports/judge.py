@@ -1,26 +1,36 @@
-"""Class, verdict and exit status of results. Limits are not judged yet, so a sound result is EXPLORE, verdict none."""
+"""Class, verdict and exit status: of a result by itself, and of results against limits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from dlio_bench.reports.types import Check, Class, Result
+import numpy as np
+from msgspec.structs import replace
 
-NO_LIMITS: Literal["none"] = "none"  # the verdict until limits are judged
+from dlio_bench.reports import admission
+from dlio_bench.reports.admission import CONTENT_CHECK
+from dlio_bench.reports.formatting import listed, plural
+from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
+from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
+from dlio_bench.reports.marks import ALTERED, TINY, capping
+from dlio_bench.reports.meetings import Floats, Steps
+from dlio_bench.reports.types import Check, Class, Metric, Result
+from dlio_bench.wrapping import printable
+
+NO_LIMITS: Literal["none"] = "none"  # the verdict of a result by itself
 HEADLINES = ("INVALID", "FAIL", "EXPLORE", "ACCEPTANCE", "PASS")  # gravest first
+CLASSES: tuple[Class, ...] = ("INVALID", "EXPLORE", "ACCEPTANCE")  # gravest first
 STATUS_GRAVEST_FIRST = (4, 3, 5, 1, 0)
-CONTENT_CHECK = "content"
+DIGITS = 10  # of numbers in a judgement: the last ones may differ between processors
 
 PASS, LIMIT_MISSED, INVALID, NOTHING_MEASURED, CONTENT_FAILED = 0, 1, 3, 4, 5
 
 
-def classify(checks: Iterable[Check], marks: Iterable[str]) -> Class:
+# ---- a result by itself
+
+
+def classify(checks: Iterable[Check]) -> Class:
     """INVALID when any check failed, else EXPLORE: ACCEPTANCE is given only against limits."""
-    return "INVALID" if any(not check.ok for check in checks) else cap("EXPLORE", marks)
-
-
-def cap(judged: Class, marks: Iterable[str]) -> Class:
-    """The class once marks are heeded: TINY shrinks the samples, so it is never better than EXPLORE."""
-    return "EXPLORE" if judged == "ACCEPTANCE" and "TINY" in marks else judged
+    return "INVALID" if any(not check.ok for check in checks) else "EXPLORE"
 
 
 def failed(result: Result) -> list[Check]:
@@ -46,14 +56,18 @@ def reason(result: Result) -> str:
     if broken:
         names = ", ".join(check.name for check in broken)
         return f"{len(broken)} of {len(result.checks)} checks failed ({names}): measured, but not to be used"
-    if "TINY" in result.marks:
+    if TINY in result.marks:
         return "every check held; TINY shrinks the samples, so this shows that it runs, not how fast"
     return "every check held; no limits were given, so there is no verdict"
 
 
 def exit_status(results: Sequence[Result]) -> int:
     """The gravest status of all results, by 4 > 3 > 5 > 1 > 0; 4 when there is no result at all."""
-    statuses = {_status(result) for result in results} or {NOTHING_MEASURED}
+    return gravest([_status(result) for result in results] or [NOTHING_MEASURED])
+
+
+def gravest(statuses: Iterable[int]) -> int:
+    """The gravest exit status, by 4 > 3 > 5 > 1 > 0."""
     return min(statuses, key=STATUS_GRAVEST_FIRST.index)
 
 
@@ -64,3 +78,194 @@ def _status(result: Result) -> int:
     if broken:
         return CONTENT_FAILED
     return LIMIT_MISSED if result.verdict == "fail" else PASS
+
+
+# ---- results against limits
+
+
+def judge(
+    pairs: Sequence[tuple[Result, Steps]],
+    limits: Limits,
+    unreadable: Sequence[Unreadable] = (),
+    *,
+    partial: bool = False,
+) -> Judgement:
+    """Judge results, each against every limit that covers it. The order of the arguments does not matter.
+
+    unreadable: files without a result, which make the judgement INVALID. partial: limits of which there is no result do
+    not count (a run measures a part of what a contract names); else they make it INVALID.
+    """
+    once = {(result.digest, ALTERED in result.marks): (result, steps) for result, steps in pairs}
+    results = sorted((_judged(result, steps, limits) for result, steps in once.values()), key=_order)
+    covered = {(finding.table, finding.metric, finding.side) for judged in results for finding in judged.findings}
+    missing = [
+        _missing(limit, chosen=not partial)
+        for limit in limits.limits
+        if (limit.table, limit.metric, limit.side) not in covered
+    ]
+    missing.sort(key=lambda finding: (*_place(finding), finding.metric, finding.side))
+    files = sorted(unreadable, key=lambda entry: entry.file)
+    counted = [judged for judged in results if judged.verdict != "none"]
+    flawed = any(finding.chosen for finding in missing) or bool(files) or not counted
+    status = gravest([judged.status for judged in counted] + [INVALID] * flawed)
+    verdicts: dict[int, Verdict] = {PASS: "pass", LIMIT_MISSED: "fail"}
+    classes: list[Class] = [judged.class_ for judged in counted]
+    return Judgement(
+        verdict=verdicts.get(status, "invalid"),
+        class_="INVALID" if flawed else min(classes, key=CLASSES.index),
+        status=status,
+        reasons=list(_reasons(results, missing, files)),
+        limits=LimitsFile(name=limits.name, version=limits.version, sha256=limits.sha256, settings=limits.settings),
+        results=results,
+        missing=missing,
+        unreadable=files,
+    )
+
+
+def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: Sequence[Unreadable]) -> Iterator[str]:
+    """Why the judgement is what it is, gravest first."""
+    counted = [judged for judged in results if judged.verdict != "none"]
+    findings = [finding for judged in counted for finding in judged.findings if finding.ok is not None]
+    if unreadable:
+        yield f"{plural(len(unreadable), 'file')} without a readable result: {listed([one.file for one in unreadable])}"
+    if invalid := [judged for judged in counted if judged.verdict == "invalid"]:
+        rules = dict.fromkeys(reason.rule for judged in invalid for reason in judged.reasons)
+        yield f"{len(invalid)} of {plural(len(counted), 'result')} may not be used: {', '.join(rules)}"
+    if absent := [finding for finding in missing if finding.chosen]:
+        yield f"{plural(len(absent), 'limit')} without a result: all that the limits name must be measured"
+    elif not counted:
+        yield "no limit is for what was measured"
+    if missed := [finding for finding in findings if not finding.ok]:
+        yield f"{len(missed)} of {plural(len(findings), 'limit')} missed"
+    elif findings:
+        yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
+    explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
+    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped)):
+        yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
+    places = [_place(judged) for judged in counted]
+    for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():
+        yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
+
+
+def _judged(result: Result, steps: Steps, limits: Limits) -> Judged:
+    scale = f"{result.plan.nodes}x{result.plan.ranks_per_node}"
+    names = [name for name in (result.policy.alias, result.policy.name) if name is not None]
+    covering = [limit for limit in limits.limits if limit.covers(result.workload.name, names, scale)]
+    findings = [_finding(limit, result, names[0], scale) for limit in covering]
+    findings.sort(key=lambda finding: (finding.metric, finding.side, finding.table))
+    reasons = admission.reasons(result, steps, limits.settings)
+    reasons += [
+        Reason("metrics", f"{finding.metric} has no {'interval' if finding.median is not None else 'value'} in it")
+        for finding in findings
+        if finding.found is None and (finding.median is None or len(result.measured) >= limits.settings.trials)
+    ]
+    reasons = [Reason(printable(reason.rule), printable(reason.text)) for reason in reasons]
+    if reasons:
+        findings = [replace(finding, ok=None, reason="its result may not be used") for finding in findings]
+    capped = capping(result.marks, limits.settings.allow_marks)
+    verdict: Verdict = "pass" if findings else "none"
+    status = PASS
+    if reasons:
+        status = CONTENT_FAILED if all(reason.rule == CONTENT_CHECK for reason in reasons) else INVALID
+        # of an altered file nobody knows what limits are for it
+        verdict = "invalid" if findings or ALTERED in result.marks else "none"
+    elif not all(finding.ok for finding in findings):
+        status, verdict = LIMIT_MISSED, "fail"
+    return Judged(
+        workload=printable(result.workload.name),
+        reader=printable(names[0]),
+        scale=scale,
+        digest=result.digest,
+        created=printable(result.created),
+        hosts=sorted({printable(host) for host in result.environment.rank_hosts}),
+        trials=len(result.measured),
+        seconds=_rounded(sum(trial.elapsed_seconds for trial in result.measured)),
+        marks=[printable(mark) for mark in result.marks],
+        capped=[printable(mark) for mark in capped],
+        class_="INVALID" if reasons else "EXPLORE" if capped else "ACCEPTANCE",
+        verdict=verdict,
+        status=status,
+        reasons=reasons,
+        findings=findings,
+    )
+
+
+def _finding(limit: Limit, result: Result, reader: str, scale: str) -> Finding:
+    metric = measured(result, limit.metric)
+    interval = None if metric.ci is None else (_rounded(metric.ci[0]), _rounded(metric.ci[1]))
+    median = None if metric.value is None else _rounded(metric.value)
+    found = median
+    if limit.statistic != "median":
+        found = None if interval is None else interval[limit.statistic == "ci_high"]
+    bound = _rounded(limit.bound)
+    ok = None if found is None else found >= bound if limit.side == "at_least" else found <= bound
+    return replace(
+        _missing(limit, chosen=True),
+        reader=printable(reader),
+        scale=scale,
+        found=found,
+        median=median,
+        interval=interval,
+        ok=ok,
+        reason=None,
+    )
+
+
+def _missing(limit: Limit, *, chosen: bool) -> Finding:
+    """The finding of a limit without a result."""
+    return Finding(
+        workload=limit.workload,
+        reader=limit.reader,
+        scale=limit.scale,
+        table=limit.table,
+        metric=limit.metric,
+        unit=limit.unit,
+        limit=f"{limit.side.replace('_', ' ')} {limit.text}",
+        side=limit.side,
+        bound=_rounded(limit.bound),
+        statistic=limit.statistic,
+        ok=None,
+        reason="there is no result of it" if chosen else "not chosen in this run",
+        chosen=chosen,
+    )
+
+
+def measured(result: Result, name: str) -> Metric:
+    """A metric of a result, or what limits derive from its metrics: the spread, and the share of the ceiling."""
+    if name == SPREAD:
+        return Metric(spread(np.array([trial.elapsed_seconds for trial in result.measured])), "share", None)
+    if name == CEILING_SHARE:
+        ceiling, rate = result.environment.ceiling, result.metrics["pfs_bandwidth"]
+        if ceiling is None or ceiling.bytes_per_second is None or rate.value is None:
+            return Metric(None, "share", None)
+        most = ceiling.bytes_per_second
+        ci = None if rate.ci is None else (rate.ci[0] / most, rate.ci[1] / most)
+        return Metric(rate.value / most, "share", ci)
+    return result.metrics[name]
+
+
+def spread(values: Floats) -> float:
+    """The largest distance of a value from the median, as a share of the median.
+
+    MLPerf Storage (v2.0, submission guidelines, "replicability") asks that a result is met within 5 % in five runs.
+    """
+    median = float(np.median(values))
+    return float(np.abs(values - median).max()) / median
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _order(judged: Judged) -> tuple[object, ...]:
+    return (*_place(judged), judged.digest, judged.marks)
+
+
+def _place(entry: Judged | Finding) -> tuple[str, int, str, str]:
+    """Sorts by workload, then nodes x ranks, then reader."""
+    nodes, _, ranks = entry.scale.partition("x")
+    return entry.workload, int(nodes) * 10**7 + int(ranks) if ranks else -1, entry.scale, entry.reader
+
+
+def _name(entry: Judged | Finding) -> str:
+    return f"{entry.workload} · {entry.reader} · {entry.scale}"

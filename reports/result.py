@@ -16,6 +16,7 @@ from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.reports import bound, earlier, judge, statistics
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, TRAINING
 from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
@@ -25,7 +26,6 @@ RESULT_NAME = "result.json"
 STEPS_NAME = "steps.npz"
 UNREADABLE = (ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile)
 """What NumPy raises for content that is no file of arrays."""
-ALTERED = "ALTERED"  # mark of a result whose files are not as they were written
 FIX = "Name the folder of a result that dlio-bench run wrote, or the result.json in it"
 
 
@@ -44,7 +44,7 @@ def complete(draft: Draft, steps: Steps) -> Result:
     metrics = statistics.metrics(known, steps)
     unsigned = Result(
         **msgspec.structs.asdict(known),
-        class_=judge.classify(known.checks, known.marks),
+        class_=judge.classify(known.checks),
         verdict=judge.NO_LIMITS,
         metrics=metrics,
         bound=bound.determine(known, metrics, steps),

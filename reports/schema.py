@@ -7,12 +7,18 @@ from typing import Any
 import msgspec
 
 from dlio_bench.reports import types
+from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.reports.storage import Document
 from dlio_bench.reports.types import Result
 
-DOCUMENTS: dict[str, type[msgspec.Struct]] = {"result": Result, "storage": Document, "simulation": Simulation}
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "result": Result,
+    "storage": Document,
+    "simulation": Simulation,
+    "judgement": Judgement,
+}
 
 
 def schema(name: str) -> dict[str, Any]:

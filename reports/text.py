@@ -7,7 +7,7 @@ from dlio_bench.reports.advice import shared_advice
 from dlio_bench.reports.comparison import answer, credits, refusals
 from dlio_bench.reports.formatting import format_share, number, plural
 from dlio_bench.reports.lines import beneath, clipped, entry, listing, marks, metric, title, unique
-from dlio_bench.reports.result import ALTERED
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.side_by_side import table
 from dlio_bench.reports.types import Check, Result
 from dlio_bench.wrapping import printable, wrapped

@@ -64,6 +64,14 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[unit]
 
 
+def parse_share(text: str) -> float:
+    """'10 %' -> 0.1. A share needs its %. Raises UsageError."""
+    match = _NUMBER.fullmatch(text.rstrip().removesuffix("%"))
+    if match is None or match[2] or not text.rstrip().endswith("%") or float(match[1]) > _MOST:
+        raise UsageError(f"'{text}' is not a percentage. Write a number and %, such as 10%.")
+    return float(match[1]) / 100
+
+
 def _amount(text: str, size: str, per: str, noun: str, example: str) -> int:
     """The bytes of `size`, the part of `text` before its `per`."""
     match = _NUMBER.fullmatch(size)

@@ -236,6 +236,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="what `dlio-bench storage --out FILE` measured on the same path; text and report show it as the yardstick",
     )
     trust.add_argument(
+        "--limits",
+        type=Path,
+        metavar="FILE",
+        help="judge what was measured against the limits in this TOML file, and run as many trials as it asks for; "
+        "limits of other workloads, readers and scales do not count",
+    )
+    trust.add_argument(
         "--predict",
         action="store_true",
         help="predict before the run how long the epochs of each reader take, and show it beside the measurement",

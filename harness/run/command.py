@@ -18,6 +18,7 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.training import require_labelled
+from dlio_bench.harness.run.judging import judged, require_covered, with_limits
 from dlio_bench.harness.run.look import first_look, sized
 from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
@@ -25,7 +26,8 @@ from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
-from dlio_bench.reports import html, judge, result, storage, text
+from dlio_bench.reports import html, judge, judgement_text, result, storage, text
+from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
@@ -36,7 +38,10 @@ Finished = tuple[Result, Steps]
 
 def run(options: Options) -> int:
     """Run the command. Returns the exit status of the gravest result. BenchError if there is none."""
+    options, asked = with_limits(options)
     request = look_up(options)
+    if asked is not None:
+        require_covered(request, asked)
     require_machine(options)
     progress = Progress()
     data.await_given(options, progress)
@@ -82,13 +87,15 @@ def run(options: Options) -> int:
                 _saved(structs.replace(complete, marks=[*complete.marks, INTERRUPTED]), steps, folder)
                 for complete, steps in finished
             ]
+        judgement = None if asked is None else judged(finished, asked, folder)
         progress.show("writing the report")
         html.write(finished, folder / "report.html")
         progress.done()
-        _print([complete for complete, _ in finished], folder, options)
+        _print([complete for complete, _ in finished], folder, judgement, options)
         if failure is not None:
             raise failure
-    return judge.exit_status([complete for complete, _ in finished])
+    status = judge.exit_status([complete for complete, _ in finished])
+    return status if judgement is None else judge.gravest([status, judgement.status])
 
 
 def _saved(drafted: Draft, steps: Steps, folder: Path) -> Finished:
@@ -115,9 +122,11 @@ def _print_plans(
         print(describe(request, source, size, job, plan.argv))
 
 
-def _print(results: Sequence[Result], folder: Path, options: Options) -> None:
+def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None, options: Options) -> None:
     if options.json:
         print(json.dumps([to_json(complete) for complete in results]))
     else:
+        if judgement is not None:
+            print(judgement_text.render(judgement))
         rendered = text.render(results, verbose=options.verbose)
         print(f"{rendered}\n  results  {folder}\n  report   {folder / 'report.html'}")

@@ -29,7 +29,7 @@ def test_a_network_predicts_every_sample_of_every_split_once(
     readers = ("naive", "tfdata", "cooperative", "staged")
     done = dlio(
         cache, tmp_path, "run", workload, "--tiny", "--data", "data", "--nodes", "2", "--compute", "infer",
-        "--reader", ",".join(readers), "--batch", str(batch), "--warmup-trials", "0", "--out", "out",
+        "--reader", ",".join(readers), "--batch", str(batch), "--warmup-trials", "0", "--out", "out", "--verbose",
     )  # fmt: skip
     assert "UNTRAINED NETWORK" in done.stdout
     scores = []
@@ -83,7 +83,7 @@ def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches
     done = dlio(
         cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--shard", "job",
         "--reader", ",".join(readers), "--emulate-pfs", "bandwidth=200MB/s", "--epochs", "2", "--warmup-trials", "0",
-        "--validation", "2", "--out", "out",
+        "--validation", "2", "--out", "out", "--verbose",
     )  # fmt: skip
     assert "all 4 ranks read the whole dataset in one order" in " ".join(done.stdout.split())
     assert "<h3>Who reads what</h3>" in (tmp_path / "out" / "report.html").read_text()

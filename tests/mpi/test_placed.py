@@ -30,7 +30,7 @@ def epochs(result: dict[str, Any], name: str) -> list[int]:
 
 def test_every_row_runs_and_stands_beside_the_others_in_one_report(cache: Path, tmp_path: Path) -> None:
     names = [row.name for row in POLICIES.values() if row.rule.keeps_samples]
-    done = dlio(cache, tmp_path, *RUN, *PFS, "--reader", ",".join(names), "--out", "out")
+    done = dlio(cache, tmp_path, *RUN, *PFS, "--reader", ",".join(names), "--out", "out", "--verbose")
     assert "RAM tier" in done.stdout
     for name in names:
         result, _ = load(tmp_path / "out" / f"{name}-4x1")

@@ -68,7 +68,7 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
 
 
 def test_without_a_description_the_machine_is_measured_first(cache: Path, tmp_path: Path) -> None:
-    asked = ("--reader", "naive,tfdata", "--predict", "--emulate-pfs", PFS, "--out", "out")
+    asked = ("--reader", "naive,tfdata", "--predict", "--emulate-pfs", PFS, "--out", "out", "--verbose")
     out = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked).stdout
     assert "time of an epoch" in out
     assert "not predicted: its delivery (tf.data) is not modelled" in " ".join(out.split())
@@ -89,7 +89,8 @@ def test_a_description_made_of_the_run_s_own_data_is_refused(cache: Path, tmp_pa
     asked = ("--predict", "--system", str(own), "--out", "b")
     failed = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, "--reader", "naive", *asked, status=2)
     assert "calibrated on the dataset that this run reads" in complaint(failed)
-    other = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, "--reader", "naive", "--predict", "--system", str(system))
+    predict = ("--reader", "naive", "--predict", "--system", str(system), "--verbose")
+    other = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *predict)
     assert "and the run reads real storage" in " ".join(other.stdout.split())
 
 

@@ -164,6 +164,6 @@ def test_the_ceiling_of_the_path_stands_beside_the_bandwidth(cache: Path, tmp_pa
     dlio(cache, tmp_path, "run", "cdb", "--tiny", "--out", "first")  # makes the dataset
     [data] = [path.parent for path in (cache / "datasets").glob("cdb-*/manifest.json")][:1]
     dlio(cache, tmp_path, "storage", "--data", str(data), "--ranks", "1", "--threads", "1", "--out", "ceiling.json")
-    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--storage", "ceiling.json", "--out", "out")
+    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--storage", "ceiling.json", "--out", "out", "--verbose")
     assert "of the ceiling" in done.stdout
     assert os.fspath(data) in done.stdout.replace("\n", "").replace(" ", "") or "not known" in done.stdout

@@ -20,6 +20,7 @@ def test_a_network_is_trained_in_the_timed_loop(workload: str, cache: Path, tmp_
     done = dlio(
         cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--compute", "train", "--reader", "prefetch",
         "--steps", "8", "--warmup-trials", "0", "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out",
+        "--verbose",
     )  # fmt: skip
     result, steps = load(tmp_path / "out" / "prefetch-2x1")
     network, metric = NETWORKS[workload]

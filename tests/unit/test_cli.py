@@ -104,6 +104,8 @@ def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) 
     run = ("run", "cdb", "--tiny", "--reader", "naive,prefetch", "--out", "out")
     done = dlio(tmp_path, *run, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
     assert "TINY" in done.stdout
+    shown = dlio(tmp_path, "show", "out").stdout
+    assert done.stdout == f"{shown}\n  results  out\n  report   out/report.html\n"
     for reader in ("naive", "prefetch"):
         found = json.loads((tmp_path / "out" / f"{reader}-1x1" / "result.json").read_text())
         assert found["class"] == "EXPLORE"
@@ -112,6 +114,20 @@ def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) 
         assert (tmp_path / "out" / f"{reader}-1x1" / "steps.npz").exists()
     assert (tmp_path / "out" / "report.html").stat().st_size > 0
     assert not (tmp_path / "out" / "work").exists()
+
+
+def test_a_run_is_judged_by_the_limits_that_are_for_it(tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text(
+        '[cdb.naive."1x1"]\nelapsed_seconds = { at_most = "1 ns" }\n[cdb.naive."2x1"]\nau = { at_least = "99 %" }\n'
+    )
+    run = ("run", "cdb", "--tiny", "--reader", "naive", "--limits", "limits.toml", "--out", "out")
+    done = dlio(tmp_path, *run, status=1, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    assert done.stdout.startswith("EXPLORE, FAIL\n  1 of 1 limit missed\n")
+    judgement = json.loads((tmp_path / "out" / "judgement.json").read_text())
+    assert (judgement["verdict"], judgement["status"]) == ("fail", 1)
+    assert [missing["chosen"] for missing in judgement["missing"]] == [False]
+    stored = json.loads((tmp_path / "out" / "naive-1x1" / "result.json").read_text())
+    assert (stored["verdict"], stored["plan"]["trials"]) == ("none", 5)  # what was measured; the trials of the limits
 
 
 def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from dlio_bench.datagen.manifest import NAME, field_bytes
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
-from dlio_bench.reports import result, storage
+from dlio_bench.reports import judge, judgement_text, junit, limits, result, storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made, verify_files
 from tests.results import complete
@@ -198,7 +198,13 @@ def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -
         path.write_bytes(cut((tmp_path / "whole").read_bytes(), chance))
 
     mark_altered = chance.random() < 0.5
-    ends_well(lambda: result.load(path, mark_altered=mark_altered))
+
+    def use() -> None:
+        pair = result.load(path, mark_altered=mark_altered)
+        if chance.random() < 0.2:
+            judgement_text.render(judge.judge([pair], ANY))
+
+    ends_well(use)
 
 
 @settings(MANY, max_examples=300)
@@ -240,6 +246,32 @@ def test_system_descriptions(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "system.toml"
     path.write_bytes(changed(SYSTEM, chance, as_toml))
     ends_well(lambda: system.describe(system.load(path)))
+
+
+ANY = limits.parse(b'dataset_to_memory = 5\n[cdb."*"."*"]\nspread = { at_most = "5 %" }', Path("limits.toml"))
+LIMITS = {
+    "version": "2026-1", "trials": 5, "min_seconds": 30, "min_steps": 64, "cache": "cold", "dataset_to_memory": 5,
+    "node_bandwidth": "25 GB/s", "allow_marks": ["VIRTUAL NODES"],
+    "cdb": {
+        "prefetch": {"4x1": {"delivered_bandwidth": {"at_least": "10.8 GB/s", "statistic": "ci_low"}}},
+        "*": {"*": {"spread": {"at_most": "5 %"}, "samples_per_second": {"at_least": 208}}},
+    },
+}  # fmt: skip
+
+
+@MANY
+@given(chance=CHANCE)
+def test_limits(tmp_path: Path, chance: random.Random) -> None:
+    path = tmp_path / "limits.toml"
+    path.write_bytes(changed(LIMITS, chance, as_toml))
+
+    def use() -> None:
+        asked = limits.load(path, ["cdb"], ["prefetch"] if chance.random() < 0.5 else [])
+        judgement = judge.judge([], asked)
+        judgement_text.render(judgement)
+        junit.render(judgement)
+
+    ends_well(use)
 
 
 @MANY

@@ -256,7 +256,7 @@ def test_a_draft_that_breaks_the_contract_is_refused(
 
 def judged(*failed: str, verdict: str = "none", marks: tuple[str, ...] = ()) -> Any:
     checks = [Check(name, name not in failed, "", "") for name in ("content", "exactly once", "cold cache")]
-    return SimpleNamespace(checks=checks, verdict=verdict, class_=judge.classify(checks, marks), marks=list(marks))
+    return SimpleNamespace(checks=checks, verdict=verdict, class_=judge.classify(checks), marks=list(marks))
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,6 @@ def test_exit_status_is_the_gravest(results: list[Any], status: int) -> None:
     assert judge.exit_status(results) == status
 
 
-def test_class_follows_the_checks_and_tiny_caps_it() -> None:
+def test_class_follows_the_checks() -> None:
     assert judged("content").class_ == "INVALID"
     assert judged(marks=("TINY",)).class_ == "EXPLORE"
-    assert judge.cap("ACCEPTANCE", ["TINY"]) == "EXPLORE"
-    assert judge.cap("ACCEPTANCE", ["VIRTUAL NODES"]) == "ACCEPTANCE"
-    assert judge.cap("INVALID", ["TINY"]) == "INVALID"

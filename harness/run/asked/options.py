@@ -64,6 +64,7 @@ class Options(RankOptions):
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
     storage: Path | None = None  # a document of `dlio-bench storage`
+    limits: Path | None = None  # of `dlio-bench judge`
     system: str | None = None  # description of the machine: a file, or a name that comes with the package
     predict: bool = False
     seed: int | None = None

@@ -1,0 +1,58 @@
+"""`dlio-bench judge`: its options, and the judgement of results that are there already."""
+
+import argparse
+from pathlib import Path
+
+from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.results.arguments import add_results
+
+EXAMPLES = """\
+examples:
+  dlio-bench judge dlio-results/cdb-20260102-030405 --limits limits.toml
+  dlio-bench judge delivered/ --limits limits.toml --junit junit.xml --json
+
+exit status:
+  0  every limit holds   1  a limit was missed    2  usage
+  3  INVALID             4  a file not readable   5  damaged data
+"""
+
+
+def add_judge(commands: Commands) -> None:
+    """`judge`."""
+    parser = commands.add_parser(
+        "judge",
+        help="judge results against limits: PASS, FAIL or INVALID",
+        description="Judge the results of earlier runs against a file of limits. The same files give the same answer "
+        "on every machine.",
+        epilog=EXAMPLES,
+    )
+    add_results(parser)
+    parser.add_argument(
+        "--limits", required=True, type=Path, metavar="FILE", help="the limits, a TOML file (docs/reference/limits.md)"
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the judgement as JUnit XML")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_judge(options: argparse.Namespace) -> int:
+    """Print the judgement; the exit status is its."""
+    from dlio_bench.benchmarks.registry import WORKLOADS
+    from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+    from dlio_bench.reports import judgement_text, junit, limits
+    from dlio_bench.reports.collection import load_each
+    from dlio_bench.reports.files import write_whole
+    from dlio_bench.reports.judge import judge
+    from dlio_bench.reports.judgement import as_json
+
+    pairs, unreadable = load_each(options.results)
+    results = [result for result, _ in pairs]
+    asked = limits.load(
+        options.limits,
+        {*WORKLOADS, *(result.workload.name for result in results)},
+        [*POLICIES, *ALIASES, *(result.policy.alias or result.policy.name for result in results)],
+    )
+    judgement = judge(pairs, asked, unreadable)
+    if options.junit is not None:
+        write_whole(options.junit, junit.render(judgement).encode())
+    print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
+    return judgement.status

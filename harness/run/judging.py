@@ -1,0 +1,54 @@
+"""The limits of a run: read before it, and applied to what it measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.reports import judge, limits
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.judgement import Judgement, as_json
+from dlio_bench.reports.limits import Limits
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.types import Result
+
+NAME = "judgement.json"
+
+
+def with_limits(options: Options) -> tuple[Options, Limits | None]:
+    """The limits that --limits names, and the options with the trials that they ask for, unless the user gave some."""
+    if options.limits is None:
+        return options, None
+    asked = limits.load(options.limits, list(WORKLOADS), [*POLICIES, *ALIASES])
+    return replace(options, trials=options.trials or asked.settings.trials), asked
+
+
+def require_covered(request: Request, asked: Limits) -> None:
+    """UsageError where no limit is for what the run will measure, or the run has fewer trials than the limits ask."""
+    options = request.options
+    if options.trials is not None and options.trials < asked.settings.trials:
+        raise UsageError(
+            f"--trials {options.trials}: '{options.limits}' asks for {asked.settings.trials}. Give --trials "
+            f"{asked.settings.trials}, or leave it out."
+        )
+    scales = [f"{nodes}x{options.ranks_per_node}" for nodes in options.nodes]
+    rows = [(name, row.name) for name, row in request.readers.items()]
+    if not any(
+        limit.covers(options.workload, names, scale) for limit in asked.limits for names in rows for scale in scales
+    ):
+        raise UsageError(
+            f"'{options.limits}' has no limit for {options.workload} with {', '.join(request.readers)} at "
+            f"{', '.join(scales)} (nodes x ranks of a node). Add a table, such as "
+            f'[{options.workload}.{next(iter(request.readers))}."{scales[0]}"], or run without --limits.'
+        )
+
+
+def judged(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
+    """Judge what was measured, by the limits that are for it, and write judgement.json into the folder of the run."""
+    judgement = judge.judge(finished, asked, partial=True)
+    write_whole(folder / NAME, as_json(judgement).encode())
+    return judgement

@@ -1,0 +1,16 @@
+"""The marks of results: what a measurement lacks, or was made easier by."""
+
+from collections.abc import Collection, Iterable
+
+TINY = "TINY"
+ALTERED = "ALTERED"  # given on loading: a digest does not match
+MARKS = (
+    TINY, "SHORT", "INTERRUPTED", "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
+    "UNTRAINED NETWORK", "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
+)  # fmt: skip
+HARMLESS = ("REDUCED BATCH",)  # smaller batches read the same bytes
+
+
+def capping(marks: Iterable[str], allowed: Collection[str] = ()) -> list[str]:
+    """The marks with which a result is EXPLORE at best: all but the harmless and the allowed. TINY is never allowed."""
+    return [mark for mark in marks if mark == TINY or mark not in (*HARMLESS, *allowed)]
