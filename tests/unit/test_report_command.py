@@ -1,6 +1,7 @@
 """`report`: the page again from files, and what it does not replace."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,22 @@ def test_a_file_that_is_no_report_is_not_replaced(saved: Path, capsys: pytest.Ca
     assert other.read_text() == "<title>My thesis</title>"
     assert main(["report", str(saved / "old"), "--out", str(saved)]) == 2
     assert "is a folder. Name a file in it" in capsys.readouterr().err
+
+
+def test_limits_stand_on_the_page_with_what_was_found(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = saved / "limits.toml"
+    table = '[cdb.prefetch."2x1"]\n{metric} = {{ at_most = "{most}" }}\n'
+    limits.write_text(table.format(metric="elapsed_seconds", most="1 s"))
+    assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
+    page = Page((saved / "old" / "report.html").read_text())
+    assert "EXPLORE, FAIL" in page.text
+    assert re.search(r"MISSED\s*prefetch\s*2x1\s*elapsed\s*at most 1 s", page.text)
+    assert "limits.toml" in page.text
+    limits.write_text(table.format(metric="elapsed_seconds", most="1 h"))
+    assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
+    assert "EXPLORE, PASS" in Page((saved / "old" / "report.html").read_text()).text
+    assert main(["report", str(saved / "old"), "--limits", str(saved / "none.toml")]) == 2
+    assert "none.toml" in capsys.readouterr().err
 
 
 def test_published_values_stand_beside_those_of_the_run_with_their_source(draft_and_steps: Made) -> None:
