@@ -181,8 +181,9 @@ def scaling(results: Sequence[Result]) -> Figure:
     """Samples per second against nodes, with the line that perfect scaling from the smallest run would give."""
     data: list[Figure] = []
     told = []
-    for reader, colour in dict(zip(map(sentences.reader, results), colours(results), strict=True)).items():
-        chosen = [result for result in results if sentences.reader(result) == reader]
+    names = rows(results).names
+    for reader, colour in dict(zip(names, colours(results), strict=True)).items():
+        chosen = [result for result, name in zip(results, names, strict=True) if name == reader]
         nodes = [result.plan.nodes for result in chosen]
         rates = [result.metrics["samples_per_second"] for result in chosen]
         values = [result.value("samples_per_second") for result in chosen]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlio_bench.reports import drawing, sentences, tables
+from dlio_bench.reports import drawing, tables
 from dlio_bench.reports.comparison import by_nodes
 from dlio_bench.reports.drawing import INK, Figure, compact
 from dlio_bench.reports.formatting import plural
@@ -84,9 +84,10 @@ def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -
 
 
 def colours(results: Sequence[Result]) -> list[str]:
-    """One colour a reader, whatever its node count."""
-    readers = list(dict.fromkeys(map(sentences.reader, results)))
-    return [COLOURS[readers.index(sentences.reader(result)) % len(COLOURS)] for result in results]
+    """One colour a reader (of a machine), whatever its node count. results: sorted by node count."""
+    names = rows(results).names
+    known = list(dict.fromkeys(names))
+    return [COLOURS[known.index(name) % len(COLOURS)] for name in names]
 
 
 def dashes(results: Sequence[Result]) -> list[str]:

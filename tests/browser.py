@@ -20,7 +20,7 @@ OPTIONS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--no-first-run", "--remote-debugging-pipe", "--hide-scrollbars",
 ]  # fmt: skip
-PATIENCE = 120  # s, for any answer, on a machine that is busy otherwise
+PATIENCE = 60  # s, for any answer, on a machine that is busy otherwise
 READY = """new Promise((done) => { const wait = () => window.Plotly && [...document.querySelectorAll(".plot")]
   .every((plot) => plot.closest("details:not([open])") || plot.querySelector(".main-svg")) ? done(true)
   : setTimeout(wait, 20); wait(); })"""

@@ -52,6 +52,7 @@ def test_results_of_several_machines_share_a_page(
     said = Page(Path("report.html").read_text()).text
     assert " on 2 hosts · " in said
     assert "Environment: old, new" in said
+    assert all(f"{reader}, {host}" in said for reader in ("naive", "prefetch") for host in ("old", "new"))
 
 
 def test_a_file_that_is_no_report_is_not_replaced(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,11 +68,12 @@ def test_a_file_that_is_no_report_is_not_replaced(saved: Path, capsys: pytest.Ca
 def test_limits_stand_on_the_page_with_what_was_found(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     limits = saved / "limits.toml"
     table = '[cdb.prefetch."2x1"]\n{metric} = {{ at_most = "{most}" }}\n'
-    limits.write_text(table.format(metric="elapsed_seconds", most="1 s"))
+    limits.write_text(table.format(metric="stall_share", most="99 %") + 'elapsed_seconds = { at_most = "1 s" }\n')
     assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
     page = Page((saved / "old" / "report.html").read_text())
     assert "EXPLORE, FAIL" in page.text
     assert re.search(r"MISSED\s*prefetch\s*2x1\s*elapsed\s*at most 1 s", page.text)
+    assert page.text.index("MISSED") < page.text.index("holds")
     assert "limits.toml" in page.text
     limits.write_text(table.format(metric="elapsed_seconds", most="1 h"))
     assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
