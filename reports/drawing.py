@@ -14,7 +14,7 @@ STALL_SCALE: list[tuple[float, str]] = [(0, "#f7f5f0"), (0.35, "#f0cf9f"), (0.7,
 GAP = {"ticks": "outside", "ticklen": 8, "tickcolor": "rgba(0,0,0,0)"}  # between a name and its bar
 GRID, INK = "--grid", "--ink"
 LONGEST = 80  # letters of a name: more would leave its figure no room
-LINE, LINES = 20, 2  # letters of a line of it; lines
+LINE, LINES = 22, 2  # letters of a line of it; lines
 MOST_TICKS = 8
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;"}  # % starts a field of a hover text
 
