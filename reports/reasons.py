@@ -11,6 +11,8 @@ MOST = 0.5
 """A cause has to make up at least this part of the time that is saved."""
 CLEARLY_LESS = 0.95
 """Bytes and CPU time above this part of the other reader's are taken for the same."""
+WORTH_NAMING = 0.1
+"""Of the bytes requested: what caches served more than this is worth a clause."""
 HARDLY_WAITING = 0.05
 """Readers that wait less than this part of their time leave nothing that a better one could save."""
 SERVED = ("bytes_ram", "bytes_local", "bytes_remote")
@@ -52,9 +54,8 @@ def _bytes(slow: Result, fast: Result) -> Iterator[str]:
 
 def _cached(slow: Result, fast: Result) -> Iterator[str]:
     """Bytes that caches on the way served to both, where the fast reader had more of them; at least."""
-    served = [_from_caches(result) for result in (slow, fast)]
-    before, after = served
-    if before is None or after is None or before > CLEARLY_LESS * after:
+    before, after = (_from_caches(result) for result in (slow, fast))
+    if before is None or after is None or after - before < WORTH_NAMING * fast.value("bytes_requested"):
         return
     yield f"caches served {format_bytes(after)} of its bytes, and {format_bytes(before)} of the other's"
 

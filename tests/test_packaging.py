@@ -11,6 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from dlio_bench.harness.cli import parser
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("benchmarks", "datagen", "harness", "reports")
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -78,9 +80,14 @@ def test_the_readme_starts_with_the_two_commands() -> None:
 
 
 def test_the_quickstart_runs_the_main_job() -> None:
-    main_job = "run cdb --nodes 8 --reader prefetch"
-    assert f"dlio-bench {main_job}" in (ROOT / "README.md").read_text()
-    assert f"set -- {main_job}\n" in (ROOT / "scripts/quickstart").read_text()
+    command = re.search(r"(?s)\ndlio-bench (run .*?)\n```", (ROOT / "README.md").read_text())
+    assert command is not None
+    asked = command[1].replace("\\\n", "").split()
+    assert asked[:6] == ["run", "cdb", "--nodes", "8", "--reader", "naive,prefetch"]
+    script = (ROOT / "scripts/quickstart").read_text()
+    parts = re.findall(r"(?m)^ *args\+?=\((\w.*|--.*)\)$", script)
+    assert " ".join(parts).split() == asked
+    assert parser().parse_known_args(asked)[1] == []
 
 
 def test_every_dependency_is_pinned_and_told() -> None:

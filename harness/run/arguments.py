@@ -19,7 +19,7 @@ exit status:
 
 MAIN_EXAMPLE = """\
 examples:
-  dlio-bench run cdb --nodes 8 --reader prefetch
+  dlio-bench run cdb --nodes 8 --reader naive,prefetch
   dlio-bench run cosmoflow --nodes 1,2,4 --reader naive,shuffled,prefetch --compute none
   dlio-bench run imagenet --nodes 2 --tiny
 """

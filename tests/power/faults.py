@@ -185,6 +185,20 @@ FAULTS = [
         "reports/result.py",
         ('if k != "digest"})', 'if k not in ("digest", "trials")})', "an edited result is found",
          "unit/test_reports_result.py"),
+        ("if (altered or not same_steps) and", "if altered and", "edited steps are found",
+         "unit/test_reports_result.py"),
+    ),
+    *_faults(
+        "reports/comparison.py",
+        ("not interval[0] <= 1 <= interval[1]", "interval[1] < 1 or interval[0] <= 1", "no difference is shown",
+         "unit/test_answer.py"),
+        ("if len(path) == len(axes) + 1:", "if path:", "an axis at a time is credited", "unit/test_answer.py"),
+    ),
+    *_faults("reports/text.py", ("LINES = 20", "LINES = 23", "results fit one screen", "unit/test_text.py")),
+    *_faults(
+        "harness/root/wrapping.py",
+        ("character if character.isprintable()", "character if True", "escape sequences of files",
+         "unit/test_text.py"),
     ),
     *_faults(
         "datagen/formats/tfrecord.py",
