@@ -24,7 +24,8 @@ function draw(name, width) {
   drawn.add(name);
   // On a narrow screen the entries of the legend stand below each other, and would take the room of the bars.
   if (!width && innerWidth < NARROW) layout.height += ENTRY * data.filter((trace) => trace.name && trace.showlegend !== false).length;
-  return Plotly.react(name, data, width ? { ...layout, width } : { ...layout, autosize: true }, options());
+  // Anew, for Plotly.react keeps the margins that another width needed.
+  return Plotly.newPlot(name, data, width ? { ...layout, width } : { ...layout, autosize: true }, options());
 }
 
 // A figure in a closed fold has no width yet: it waits until somebody opens it.

@@ -189,6 +189,20 @@ FAULTS = [
          "unit/test_reports_result.py"),
     ),
     *_faults(
+        "reports/drawing.py",
+        ("ENTITIES.get(letter, letter)", "letter", "names are no markup of figures", "unit/test_reports_outputs.py"),
+    ),
+    *_faults(
+        "reports/published.py",
+        ("PUBLISHED in compute.kind", "compute.kind", "an estimate is not shown as published",
+         "unit/test_report_command.py"),
+    ),
+    *_faults(
+        "reports/judgement_page.py",
+        ("finding.ok is not False", "finding.ok is False", "missed limits come first",
+         "unit/test_report_command.py"),
+    ),
+    *_faults(
         "reports/comparison.py",
         ("not interval[0] <= 1 <= interval[1]", "interval[1] < 1 or interval[0] <= 1", "no difference is shown",
          "unit/test_answer.py"),
