@@ -34,7 +34,7 @@ from dlio_bench.datagen.manifest import NAME, field_bytes
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import system
-from dlio_bench.reports import judge, judgement_text, junit, limits, result, storage
+from dlio_bench.reports import html, judge, judgement_text, junit, limits, result, storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made, verify_files
 from tests.results import complete
@@ -203,6 +203,8 @@ def test_results(draft_and_steps: Make, tmp_path: Path, chance: random.Random) -
         pair = result.load(path, mark_altered=mark_altered)
         if chance.random() < 0.2:
             judgement_text.render(judge.judge([pair], ANY))
+        if chance.random() < 0.1:
+            html.page([pair])
 
     ends_well(use)
 
