@@ -132,9 +132,8 @@ def parse(content: bytes, path: Path, workloads: Collection[str] = (), readers: 
         document = documents.load_toml(content)
     except ValueError as error:
         raise UsageError(f"'{path}' is not TOML: {_shown(str(error), '')}. {FIX}.") from None
-    return _Parser(str(path), workloads, readers).limits(
-        document, printable(path.name), hashlib.sha256(content).hexdigest()
-    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    return _Parser(str(path), workloads, readers).limits(document, printable(path.name), sha256)
 
 
 class _Parser:

@@ -182,6 +182,27 @@ FAULTS = [
         ("return min(known)", "return max(known)", "the least resident host", "unit/test_reports_bound.py"),
     ),
     *_faults(
+        "reports/judge.py",
+        ("found = None if interval is None else interval[limit.statistic == \"ci_high\"]",
+         "found = None if interval is None else interval[0]", "the unfavourable end", "unit/test_judge.py"),
+        ("flawed = any(finding.chosen for finding in missing) or bool(files)", "flawed = bool(files)",
+         "a limit without a result", "unit/test_judge.py"),
+        ("np.abs(values - median).max()", "np.abs(values - median).mean()", "the spread", "unit/test_judge.py"),
+        ("float(f\"{value:.{DIGITS}g}\")", "value", "digits that differ between processors", "unit/test_judge.py"),
+    ),
+    *_faults(
+        "reports/admission.py",
+        ("if len(measured) < asked.trials:", "if len(measured) < 2:", "too few trials", "unit/test_judge.py"),
+        ("if not _same(stated, worked_out):", "if False:", "numbers that do not follow from the steps",
+         "unit/test_judge.py"),
+        ("held and bool(hosts) and all(host.attestable and", "held and bool(hosts) and all(", "a cache nobody saw",
+         "unit/test_judge.py"),
+    ),
+    *_faults(
+        "reports/marks.py",
+        ("mark == TINY or mark not in", "mark not in", "TINY can be allowed", "unit/test_judge.py"),
+    ),
+    *_faults(
         "reports/result.py",
         ('if k != "digest"})', 'if k not in ("digest", "trials")})', "an edited result is found",
          "unit/test_reports_result.py"),

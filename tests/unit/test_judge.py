@@ -14,7 +14,7 @@ from dlio_bench.reports import judgement_text, junit, limits
 from dlio_bench.reports.judge import judge
 from dlio_bench.reports.judgement import Judgement, Unreadable, as_json
 from dlio_bench.reports.limits import Limits
-from dlio_bench.reports.marks import ALTERED, MARKS
+from dlio_bench.reports.marks import ALTERED, MARKS, capping
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import WIDTH
@@ -174,6 +174,20 @@ def test_every_mark_but_one_caps_the_class_and_no_verdict(make: Make, asked: Ask
         assert outcome(judge([pair], asked(EASY))) == (expected, "pass", 0), mark
         if mark != "TINY":
             assert judge([pair], asked(f'allow_marks = ["{mark}"]\n{EASY}')).class_ == "ACCEPTANCE"
+
+
+def test_no_limits_allow_shrunken_samples() -> None:
+    assert capping(["TINY", "SHORT"], ["TINY", "SHORT"]) == ["TINY"]
+
+
+def test_another_processors_last_digits_change_nothing(make: Make, asked: Asked) -> None:
+    """A result of an earlier schema has its metrics worked out where it is judged."""
+    result, steps = make()
+    au = result.metrics["au"]
+    assert au.value is not None
+    near = replace(result, metrics=result.metrics | {"au": replace(au, value=au.value * (1 + 1e-13))})
+    text = '[cdb.prefetch."4x1"]\nau = { at_least = "10 %" }'
+    assert as_json(judge([(near, steps)], asked(text))) == as_json(judge([(result, steps)], asked(text)))
 
 
 def test_numbers_that_do_not_follow_from_the_steps_are_named(make: Make, asked: Asked) -> None:
