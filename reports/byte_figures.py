@@ -46,7 +46,7 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
             "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>",
         })  # fmt: skip
     told = [f"{row.label}, epoch {row.epochs}: {_told(row, results)}" for row in table]
-    layout = row_layout(shape, "GB (10⁹ bytes) in an epoch", ROW, rangemode="tozero") | {"barmode": "stack"}
+    layout = row_layout(shape, "GB (10⁹ bytes)", ROW, rangemode="tozero") | {"barmode": "stack"}
     layout["legend"] |= {"traceorder": "normal"}
     return finished(data, layout, f"Stacked bars: {'; '.join(told)}.", results)
 

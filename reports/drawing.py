@@ -13,8 +13,8 @@ Figure = dict[str, Any]
 STALL_SCALE: list[tuple[float, str]] = [(0, "#f7f5f0"), (0.35, "#f0cf9f"), (0.7, "#d9793f"), (1, "#7f2a1d")]
 GAP = {"ticks": "outside", "ticklen": 8, "tickcolor": "rgba(0,0,0,0)"}  # between a name and its bar
 GRID, INK = "--grid", "--ink"
-LONGEST = 60  # letters of a name: more would leave its figure no room
-LINE = 22  # letters of a line of it
+LONGEST = 80  # letters of a name: more would leave its figure no room
+LINE, LINES = 22, 2  # letters of a line of it; lines
 MOST_TICKS = 8
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;"}  # % starts a field of a hover text
 
@@ -38,7 +38,7 @@ def plain(name: str) -> str:
 
 
 def lines(name: str) -> str:
-    """`plain`, broken into lines of at most LINE letters, behind blanks and hyphens if there are some."""
+    """`plain`, broken into at most LINES lines of at most LINE letters, behind blanks and hyphens if there are some."""
     pieces = [part[at : at + LINE] for part in re.findall(r"[^\s-]*[\s-]*", name) for at in range(0, len(part), LINE)]
     broken: list[str] = []
     for piece in pieces:
@@ -46,7 +46,7 @@ def lines(name: str) -> str:
             broken[-1] += piece
         else:
             broken.append(piece)
-    kept = [part.strip() for part in broken][: LONGEST // LINE + 1]
+    kept = [part.strip() for part in broken][:LINES]
     return "<br>".join(map(plain, kept)) + ("…" if len(kept) < len(broken) else "")
 
 

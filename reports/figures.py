@@ -24,7 +24,7 @@ from dlio_bench.reports.result_drawing import (
 from dlio_bench.reports.types import Result
 
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
-BAR, WIDE_BAR = 24, 40  # px of a row
+BAR = 24  # px of a row
 BELOW = 0.2  # of a row: trials lie below the interval, which they would hide
 STRONG = ("share_stall", "share_compute")  # their colours want light numbers
 
@@ -102,7 +102,7 @@ def credited(results: Sequence[Result]) -> Figure | None:
          "error_x": error_bars(changes), "hovertext": [plain(said) for said in told],
          "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False}
     ]  # fmt: skip
-    layout = row_layout(shape, "time of a trial, after / before (×)", WIDE_BAR)
+    layout = row_layout(shape, "after / before (×)", BAR)
     layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1,
                          "line": {"color": INK, "width": 1}}]  # fmt: skip
     return finished(data, layout, f"Bars: {'; '.join(told)}.", results)
@@ -166,7 +166,7 @@ def phases(results: Sequence[Result]) -> Figure:
             "marker": {"color": f"--{name.replace('_', '-')}"},
             "hovertemplate": "%{x:.3g} %<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    layout = row_layout(shape, "share of the loop's wall time (%)", BAR, range=[0, 100.5]) | {"barmode": "stack"}
+    layout = row_layout(shape, "share of the loop (%)", BAR, range=[0, 100.5]) | {"barmode": "stack"}
     layout["legend"] |= {"traceorder": "normal"}
     told = [
         f"{label}: " + ", ".join(
@@ -181,8 +181,9 @@ def scaling(results: Sequence[Result]) -> Figure:
     """Samples per second against nodes, with the line that perfect scaling from the smallest run would give."""
     data: list[Figure] = []
     told = []
-    for reader, colour in dict(zip(map(sentences.reader, results), colours(results), strict=True)).items():
-        chosen = [result for result in results if sentences.reader(result) == reader]
+    names = rows(results).names
+    for reader, colour in dict(zip(names, colours(results), strict=True)).items():
+        chosen = [result for result, name in zip(results, names, strict=True) if name == reader]
         nodes = [result.plan.nodes for result in chosen]
         rates = [result.metrics["samples_per_second"] for result in chosen]
         values = [result.value("samples_per_second") for result in chosen]

@@ -24,6 +24,8 @@ from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
 from dlio_bench.reports.comparison import answer, comparisons, credits, refusals
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.judgement import Judgement
+from dlio_bench.reports.judgement_page import judged
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
@@ -39,15 +41,15 @@ MOST_ANSWERS = 3  # of node counts: more would push the chart below the fold
 CARDS = 5
 
 
-def write(results: Sequence[tuple[Result, Steps]], path: Path) -> None:
+def write(results: Sequence[tuple[Result, Steps]], path: Path, judgement: Judgement | None = None) -> None:
     """Write the page of one or several results with their steps to `path`, whole or not at all.
 
-    Raises EnvironmentFailure when it cannot be written.
+    judgement: of these results. Raises EnvironmentFailure when it cannot be written.
     """
-    write_whole(path, page(results).encode())
+    write_whole(path, page(results, judgement).encode())
 
 
-def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
+def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = None) -> str:
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
     pairs = sorted(pairs, key=lambda pair: pair[0].plan.nodes)
     results = [result for result, _ in pairs]
@@ -61,7 +63,8 @@ def page(pairs: Sequence[tuple[Result, Steps]]) -> str:
         drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
-        headline=judge.gravest_headline(results),
+        headline=judge.gravest_headline(results) if judgement is None else judged(judgement).headline,
+        judged=None if judgement is None else judged(judgement),
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(results[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlio_bench.reports import drawing, sentences, tables
+from dlio_bench.reports import drawing, tables
 from dlio_bench.reports.comparison import by_nodes
 from dlio_bench.reports.drawing import INK, Figure, compact
 from dlio_bench.reports.formatting import plural
@@ -12,6 +12,7 @@ from dlio_bench.reports.types import Metric, Result
 COLOURS = tuple(f"--reader{number}" for number in range(8))
 DASH_NAMES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash and dot", "longdash": "long dashes"}
 DASHES = tuple(DASH_NAMES)
+TWO_LINES = 38  # px, of a row whose name has two
 UNKNOWN = "-"  # as a number it is none, so that plotly.js draws no bar
 
 
@@ -44,7 +45,8 @@ def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result
     groups: dict[str, list[str]] = {}
     for label, title in zip(labels, titles, strict=True):
         result, name = owners[label]
-        groups.setdefault(plural(result.plan.nodes, "node"), []).append(f"{name}, {title}")
+        short = name if len(name) <= drawing.LINE else f"{name[: drawing.LINE - 1]}…"
+        groups.setdefault(plural(result.plan.nodes, "node"), []).append(f"{short}, {title}")
     return laid(groups)
 
 
@@ -62,12 +64,15 @@ def laid(groups: Mapping[str, Sequence[str]]) -> Rows:
 
 def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -> Figure:
     """The layout of a figure of horizontal bars, one in each row, with an axis of this title below."""
+    names = [drawing.lines(name) for name in shape.names]
+    if any("<br>" in name for name in names):
+        row_height = max(row_height, TWO_LINES)
     layout = drawing.layout(92 + row_height * shape.count) | {
         "bargap": 0.3,
         "xaxis": drawing.axis(title, **horizontal),
         "yaxis": drawing.axis(
             "", showgrid=False, zeroline=False, range=[shape.count - 0.4, -0.6], tickvals=list(shape.places),
-            ticktext=[drawing.lines(name) for name in shape.names], **drawing.GAP,
+            ticktext=names, **drawing.GAP,
         ),
     }  # fmt: skip
     if shape.headings:
@@ -79,9 +84,10 @@ def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -
 
 
 def colours(results: Sequence[Result]) -> list[str]:
-    """One colour a reader, whatever its node count."""
-    readers = list(dict.fromkeys(map(sentences.reader, results)))
-    return [COLOURS[readers.index(sentences.reader(result)) % len(COLOURS)] for result in results]
+    """One colour a reader (of a machine), whatever its node count. results: sorted by node count."""
+    names = rows(results).names
+    known = list(dict.fromkeys(names))
+    return [COLOURS[known.index(name) % len(COLOURS)] for name in names]
 
 
 def dashes(results: Sequence[Result]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.reports import simulation
-from dlio_bench.reports.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout
+from dlio_bench.reports.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout, plain
 from dlio_bench.reports.simulation import Map
 from dlio_bench.reports.simulation_types import Row, Simulation
 from dlio_bench.units import format_bytes
@@ -97,14 +97,14 @@ def _hatched(map_: Map) -> list[Figure]:
 def bars(document: Simulation) -> Figure:
     """One case: each policy's time, split at the lower bound, and the bytes that it reads from each tier."""
     rows = sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.took)
-    names = [f"{row.policy} {simulation.mark(row)}".strip() for row in rows]
+    names = [plain(f"{row.policy} {simulation.mark(row)}".strip()) for row in rows]
     bounds = [row.took / (simulation.ratio(row) or 1) for row in rows]
     over = [max(0.0, row.took - bound) for row, bound in zip(rows, bounds, strict=True)]
-    plain: Figure = {"type": "bar", "orientation": "h", "y": names}
+    bar: Figure = {"type": "bar", "orientation": "h", "y": names}
     data: list[Figure] = [
-        plain | {"x": bounds, "name": "lower bound: compute alone", "marker": {"color": "#9db4c8"},
+        bar | {"x": bounds, "name": "lower bound: compute alone", "marker": {"color": "#9db4c8"},
                  "hovertemplate": "%{x:.5g} s<extra>lower bound</extra>"},
-        plain | {"x": over, "name": "over the bound", "marker": _filled("#7f2a1d", "/"),
+        bar | {"x": over, "name": "over the bound", "marker": _filled("#7f2a1d", "/"),
                  "text": [_cell_text(row, roomy=True).replace("<br>", " · ") for row in rows],
                  "textposition": "outside", "cliponaxis": False, "textfont": {"size": 12},
                  "hovertemplate": "%{x:.5g} s<extra>over the bound</extra>"},
@@ -113,7 +113,7 @@ def bars(document: Simulation) -> Figure:
         colour, pattern = SOURCES.get(source, SOURCES[""])
         sizes = [row.bytes.get(source, 0) for row in rows]
         data.append(
-            plain | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": simulation.source_title(source),
+            bar | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": plain(simulation.source_title(source)),
                      "hovertext": [format_bytes(size) for size in sizes],
                      "marker": _filled(colour, pattern),
                      "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>"}
@@ -160,28 +160,30 @@ def _cell_text(cell: Row, *, roomy: bool, named: bool = False) -> str:
     if over is None:
         return "<b>n/a</b>"
     text = simulation.ratio_text(over) + simulation.mark(cell)
-    below = cell.policy if named else simulation.seconds_text(cell.took)
+    below = plain(cell.policy) if named else simulation.seconds_text(cell.took)
     return f"{text}<br>{below}" if roomy else text
 
 
 def _hover(cell: Row) -> str:
-    heading = f"<b>{cell.policy}</b><br>{simulation.place_text(cell.place)}"
+    heading = f"<b>{plain(cell.policy)}</b><br>{plain(simulation.place_text(cell.place))}"
     over = simulation.ratio(cell)
     if over is None:
-        reason = "<br>".join(wrapped(f"does not apply: {cell.reason}", width=60))
+        reason = "<br>".join(map(plain, wrapped(f"does not apply: {cell.reason}", width=60)))
         return f"{heading}<br>{reason}"
     sources = ", ".join(
         f"{simulation.source_title(name)} {format_bytes(size)}" for name, size in cell.bytes.items() if size
     )
+    folded = "<br>".join(map(plain, wrapped(sources, width=60)))
     return (
         f"{heading}<br>{simulation.seconds_text(cell.took)}, {simulation.ratio_text(over)} the lower bound"
-        f"<br>stall {simulation.seconds_text(cell.stall_seconds or 0.0)}<br>{'<br>'.join(wrapped(sources, width=60))}"
+        f"<br>stall {simulation.seconds_text(cell.stall_seconds or 0.0)}<br>{folded}"
     )
 
 
 def _categories(title: str, names: Sequence[str]) -> Figure:
     return axis(
-        title, tickvals=list(range(len(names))), ticktext=list(names), showgrid=False, zeroline=False,
+        plain(title), tickvals=list(range(len(names))), ticktext=list(map(plain, names)), showgrid=False,
+        zeroline=False,
         range=[-0.5, len(names) - 0.5],
     )  # fmt: skip
 

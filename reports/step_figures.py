@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports import drawing, sentences, statistics, tables
+from dlio_bench.reports import drawing, statistics, tables
 from dlio_bench.reports.drawing import INK, Figure
 from dlio_bench.reports.formatting import format_time, number, plural
 from dlio_bench.reports.meetings import Floats, Steps
-from dlio_bench.reports.result_drawing import DASH_NAMES, colours, dashes, finished
+from dlio_bench.reports.result_drawing import DASH_NAMES, colours, dashes, finished, rows
 from dlio_bench.reports.types import Result
 
 MAX_POINTS = 20_000
@@ -80,17 +80,16 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
     curves = sum(len(statistics.measured(result)) for result in results)
     data: list[Figure] = []
     named: set[str] = set()
-    looks = zip(labels, colours(results), dashes(results), strict=True)
-    for (result, steps), (label, colour, dash) in zip(pairs, looks, strict=True):
+    looks = zip(labels, rows(results).names, colours(results), dashes(results), strict=True)
+    for (result, steps), (label, name, colour, dash) in zip(pairs, looks, strict=True):
         cost = statistics.step_cost(steps)
-        name = sentences.reader(result)
         for row in statistics.measured(result):
             values = np.maximum(np.sort(cost[row]), SHORTEST)
             share = np.arange(1, len(values) + 1) / len(values)
             keep = _kept(len(values), MAX_POINTS // curves)
             data.append({
                 "type": "scatter", "mode": "lines", "x": values[keep].tolist(), "y": share[keep].tolist(),
-                "name": drawing.plain(name), "legendgroup": drawing.plain(name), "showlegend": name not in named,
+                "name": drawing.lines(name), "legendgroup": drawing.plain(name), "showlegend": name not in named,
                 "line": {"shape": "hv", "width": 1.6, "color": colour, "dash": dash},
                 "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial}: %{{y:.0%}} of the steps "
                 f"within %{{x:.3g}} s<extra>{drawing.plain(label)}</extra>",

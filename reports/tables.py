@@ -1,6 +1,6 @@
 """Names of results, and the table of their trials and epochs, which figures and `export` share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlio_bench.counters import COUNTERS
@@ -11,17 +11,37 @@ from dlio_bench.reports.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+APART: tuple[Callable[[Result], str], ...] = (
+    lambda result: result.workload.name,
+    lambda result: (
+        " and ".join(result.environment.hosts)
+        if len(result.environment.hosts) < 3
+        else f"{next(iter(result.environment.hosts))} and others"
+    ),
+    lambda result: f"{plural(result.plan.ranks_per_node, 'rank')} a node",
+)
+"""What tells results of one reader and node count apart, best first."""
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
 VALIDATION = ("validation_seconds", "validation_bytes_requested", "validation_read_seconds")
 
 
 def labels(results: Sequence[Result]) -> list[str]:
-    """A name for each result, unique and short: the reader, its node count where that varies, a number if need be."""
+    """A name for each result, unique and short: the reader, its node count where that varies, and what else tells those
+    of one name apart, or a number if need be.
+    """
     several = len({result.plan.nodes for result in results}) > 1
     names = [
         (result.policy.alias or result.policy.name) + (f", {plural(result.plan.nodes, 'node')}" if several else "")
         for result in results
     ]
+    for tell in APART:
+        values: dict[str, set[str]] = {}
+        for name, result in zip(names, results, strict=True):
+            values.setdefault(name, set()).add(tell(result))
+        names = [
+            f"{name}, {tell(result)}" if len(values[name]) > 1 else name
+            for name, result in zip(names, results, strict=True)
+        ]
     seen: dict[str, int] = {}
     unique = []
     for name in names:

@@ -20,7 +20,7 @@ OPTIONS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--no-first-run", "--remote-debugging-pipe", "--hide-scrollbars",
 ]  # fmt: skip
-PATIENCE = 120  # s, for any answer, on a machine that is busy otherwise
+PATIENCE = 60  # s, for any answer, on a machine that is busy otherwise
 READY = """new Promise((done) => { const wait = () => window.Plotly && [...document.querySelectorAll(".plot")]
   .every((plot) => plot.closest("details:not([open])") || plot.querySelector(".main-svg")) ? done(true)
   : setTimeout(wait, 20); wait(); })"""
@@ -76,8 +76,8 @@ class Browser:
                 return dict(answer["result"])
             self._note(answer)
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """Open a page and wait until its figures are drawn."""
+    def open(self, page: Path, *, width: int = 1280, height: int = 800, dark: bool = False, drawn: bool = True) -> None:
+        """Open a page and wait until its figures are drawn, if `drawn`, else until it is loaded."""
         self.complaints, self.requests = [], []
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.prefer(dark=dark)
@@ -85,7 +85,8 @@ class Browser:
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._note(self._next())
         self._events = []
-        assert self.run(READY) is True
+        if drawn:
+            assert self.run(READY) is True
 
     def prefer(self, *, dark: bool) -> None:
         """Set the colour scheme that the user prefers."""

@@ -31,7 +31,7 @@ def hand_over(plan: Plan, folder: Path, limits: Limits) -> Judgement:
     judgement = judge(pairs, limits, suspects)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.render(judgement).encode())
-    html.write(pairs, folder / PAGE)
+    html.write(pairs, folder / PAGE, judgement)
     write_whole(folder / README, readme(plan, judgement, _beginnings(folder)).encode())
     write_whole(folder / SUMS, sums(folder).encode())
     return judgement

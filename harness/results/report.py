@@ -2,11 +2,18 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.results.arguments import add_results
+
+if TYPE_CHECKING:
+    from dlio_bench.reports.judgement import Judgement
+    from dlio_bench.reports.meetings import Steps
+    from dlio_bench.reports.types import Result
 
 NAME = "report.html"
 TITLE_END = b"dlio-bench</title>"  # of every page that this program writes
@@ -32,6 +39,13 @@ def add_report(commands: Commands) -> None:
         help=f"write the page to this file (default: {NAME} in the folder of the RESULT if there is one, else in the "
         "current folder). A page of dlio-bench that is there is replaced, another file is not",
     )
+    parser.add_argument(
+        "--limits",
+        type=Path,
+        metavar="FILE",
+        help="judge the results against the limits in this TOML file, and show it; the exit status does not tell "
+        "(dlio-bench judge)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -43,12 +57,22 @@ def run_report(options: argparse.Namespace) -> int:
     path = options.out or _default(options.results)
     refuse_other_files(path)
     pairs = load_all(options.results)
-    html.write(pairs, path)
+    html.write(pairs, path, _judged(pairs, options.limits))
     size = path.stat().st_size
     print(
         json.dumps({"report": str(path), "results": len(pairs), "bytes": size}) if options.json else f"report   {path}"
     )
     return 0
+
+
+def _judged(pairs: "Sequence[tuple[Result, Steps]]", file: Path | None) -> "Judgement | None":
+    if file is None:
+        return None
+    from dlio_bench.benchmarks.registry import WORKLOADS
+    from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+    from dlio_bench.reports import judge, limits
+
+    return judge.judge(pairs, limits.load(file, list(WORKLOADS), [*POLICIES, *ALIASES]))
 
 
 def _default(results: list[Path]) -> Path:

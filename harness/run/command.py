@@ -92,7 +92,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
             ]
         judgement = None if asked is None else judged(finished, asked, folder)
         progress.show("writing the report")
-        html.write(finished, folder / "report.html")
+        html.write(finished, folder / "report.html", judgement)
         progress.done()
         _print([complete for complete, _ in finished], folder, judgement, options)
         if failure is not None:

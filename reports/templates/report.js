@@ -1,6 +1,7 @@
 "use strict";
 const NARROW = 700; // px: below it the tool bar would cover the legend
 const PRINTED_WIDTH = 680; // px: a printed page is narrower than the window, and drawings do not shrink by themselves
+const ENTRY = 19; // px, of a legend
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const options = () => ({
   responsive: true, displayModeBar: innerWidth < NARROW ? false : "hover", displaylogo: false,
@@ -21,7 +22,10 @@ function coloured(value, key, style) {
 function draw(name, width) {
   const { data, layout } = coloured(figures[name], "", getComputedStyle(document.documentElement));
   drawn.add(name);
-  return Plotly.react(name, data, width ? { ...layout, width } : { ...layout, autosize: true }, options());
+  // On a narrow screen the entries of the legend stand below each other, and would take the room of the bars.
+  if (!width && innerWidth < NARROW) layout.height += ENTRY * data.filter((trace) => trace.name && trace.showlegend !== false).length;
+  // Anew, for Plotly.react keeps the margins that another width needed.
+  return Plotly.newPlot(name, data, width ? { ...layout, width } : { ...layout, autosize: true }, options());
 }
 
 // A figure in a closed fold has no width yet: it waits until somebody opens it.

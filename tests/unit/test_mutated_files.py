@@ -38,7 +38,7 @@ from dlio_bench.harness.acceptance import contract, outlook, plan, record
 from dlio_bench.harness.acceptance.datasets import Memory, sources
 from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.cluster import system
-from dlio_bench.reports import judge, judgement_text, junit, limits, result, storage
+from dlio_bench.reports import html, judge, judgement_text, junit, limits, result, storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made, verify_files
 from tests.results import complete
@@ -241,6 +241,8 @@ def test_results(saved: tuple[Path, bytes], chance: random.Random) -> None:
         pair = result.load(path, mark_altered=mark_altered)
         if chance.random() < 0.2:
             judgement_text.render(judge.judge([pair], ANY))
+        if chance.random() < 0.1:
+            html.page([pair])
 
     ends_well(use)
 

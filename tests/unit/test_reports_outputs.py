@@ -257,6 +257,19 @@ def test_figures_of_a_comparison_and_of_scaling(made: Complete) -> None:
     assert stacked == pytest.approx([100.0] * 4, abs=1e-3)
 
 
+def test_every_figure_says_its_numbers_in_words(made: Complete) -> None:
+    pairs = [made(reader, nodes, 5) for nodes in (1, 4) for reader in ("naive", "shuffled", "prefetch")]
+    plots = Page(html.page(pairs)).plots
+    words = {name: str(plot["aria-label"]) for name, plot in plots.items()}
+    assert all(plot["role"] == "img" for plot in plots.values())
+    slow = pairs[3][0].metrics["elapsed_seconds"]
+    assert f"naive, 4 nodes: {formatting.number(slow)} a trial, 95 % {formatting.interval(slow)}" in words["times"]
+    assert "4 nodes, delivery: on demand → ahead: 0.7" in words["credits"]
+    assert "naive, 4 nodes, epoch 1: useful 1.13 GB" in words["bytes"]
+    assert re.search(r"stall of 4 ranks in 16 steps .* rank 3 in step 0\. Rank 3 waits longest", words["map3"])
+    assert all(re.search(r"\d", said) for said in words.values())
+
+
 def test_heat_map_is_the_stall_of_the_median_trial(made: Complete) -> None:
     found, steps = made()
     drawn = drawn_on(html.page([(found, steps)]))["map0"]["data"][0]

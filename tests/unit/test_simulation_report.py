@@ -126,7 +126,7 @@ def test_what_does_not_apply_is_hatched_and_says_why() -> None:
     hatched = figure["data"][1]
     assert hatched["marker"]["pattern"]["shape"] == "/"
     assert list(zip(hatched["x"], hatched["base"], strict=True)) == [(0, -0.47), (1, -0.47), (0, 0.53), (1, 0.53)]
-    assert all("does not apply: Node 0 has no </script> room." in said for said in hatched["hovertext"])
+    assert all("does not apply: Node 0 has no &lt;/script&gt; room." in said for said in hatched["hovertext"])
     assert set(figure["data"][-1]["text"]) == {"<b>n/a</b>"}
 
 
