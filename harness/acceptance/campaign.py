@@ -2,11 +2,8 @@
 
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from dlio_bench import signals
@@ -14,13 +11,12 @@ from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.acceptance.record import Say, note
-from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.refusals import one_of
 from dlio_bench.reports import result, storage
 from dlio_bench.units import format_seconds
 
 WORK = "work"  # folder of the part that is not done yet
-END_SECONDS = 30.0  # that an interrupted part has to end its ranks and to remove what it left half done
 MEASURED = (0, 1, 3, 5)  # exit statuses of a run that has results, whatever they are worth
 
 
@@ -86,7 +82,7 @@ class Campaign:
         words = part.words if part.kind == "data" else (*part.words, "--out", str(Path(WORK) / part.name))
         note(self.folder, entry, "begun")
         try:
-            status = _command(words, self.folder, self.handle)
+            status, _ = run_command(words, folder=self.folder, handles=(self.handle,))
         except KeyboardInterrupt:
             signals.met()
             note(self.folder, entry, "interrupted")
@@ -110,32 +106,3 @@ class Campaign:
         if target.is_dir():
             shutil.rmtree(target)
         made.replace(target)
-
-
-def _command(words: Sequence[str], folder: Path, handle: int) -> int:
-    """Run a command of dlio-bench in a folder; its exit status. What it says goes to stderr alone.
-
-    It has a session of its own, so that Ctrl-C on a terminal reaches this process alone, which ends it politely. It
-    holds the campaign's folder until it has ended, also if this process is killed.
-    """
-    process = subprocess.Popen(
-        python_command("dlio_bench", *words),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        pass_fds=(handle,),
-        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
-    )
-    try:
-        signals.check()
-        return process.wait()
-    except BaseException:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()

@@ -3,18 +3,17 @@
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import dlio_bench
-from dlio_bench import signals
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.options import Options as RunOptions
@@ -232,7 +231,7 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
 
 def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
     """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
-    status, errors = _child(words)
+    status, errors = run_command(words, told=False)
     if status not in (judge.PASS, judge.INVALID):
         reason = errors.strip().rpartition("dlio-bench: ")[2]
         raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
@@ -242,18 +241,3 @@ def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
         reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
         raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
     return result, document.runs(result, steps, out.relative_to(folder))
-
-
-def _child(words: Sequence[str]) -> tuple[int, str]:
-    """Exit status and errors of a command of its own. An interruption is passed on, so that its ranks end."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "dlio_bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        _, errors = process.communicate()
-    except KeyboardInterrupt:
-        process.terminate()
-        process.communicate()
-        raise
-    signals.check()
-    return process.returncode, errors

@@ -291,7 +291,7 @@ def test_only_whole_results_of_the_very_command_are_finished(
 def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
     status: int, error: type[BenchError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "_command", lambda *_: status)
+    monkeypatch.setattr(campaign, "run_command", lambda *_, **__: (status, ""))
     plan, told = plan_of(), list[str]()
     with pytest.raises(error, match=r"Go on|go on with: dlio-bench accept") as caught:
         campaign.Campaign(plan, tmp_path, 0, "dlio-bench accept").carry_out(planned(plan, tmp_path), told.append)
