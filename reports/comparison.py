@@ -156,20 +156,21 @@ def credits(results: Sequence[Result]) -> list[str]:
     return same if len(same) == 1 < len(told) else [at + said for at, said in told.items()]
 
 
-def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[str, Result, Result]]:
-    """(axis, before, after) for each axis in which two results differ, each pair differing in that axis alone.
+def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[Result, Result]]:
+    """The way from one result to another in as many steps as the results `between` allow: (before, after) of each.
 
-    Empty where the results `between` do not lead from one to the other.
+    A step changes one axis, or several where no result lies between. Empty where several axes differ and there is no
+    result on the way: then their parts cannot be told apart.
     """
     by_policy = {_policy(result): result for result in (*between, slow, fast)}
-    for axes in permutations(axes_changed(slow, fast)):
+    axes, longest = axes_changed(slow, fast), list[Result]()
+    for turns in permutations(axes):
         policy, path = dict(zip(AXES, _policy(slow), strict=True)), [slow]
-        for axis in axes:
+        for axis in turns:
             policy[axis] = getattr(fast.policy, axis)
             path += [by_policy[key]] if (key := tuple(policy.values())) in by_policy else []
-        if len(path) == len(axes) + 1:
-            return [(axis, *pair) for axis, pair in zip(axes, pairwise(path), strict=True)]
-    return []
+        longest = max(longest, path, key=len)
+    return list(pairwise(longest)) if len(longest) > 2 or len(axes) == 1 else []
 
 
 def differ(before: Result, after: Result) -> bool:
@@ -266,7 +267,7 @@ def _credits(group: Sequence[Result]) -> str:
         return ""
     names = _names(group)
     if len(changed) == 1:
-        return f"{_change(changed[0], slow, fast)} alone differs between {names(slow)} and {names(fast)}"
+        return f"{axes_change(slow, fast)} alone differs between {names(slow)} and {names(fast)}"
     steps = walk(slow, fast, group)
     if not steps:
         return (
@@ -274,15 +275,18 @@ def _credits(group: Sequence[Result]) -> str:
             "measured: their parts cannot be told apart"
         )
     parts = [
-        f"{_change(axis, before, after)} {_times(before, after, excuse=False)}"
+        f"{axes_change(before, after)} {_times(before, after, excuse=False)}"
         + ("" if differ(before, after) else ", no difference shown")
-        for axis, before, after in steps
+        for before, after in steps
     ]
     return f"from {names(slow)} to {names(fast)}: {'; '.join(parts)}"
 
 
-def _change(axis: str, before: Result, after: Result) -> str:
-    return f"{axis} ({getattr(before.policy, axis)} -> {getattr(after.policy, axis)})"
+def axes_change(before: Result, after: Result) -> str:
+    """What a step changes: 'order (sequential -> global-shuffle)'."""
+    axes = axes_changed(before, after)
+    old, new = (", ".join(getattr(result.policy, axis) for axis in axes) for result in (before, after))
+    return f"{listed(axes)} ({old} -> {new})"
 
 
 def _names(group: Sequence[Result]) -> Callable[[Result], str]:

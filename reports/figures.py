@@ -7,7 +7,7 @@ are in `step_figures` and `byte_figures`.
 from collections.abc import Sequence
 
 from dlio_bench.reports import comparison, drawing, predictions, sentences, tables
-from dlio_bench.reports.comparison import by_nodes, comparisons
+from dlio_bench.reports.comparison import axes_change, by_nodes, comparisons
 from dlio_bench.reports.drawing import INK, Figure, plain
 from dlio_bench.reports.formatting import format_share, format_time, format_times, interval, listed, number, plural
 from dlio_bench.reports.metrics import METRICS
@@ -80,14 +80,15 @@ def _beside(results: Sequence[Result]) -> list[str]:
 
 
 def credited(results: Sequence[Result]) -> Figure | None:
-    """Elapsed time behind over before a change of one axis alone, on the way from the slow to the fastest reader of
-    each node count. None where no such way was measured.
+    """Elapsed time behind over before each step on the way from the slow to the fastest reader of each node count.
+
+    None where no result lies between them.
     """
     steps: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {}
     for nodes, group in by_nodes(results).items():
         walk = comparison.walk(*comparison.extremes(group), group) if len(group) > 1 else []
-        for axis, before, after in walk:
-            change = f"{axis}: {getattr(before.policy, axis)} → {getattr(after.policy, axis)}"
+        for before, after in walk:
+            change = axes_change(before, after).replace("->", "→")
             ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
             at = steps.setdefault(plural(nodes, "node"), {})
             at[change] = ratio, comparison.elapsed_ratio(before, after)

@@ -112,5 +112,9 @@ def test_each_axis_is_credited_by_readers_that_differ_in_it_alone(made: Callable
     assert comparison.credits(readers[2:]) == [
         "delivery (on demand -> ahead) alone differs between shuffled and prefetch"
     ]
-    axes = [axis for axis, _, _ in comparison.walk(readers[0], readers[1], readers)]
+    assert comparison.credits([readers[0], readers[2], readers[1]])[0].startswith(
+        "from naive to prefetch: order (sequential -> global-shuffle) 0.83 ×; placement and delivery (none, on demand"
+    )
+    steps = comparison.walk(readers[0], readers[1], readers)
+    axes = [axis for step in steps for axis in comparison.axes_changed(*step)]
     assert axes == ["order", "delivery", "placement"]
