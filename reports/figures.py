@@ -88,7 +88,8 @@ def credited(results: Sequence[Result]) -> Figure | None:
     for nodes, group in by_nodes(results).items():
         walk = comparison.walk(*comparison.extremes(group), group) if len(group) > 1 else []
         for before, after in walk:
-            change = axes_change(before, after).replace("->", "→")
+            axes = comparison.axes_changed(before, after)
+            change = axes_change(before, after).replace("->", "→") if len(axes) == 1 else listed(axes)
             ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
             at = steps.setdefault(plural(nodes, "node"), {})
             at[change] = ratio, comparison.elapsed_ratio(before, after)
