@@ -105,7 +105,8 @@ FAULTS = [
     ),
     *_faults(
         "harness/readers/placed/claims.py",
-        ("if not self._mine[number]:", "if False:", "one rank alone brings a sample", WORLD_OF_4),
+        ("if not self._mine[number]:", "if False:", "one rank alone brings a sample",
+         "unit/test_placed_layout.py"),
     ),
     *_faults(
         "harness/readers/placed/tier_server.py",
@@ -127,7 +128,8 @@ FAULTS = [
     ),
     *_faults(
         "harness/readers/placed/layout.py",
-        ("(turns % len(streams)).ravel()", "(turns * 0).ravel()", "ranks that read the same take turns", WORLD),
+        ("(turns % len(streams)).ravel()", "(turns * 0).ravel()", "ranks that read the same take turns",
+         "unit/test_placed_layout.py"),
     ),
     *_faults(
         "harness/readers/placed/rules.py",
