@@ -58,7 +58,7 @@ class TestDoubleBuffer(ReaderContract):
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plan = self.epochs(dataset, 1, 0, epochs=1)
-        real, go, early = os.preadv, threading.Event(), []
+        real, go, early, held_up = os.preadv, threading.Event(), [], list[int]()
         files, offsets, stored, _ = dataset.locate(plan[0].ids, view(dataset))
         first = {
             (str(dataset.path(int(file))), offset)
@@ -69,17 +69,19 @@ class TestDoubleBuffer(ReaderContract):
 
         def held(handle: int, buffers: Any, offset: int) -> int:
             if (str(Path(f"/proc/self/fd/{handle}").readlink()), offset) in first:
-                go.wait(5)
+                held_up.append(offset)
+                go.wait(5) if len(held_up) == 2 else time.sleep(0.005)  # the first read rouses the threads
             elif not go.is_set():
                 early.append(offset)
             return real(handle, buffers, offset)
 
         monkeypatch.setattr(os, "preadv", held)
         release = threading.Timer(0.1, go.set)
-        with self.make(dataset, world).session(plan, Tally()) as batches:
+        with self.make(dataset, world, step_seconds=9.0).session(plan, Tally()) as batches:
             release.start()
             assert len(list(batches)) == len(plan)
         release.join()
+        assert len(held_up) > 1
         assert early == []
 
 

@@ -106,13 +106,6 @@ def test_ranks_that_read_the_same_take_turns_to_be_first() -> None:
     assert read.asking(1, 0)[1].tolist() == [2, 3, 2, 3, 3, 2, 3, 2]
 
 
-def test_a_rank_leaves_absent_samples_of_others_to_them() -> None:
-    flags = bytearray([State.ABSENT, State.ABSENT, State.PRESENT])
-    claims = Claims(flags, np.array([True, False, False]))
-    assert [claims.take(number) for number in range(3)] == [State.CLAIMED, State.FOREIGN, State.PRESENT]
-    assert flags[1] == State.ABSENT
-
-
 def test_a_sample_is_brought_by_one_thread_and_waited_for_by_the_others() -> None:
     claims = Claims(mmap(-1, 3), np.array([True, True, False]))
     assert claims.take(0) is State.CLAIMED
