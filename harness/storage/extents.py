@@ -109,9 +109,9 @@ class ExtentReader:
         self._files.jumps = self._jumps(ids, self._dataset.locate(ids, self._fields)[2])
         self._expected = True
 
-    def prepare(self, plan: Sequence[Ids], chunk_bytes: int = CHUNK_BYTES) -> Work:
+    def prepare(self, plan: Sequence[Ids], chunk_bytes: int | None = None) -> Work:
         """Work out all reads of the batches `plan`, before any clock runs. Reads no byte of a sample."""
-        work = self._work(plan, chunk_bytes)
+        work = self._work(plan, chunk_bytes or CHUNK_BYTES)
         self._files.jumps = self._jumps(work.samples.ids, work.samples.stored)
         self._expected = True
         return work

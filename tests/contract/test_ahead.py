@@ -14,6 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.readers import threads
 from dlio_bench.harness.readers.session import Tally, largest
+from dlio_bench.harness.storage import extents
 from tests.contract import test_readers
 from tests.contract.test_readers import EVERY, ReaderContract, readers, view
 
@@ -58,7 +59,7 @@ class TestDoubleBuffer(ReaderContract):
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plan = self.epochs(dataset, 1, 0, epochs=1)
-        real, go, early, held_up = os.preadv, threading.Event(), [], list[int]()
+        real, go, early, held_up = os.preadv, threading.Event(), list[int](), list[int]()
         files, offsets, stored, _ = dataset.locate(plan[0].ids, view(dataset))
         first = {
             (str(dataset.path(int(file))), offset)
@@ -69,19 +70,23 @@ class TestDoubleBuffer(ReaderContract):
 
         def held(handle: int, buffers: Any, offset: int) -> int:
             if (str(Path(f"/proc/self/fd/{handle}").readlink()), offset) in first:
-                held_up.append(offset)
-                go.wait(5) if len(held_up) == 2 else time.sleep(0.005)  # the first read rouses the threads
+                if threading.current_thread() is threading.main_thread():
+                    time.sleep(0.02)  # slow, so that threads are roused
+                elif not held_up:  # by one of them; the others could read on
+                    held_up.append(offset)
+                    go.wait(5)
             elif not go.is_set():
                 early.append(offset)
             return real(handle, buffers, offset)
 
         monkeypatch.setattr(os, "preadv", held)
-        release = threading.Timer(0.1, go.set)
+        monkeypatch.setattr(extents, "CHUNK_BYTES", max(1, plan[0].bytes // 4))
+        release = threading.Timer(0.3, go.set)
         with self.make(dataset, world, step_seconds=9.0).session(plan, Tally()) as batches:
             release.start()
             assert len(list(batches)) == len(plan)
         release.join()
-        assert len(held_up) > 1
+        assert held_up
         assert early == []
 
 
