@@ -30,7 +30,7 @@ def main() -> int:
         warm.reduce([np.ones(1000, np.float32)])
         warm.close()
         comm.barrier()
-        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=3.0, lag=1))
+        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=2.0, lag=1))
         for step in range(100):
             exchange.reduce([np.ones(1000, np.float32)])
             if comm.rank == 0:
