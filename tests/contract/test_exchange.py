@@ -1,4 +1,4 @@
-"""One suite for every way gradients are averaged. `tests/mpi/test_exchange_worlds.py` runs it with 2 and 4 ranks."""
+"""One suite for every way gradients are averaged. `tests/mpi/test_exchange_worlds.py` runs it with 4 ranks."""
 
 import time
 from collections.abc import Iterator
