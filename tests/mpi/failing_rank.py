@@ -16,7 +16,6 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 FAILURES: dict[str, Callable[[], None]] = {
     "absent": lambda: time.sleep(600),
-    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
 }
 
