@@ -39,7 +39,7 @@ def test_small_samples_are_held_against_plain_loops(tmp_path: Path) -> None:
 
 
 def test_true_samples_are_held_against_the_libraries(tmp_path: Path) -> None:
-    done = bench(tmp_path, "imagenet", "cdb", "--size", "65MB")
+    done = bench(tmp_path, "imagenet", "cdb", "--size", "130MB")
     assert done.returncode == 0, done.stderr
     yardsticks = ["tf.data", "tf.data batched", "tf.data interleave", *H5PYS, *raws(2)]
     for contender in (*yardsticks, "prefetch + crc"):
@@ -85,7 +85,7 @@ def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypa
 def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tensorflow.py").write_text("raise ImportError('not here')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    done = bench(tmp_path, "imagenet", "--size", "65MB", "--ranks", "1", "--json")
+    done = bench(tmp_path, "imagenet", "--size", "130MB", "--ranks", "1", "--json")
     assert done.returncode == 0, done.stderr
     rows = {row["ours"]: row for row in json.loads(done.stdout)[0]["ratios"]}
     assert rows["prefetch + crc"]["ratio"] is None
