@@ -1,6 +1,6 @@
 """Ranks that exchange gradients train as one rank does on all samples; tests/mpi/test_exchange_worlds.py runs it.
 
-On more ranks than two, and by node, the means that they train on are those of test_exchange.py.
+By node, the means that they train on are those of test_exchange.py.
 """
 
 from importlib.util import find_spec

@@ -74,7 +74,7 @@ class TestCosmoFlow(PipelineContract):
 
 class TestImageNet(PipelineContract):
     workload = "imagenet"
-    compared = 16
+    compared = 48
 
 
 class TfDataContract(PipelineContract):

@@ -16,7 +16,6 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 FAILURES: dict[str, Callable[[], None]] = {
     "absent": lambda: time.sleep(600),
-    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
 }
 
@@ -30,7 +29,7 @@ def main() -> int:
         warm.reduce([np.ones(1000, np.float32)])
         warm.close()
         comm.barrier()
-        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=3.0, lag=1))
+        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=2.0, lag=1))
         for step in range(100):
             exchange.reduce([np.ones(1000, np.float32)])
             if comm.rank == 0:

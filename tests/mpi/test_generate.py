@@ -210,7 +210,7 @@ def test_verify_lists_every_bad_file_and_says_5(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workload", ["hepcnnb", "imagenet"])
 def test_a_run_reads_the_training_files_of_an_indexed_dataset(workload: str, tmp_path: Path) -> None:
-    made(tmp_path, workload, "--tiny", "--files", "20", "--no-raw", "--out", "set")
+    made(tmp_path, workload, "--tiny", "--fill", "random", "--files", "20", "--no-raw", "--out", "set")
     for name in ("manifest.json", "extents.npy", "checksums.npy"):
         (tmp_path / "set" / name).unlink()
     indexed = json.loads(dlio(tmp_path, "index", "set", "--workload", workload, "--tiny", "--json").stdout)

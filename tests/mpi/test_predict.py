@@ -3,12 +3,16 @@
 import json
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dlio_bench.harness.calibration import command as calibration
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load
+from dlio_bench.harness.run.predicted import forecast
 from tests import results
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import until
@@ -68,10 +72,18 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
     assert "Predicted before the run, and measured" in page
 
 
-def test_without_a_description_the_machine_is_measured_first(cache: Path, tmp_path: Path) -> None:
+def test_without_a_description_the_machine_is_measured_first(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(forecast, "SCRATCH_BYTES", 16_000_000)
+    few = partial(calibration.Options, threads=(1, 2), sample_bytes=(65_536, 1 << 20))
+    monkeypatch.setattr(calibration, "Options", few)
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
     fast = PFS.replace("100MB/s", "800MB/s")
     asked = ("--reader", "naive,upstream", "--predict", "--emulate-pfs", fast, "--out", "out", "--verbose")
-    out = dlio(cache, tmp_path, "run", "hepcnnb", *RUN, *asked).stdout
+    assert main(("run", "hepcnnb", *RUN, *asked)) == 0
+    out = capsys.readouterr().out
     assert "time of an epoch" in out
     assert "not predicted: its delivery (its own) is not modelled" in " ".join(out.split())
     made = load(tmp_path / "out" / "system.toml")

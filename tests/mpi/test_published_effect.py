@@ -4,7 +4,7 @@ NERSC's study (facts of Project_Progress_20180727 s4-s9): over 5 epochs global s
 long as local shuffling, and as long (1.04) where each rank has one file. The passes over the validation files, one
 behind each epoch, are in these figures: from the read times of single files, cold and cached, one expects 2.6. Here 8
 virtual nodes read shrunken files through an emulated file system whose rates have the published ratio, 187 MB/s cold to
-805 MB/s cached, a hundred times slower, so that this machine keeps up, and whose client caches hold 1.2 times a
+805 MB/s cached, fifty times slower, so that this machine keeps up, and whose client caches hold 1.2 times a
 node's share.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from tests.processes import DLIO
 
 NODES = 8
-COLD, CACHED = 1_870_000, 8_050_000  # B/s of a node
+COLD, CACHED = 3_740_000, 16_100_000  # B/s of a node
 CACHE_SHARE = 1.2
 ORDERS = ("file-shuffle", "global-file-shuffle")
 

@@ -337,7 +337,7 @@ def running(cache: Path, cwd: Path, *options: str) -> "Iterator[tuple[subprocess
     try:
         ranks = two_ranks(process, work)
         until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
-        time.sleep(0.5)  # into it
+        time.sleep(0.1)  # into it
         yield process, ranks
     finally:
         process.kill()

@@ -74,7 +74,7 @@ def trial_of(position: int, elapsed: float, ranks: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def draft_and_steps() -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
     """(reader, nodes, trials) -> a harness's draft of `trials` measured trials and a warm-up one, and its steps.
 

@@ -105,9 +105,9 @@ def test_every_ask_is_answered_with_the_samples_that_are_there(store: Store, bat
 
 
 def test_large_samples_arrive_whole(tmp_path: Path) -> None:
-    size = 300_000_000
+    size = 60_000_000
     pattern = np.random.default_rng(1).bytes(1_000_003)  # a prime, so that pages differ
-    content = (pattern * 300)[:size]
+    content = (pattern * 60)[:size]
     (tmp_path / "large").write_bytes(content)
     file = os.open(tmp_path / "large", os.O_RDONLY)
     [out] = buffers(size)
@@ -206,7 +206,7 @@ def test_a_killed_process_is_dead_and_the_others_go_on(store: Store) -> None:
 
 
 def test_a_stopped_process_is_given_up(store: Store) -> None:
-    with process(store) as (peer, address), asking(address, patience=2) as peers:
+    with process(store) as (peer, address), asking(address, patience=1) as peers:
         assert peers.fetch(0, [0], buffers(5)) == [True]
         peer.send_signal(signal.SIGSTOP)
         os.waitpid(peer.pid, os.WUNTRACED)  # it may run on for a moment
@@ -283,7 +283,8 @@ def test_somebody_who_takes_anybody_is_not_believed() -> None:
             link.sendall(bytes(32))
             assert link.recv(1) == b""  # not asked for anything
 
-    with listener, asking(address, patience=2) as peers, ThreadPoolExecutor(1) as pool:
+    only_here = replace(address, hosts=())  # it takes one connection
+    with listener, asking(only_here, patience=60) as peers, ThreadPoolExecutor(1) as pool:
         pretending = pool.submit(pretend)
         assert peers.fetch(0, [1], buffers(5)) == [False]
         pretending.result(60)
@@ -384,5 +385,5 @@ def test_idle_connections_cost_no_cpu(store: Store) -> None:
             assert all(pool.map(lambda _: peers.fetch(0, [3], buffers(5)), range(8)))
         assert len(own_threads()) == 9  # one accepts, one for each connection
         busy = time.process_time()
-        time.sleep(2)
-        assert time.process_time() - busy < 0.02  # 1 % of a core
+        time.sleep(1)
+        assert time.process_time() - busy < 0.01  # 1 % of a core

@@ -61,8 +61,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture
-def page(draft_and_steps: Made, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def page(draft_and_steps: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of three readers on one, two and four nodes, with predictions."""
     pairs = []
     for nodes in (1, 2, 4):
@@ -73,8 +73,9 @@ def page(draft_and_steps: Made, tmp_path: Path) -> Path:
                 "elapsed_seconds": 7.0, "reason": None, "notes": [],
             }  # fmt: skip
             pairs.append((complete(draft, steps), steps))
-    html.write(pairs, tmp_path / "report.html")
-    return tmp_path / "report.html"
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    html.write(pairs, path)
+    return path
 
 
 def fetched(browser: Browser, page: Path) -> list[str]:
