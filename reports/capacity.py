@@ -96,7 +96,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     @property
     def failing(self) -> Probe | None:
         """The least scale above the answer that was tried and failed."""
-        failed = [probe for probe in self.probes if probe.accelerators > self.accelerators]
+        above = [probe for probe in self.probes if probe.accelerators > self.accelerators]
+        failed = [probe for probe in above if not probe.holds(self.target)]
         return min(failed, key=lambda probe: probe.accelerators, default=None)
 
 
@@ -135,7 +136,7 @@ def _lines(document: Capacity) -> Iterator[str]:
         yield "  ".join(f"[{mark}]" for mark in document.marks)
     yield ""
     if best := document.probe(document.accelerators):
-        how = f"a warm-up and {plural(len(best.runs.au), 'run')}" if best.confirmed else "one run"
+        how = f"a warm-up and {plural(len(best.runs.au), 'run')}" if len(best.runs.au) > 1 else "one run"
         yield from _entry("holds", f"{_au(best.runs)} in {how}; {_null(best)}")
     if failing := document.failing:
         yield from _entry(

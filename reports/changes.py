@@ -8,13 +8,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import comparison, statistics
 from dlio_bench.reports.change_limits import ChangeLimit
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.differing import Differing, differing, unequal
-from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.formatting import listed, plural
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.metrics import METRICS, SHARE, SHARES
@@ -126,9 +126,13 @@ def changes(
     """What changed from `before` to `after`, in the metrics of these names.
 
     Raises UsageError where nothing can be paired, where a pair did unequal work, unless `label_unequal`, and for a
-    limit that cannot be judged.
+    limit that cannot be judged. With limits every result of `before` needs a partner: a limit must not hold because a
+    measurement is missing.
     """
     matched, only_before, only_after = pairs(before, after)
+    if limits:
+        require_whole([*before, *after])
+        _require_partners(matched, only_before)
     compared = [_pair_changes(pair, names, label_unequal=label_unequal) for pair in matched]
     outcomes = [
         outcome(limit, title(each.after), metric_change(limit.metric, pair.before, pair.after, paired=each.paired))
@@ -141,6 +145,29 @@ def changes(
         only_after=[describe(measured.result) for measured in only_after],
         limits=outcomes,
     )
+
+
+def require_whole(measured: Sequence[Measured]) -> None:
+    """DataError for a result that was altered: no limit can be held against it."""
+    for each in measured:
+        if ALTERED in each.result.marks:
+            raise DataError(
+                f"--fail-if cannot judge {describe(each.result)}: it was altered after it was written, as its digest "
+                "does not match. Use the original files."
+            )
+
+
+def _require_partners(matched: Sequence[Pair], only_before: Sequence[Measured]) -> None:
+    if only_before:
+        raise UsageError(
+            f"--fail-if: B has no result of {listed([describe(measured.result) for measured in only_before])}, and a "
+            "limit must not hold because a measurement is missing. Name results that match, or leave it out of A."
+        )
+    for pair in matched:
+        if pair.before.result.digest == pair.after.result.digest:
+            raise UsageError(
+                f"--fail-if: A and B are the same result of {describe(pair.after.result)}. Name the new run as B."
+            )
 
 
 def pairs(before: Sequence[Measured], after: Sequence[Measured]) -> tuple[list[Pair], list[Measured], list[Measured]]:

@@ -11,6 +11,7 @@ import numpy as np
 from dlio_bench.reports import tables
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.formatting import format_times, listed, plural
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.reasons import why_equal, why_faster
 from dlio_bench.reports.sentences import reader, shortness
 from dlio_bench.reports.types import Plan, PlannedPasses, Result
@@ -190,7 +191,11 @@ def extremes(results: Sequence[Result]) -> tuple[Result, Result]:
 
 def refusals(results: Sequence[Result]) -> list[str]:
     """Every reason why results of one report may not stand side by side; empty when they may."""
-    reasons = [unfit(results) if len(results) > 1 else None, *(group.refused for group in comparisons(results))]
+    several = len(results) > 1
+    reasons = [
+        _altered(results) or unfit(results) if several else None,
+        *(group.refused for group in comparisons(results)),
+    ]
     return list(dict.fromkeys(why for why in reasons if why))
 
 
@@ -198,13 +203,18 @@ def refusal(results: Sequence[Result]) -> str | None:
     """Why these results, of one node count, may not be compared, or None."""
     if len(results) < 2:
         return "one reader was measured, so there is nothing to compare it with"
-    if why := unfit(results):
+    if why := _altered(results) or unfit(results):
         return why
     for quantity, key in SAME.items():
         values = list(dict.fromkeys(key(result) for result in results))
         if len(values) > 1:
             return f"no comparison: the results differ in {quantity} ({' and '.join(map(_shown, values))})"
     return None
+
+
+def _altered(results: Sequence[Result]) -> str | None:
+    names = list(dict.fromkeys(reader(result) for result in results if ALTERED in result.marks))
+    return f"no comparison: {listed(names)} {'was' if len(names) == 1 else 'were'} altered" if names else None
 
 
 def unfit(results: Sequence[Result]) -> str | None:

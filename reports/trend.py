@@ -106,6 +106,8 @@ def trend(
             f"a history needs {FEWEST_RUNS} runs of the same workload, reader and scale; there are: {counts}. Name "
             "more runs; or name two results, or two folders, to compare them with each other."
         )
+    if limits:
+        changes.require_whole(results)
     return Trend(
         histories=[_history(group, names, label_unequal=label_unequal) for group in long],
         left_out=[changes.describe(group[0].result) for group in groups.values() if len(group) < FEWEST_RUNS],

@@ -63,8 +63,11 @@ def require_answerable(plan: Plan, asked: Limits, measured: Sequence[tuple[str, 
                 f"The limits ask for {key} = {needed:g}, but the plan has {key} = {given:g}: every result would be "
                 f"INVALID. Write {key} = {needed:g} or more into the plan."
             )
-    if asked.settings.cache == "cold-epochs" and plan.cache == "cold":
-        raise UsageError('The limits ask for cache = "cold-epochs", but the plan has "cold". Write it into the plan.')
+    if asked.settings.cache not in (None, plan.cache) and (asked.settings.cache, plan.cache) != ("cold", "cold-epochs"):
+        raise UsageError(
+            f'The limits ask for cache = "{asked.settings.cache}", but the plan has "{plan.cache}": every result would '
+            "be INVALID. Write the same into both."
+        )
 
 
 def as_toml(document: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import dlio_bench
@@ -99,6 +99,11 @@ def capacity(options: Options) -> int:
     """Run the command: 0, 1 below --at-least, 3 if a probe is INVALID. UsageError, EnvironmentFailure."""
     ranks = options.ranks_per_node or RANKS_PER_CORE * len(os.sched_getaffinity(0))
     tried = scales(options.nodes, ranks)
+    if options.at_least is not None and options.at_least > tried[-1].accelerators:
+        raise UsageError(
+            f"--at-least {options.at_least}: only up to {tried[-1].accelerators} accelerators would be tried. Ask for "
+            "more with --ranks-per-node or --nodes."
+        )
     request = look_up(_asked(options, tried[-1]))
     if request.step_time is None or not options.compute.startswith("emulate"):
         raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
@@ -107,7 +112,15 @@ def capacity(options: Options) -> int:
     source = data.source(request)
     setting = _setting(options, request, source)
     if options.dry_run:
-        print(_planned(setting, tried, source))
+        plan = {
+            "scales": [asdict(scale) for scale in tried],
+            "data": str(setting.dataset),
+            "batch": setting.batch,
+            "stored_bytes": setting.stored_bytes,
+            "steps": setting.steps,
+            "step_seconds": setting.step_seconds,
+        }
+        print(json.dumps(plan) if options.json else _planned(setting, tried, source))
         return 0
     with output_folder(options.out, f"{options.workload}-capacity") as folder:
         data.ready(source, request.layout, progress)
@@ -115,7 +128,8 @@ def capacity(options: Options) -> int:
             answer = _search(setting, tried, folder, progress)
         except InvalidProbeError as reason:
             progress.done()
-            print("\n".join(wrapped(str(reason), f"{'INVALID':<11}")))
+            text = "\n".join(wrapped(str(reason), f"{'INVALID':<11}"))
+            print(json.dumps({"invalid": str(reason)}) if options.json else text)
             return judge.INVALID
         write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
     print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")

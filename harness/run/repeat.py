@@ -11,6 +11,7 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.run.asked.data import cache_folder
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
+from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.types import Result
@@ -37,6 +38,8 @@ def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]
             f"--from repeats the run as it was, and {_flag(refused[0])} would change it. Leave it out, or start a run "
             f"of your own: {shlex.join(results[0].command)}. --from may have {allowed}."
         )
+    if merged.tiers and not any(row.rule.keeps_samples for row in look_up(merged).readers.values()):
+        merged = replace(merged, tiers=None)  # those of other readers of that run
     data = _data(results[0], given)
     return replace(
         merged, **{name: given[name] for name in MAY_DIFFER if name in given} | {"data": data, "cache_dir": None}

@@ -114,6 +114,11 @@ def test_what_differs_now_is_told(first: Path, edited: Any, cache: Path, tmp_pat
     assert "kernel: 1.2.3; now " in told
 
 
+def test_tiers_of_other_readers_of_the_run_are_left_to_them(first: Path, edited: Any, planned: Any) -> None:
+    beside = edited("beside", lambda document: document["options"].update(tiers={"ram": 10**6, "disk": 0}))
+    assert planned("--from", str(beside)) == planned("--from", str(first))
+
+
 def test_the_dataset_is_found_by_its_digest(first: Path, tmp_path: Path, planned: Any, refused: Any) -> None:
     origin = ("--from", str(first))
     [job] = planned(*origin)

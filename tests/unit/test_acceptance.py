@@ -234,6 +234,7 @@ def test_wrong_limits_within_the_plan_are_told_by_the_plan(tmp_path: Path) -> No
         ({"cdb": {"staged": {"*": {"au": {"at_least": "1 %"}}}}}, r"\[cdb.staged.\*\] au"),
         ({"cdb": {"*": {"*": {"ceiling_share": {"at_least": "1 %"}}}}}, r"Add a table \[storage\]"),
         ({"trials": 7, **BASIC["limits"]}, "trials = 7, but the plan has trials = 5"),
+        ({"cache": "warm", **BASIC["limits"]}, 'cache = "warm", but the plan has "cold"'),
         ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds = 60, but the plan has min_seconds = 0"),
     ],
 )

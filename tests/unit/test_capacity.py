@@ -71,6 +71,8 @@ def test_the_answer_comes_first_and_the_failing_scale_is_shown() -> None:
     assert lines[2] == "FAIL: at least 6 asked"
     assert "holds   AU 91 % to 93 % in a warm-up and 3 runs; with the data in memory AU" in text
     assert "fails   5 accelerators: AU 85 %; with the data in memory AU 98 %" in text
+    late = render(capacity(probe(3, runs(0.95)), probe(4, runs(0.92)), probe(4, runs(0.92, 0.8)), accelerators=3))
+    assert "fails   4 accelerators: AU 80 % to 92 %" in late  # what held at first does not stand for it
     assert max(map(len, lines)) <= 80
 
 
@@ -86,6 +88,7 @@ def test_a_storage_that_feeds_nobody_is_told_so() -> None:
         (["--au", "0"], "'0' is not a share. Write a percentage, such as 90%."),
         (["--au", "95"], "'95' is not a share"),
         (["--at-least", "0"], "--at-least '0' is not a whole number from 1 on"),
+        (["--at-least", "9", "--ranks-per-node", "8"], "only up to 8 accelerators would be tried"),
         (["--compute", "none"], "AU needs emulated compute"),
     ],
 )

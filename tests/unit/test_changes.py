@@ -153,6 +153,15 @@ def test_an_altered_file_is_told(runs: Path, capsys: pytest.CaptureFixture[str])
     file.write_text(json.dumps(document))
     assert cli.main(["compare", str(runs / "a" / "prefetch-4x1"), str(file)]) == 0
     assert "  ALTERED  B was altered after it was written" in capsys.readouterr().out
+    limit = ["--fail-if", "elapsed_seconds>+900%"]
+    assert cli.main(["compare", str(runs / "a" / "prefetch-4x1"), str(file), *limit]) == 5
+    assert "cannot judge cdb · prefetch" in capsys.readouterr().err
+
+
+def test_no_limit_holds_because_a_measurement_is_missing_or_is_the_same(runs: Path, refused: Refused) -> None:
+    limit = ["--fail-if", "elapsed_seconds>+900%"]
+    assert "B has no result of cdb · naive" in refused("compare", str(runs / "a"), str(runs / "b/prefetch-4x1"), *limit)
+    assert "are the same result" in refused("compare", str(runs / "a"), str(runs / "a"), *limit)
 
 
 def test_a_pattern_names_a_history(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
