@@ -120,4 +120,4 @@ def test_a_missing_or_short_file_is_named(tmp_path: Path) -> None:
     open_before = len(open_files())
     with pytest.raises(EnvironmentFailure, match="short"):
         SharedBucket(tmp_path / "short", RATE)
-    assert len(open_files()) == open_before
+    assert len(open_files()) <= open_before
