@@ -151,21 +151,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        try:
-            return _command(argv)
-        except Exception:  # raised again, unless it hides an interruption, as that of a loading extension module can
-            signals.check()
-            raise
+        return _command(argv)
     except KeyboardInterrupt:
-        signals.met()
-        message = "Interrupted: the ranks have ended, and no unfinished result was kept."
-        return _complain(message, EnvironmentFailure.status)
+        return _interrupted()
     except BrokenPipeError:  # nobody reads our output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
     except Exception as error:  # noqa: BLE001 - every error becomes a message
+        if signals.seen():  # an extension module that loads turns an interruption into another error
+            return _interrupted()
         failure = _failure(error, sys.argv[1:] if argv is None else argv)
         return _complain(str(failure), failure.status)
+
+
+def _interrupted() -> int:
+    signals.met()
+    message = "Interrupted: the ranks have ended, and no unfinished result was kept."
+    return _complain(message, EnvironmentFailure.status)
 
 
 def _failure(error: Exception, argv: Sequence[str]) -> BenchError:

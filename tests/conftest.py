@@ -26,11 +26,12 @@ SLOW = (
     "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor", "unit/test_dropout", "unit/test_every_order",
     "unit/test_generate", "unit/test_hdf5_tools", "unit/test_hepcnnb", "unit/test_imagenet", "unit/test_images",
     "unit/test_inference", "unit/test_larc", "unit/test_layouts", "unit/test_models", "unit/test_models_delivery",
-    "unit/test_models_learn", "unit/test_mutated_files", "unit/test_peers", "unit/test_pfs_life",
-    "unit/test_pfs_mounts", "unit/test_prediction", "unit/test_process", "unit/test_published_simulations",
-    "unit/test_rank", "unit/test_report_in_browser", "unit/test_simulation_grid", "unit/test_simulator_command",
-    "unit/test_simulator_engines", "unit/test_storage_command", "unit/test_tensor_batches",
-    "unit/test_tensorflow_reads_ours", "unit/test_train", "unit/test_training_devices", "unit/test_upstream",
+    "unit/test_models_learn", "unit/test_mutated_documents", "unit/test_mutated_files", "unit/test_peers",
+    "unit/test_pfs_life", "unit/test_pfs_mounts", "unit/test_prediction", "unit/test_process",
+    "unit/test_published_simulations", "unit/test_rank", "unit/test_report_in_browser", "unit/test_simulation_grid",
+    "unit/test_simulator_command", "unit/test_simulator_engines", "unit/test_storage_command",
+    "unit/test_tensor_batches", "unit/test_tensorflow_reads_ours", "unit/test_train", "unit/test_training_devices",
+    "unit/test_upstream",
 )  # fmt: skip
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -67,6 +67,19 @@ def gone(pids: Iterable[int]) -> None:
     until(lambda: not any(map(alive, left)), missing=f"orphans: {left}")
 
 
+def pids_of(command: str) -> list[int]:
+    """The processes whose command line has this part, but for launchers."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if command in line and "mpirun" not in line and "prterun" not in line:
+            found.append(int(entry.parent.name))
+    return sorted(found)
+
+
 def open_files() -> dict[str, str]:
     """The descriptors of this process and the files they are of."""
     found = {}

@@ -30,9 +30,14 @@ def listen() -> None:
 
 def check() -> None:
     """Raise Interrupted if a signal was swallowed. Call it before long work, and after it has begun."""
-    if _seen:
+    if seen():
         met()
         raise Interrupted
+
+
+def seen() -> bool:
+    """Whether a signal has come that was not met yet."""
+    return bool(_seen)
 
 
 def met() -> None:

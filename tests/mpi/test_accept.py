@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mpi.conftest import dlio, start
-from tests.processes import PATIENCE, gone, until
+from tests.processes import PATIENCE, gone, pids_of, until
 
 PLAN = """
 ranks_per_node = [1, 2]
@@ -37,19 +37,6 @@ stall_share = { at_most = "100 %" }
 ACCEPT = ("accept", "plan.toml", "--out", "out")
 
 
-def ranks_below(folder: Path) -> list[int]:
-    """The processes of ranks that measure in a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if "measured.rank" in line and str(folder) in line:
-            found.append(int(entry.parent.name))
-    return found
-
-
 @contextmanager
 def in_the_second_run(cache: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """The acceptance while the ranks of its last part measure; afterwards they are gone."""
@@ -57,8 +44,9 @@ def in_the_second_run(cache: Path, tmp_path: Path) -> Iterator["subprocess.Popen
     ranks: list[int] = []
     try:
         work = tmp_path / "out" / "work" / "cdb-1x2"
-        until(lambda: (work / "work").exists() and ranks_below(work), process, "the second run did not begin")
-        ranks = ranks_below(work)
+        name = f"measured.rank {work}"
+        until(lambda: (work / "work").exists() and pids_of(name), process, "the second run did not begin")
+        ranks = pids_of(name)
         yield process
     finally:
         process.kill()

@@ -19,11 +19,10 @@ import pytest
 from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import complaint, dlio, start
-from tests.processes import DLIO, PATIENCE, gone, until
+from tests.processes import DLIO, PATIENCE, gone, pids_of, until
 from tests.results import load
 
-# Only root can make files of another user. .ci/run runs as root, and fails if a test is skipped.
-root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give files to somebody else")
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away; .ci/run is root and allows no skip")
 
 
 @pytest.fixture(scope="module")
@@ -359,15 +358,3 @@ def two_ranks(process: "subprocess.Popen[str]", work: Path) -> list[int]:
     name = f"dlio_bench.harness.run.measured.rank {work.resolve()}"
     until(lambda: len(pids_of(name)) == 2, process, "the ranks did not start")
     return pids_of(name)
-
-
-def pids_of(command: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if command in line and "mpirun" not in line and "prterun" not in line:
-            found.append(int(entry.parent.name))
-    return sorted(found)

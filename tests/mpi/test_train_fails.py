@@ -7,8 +7,7 @@ from pathlib import Path
 import h5py
 
 from tests.mpi.conftest import complaint, dlio, start
-from tests.mpi.test_run import pids_of
-from tests.processes import gone, until
+from tests.processes import gone, pids_of, until
 
 
 def test_a_loss_that_is_no_number_ends_the_run(cache: Path, tmp_path: Path) -> None:

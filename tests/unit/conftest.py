@@ -1,7 +1,9 @@
 """Fixtures that several unit tests share."""
 
 import copy
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN
+from dlio_bench.free_space import SHARED_MEMORY
 from tests.datasets import made, stored_fields
 
 POLICIES = {
@@ -130,3 +133,16 @@ def tiny(decoded: Callable[[str, str, Mapping[str, int]], Decoded]) -> Callable[
         return made[workload, variant]
 
     return find
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    """A folder in memory: a disk takes longer for a file that is written anew than any parser does."""
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def in_memory(memory: Path) -> Path:
+    """An empty folder in memory."""
+    return Path(tempfile.mkdtemp(dir=memory))

@@ -23,7 +23,6 @@ from dlio_bench.reports import (
     html,
     result,
     step_figures,
-    tables,
     text,
 )
 from dlio_bench.reports.advice import advice
@@ -68,28 +67,6 @@ def emulated(draft: dict[str, Any]) -> None:
         trial["bytes_device"] //= 4  # caches served the most
 
 
-def validating(draft: dict[str, Any]) -> None:
-    draft["plan"]["validation"] = {"every_epochs": 2, "passes": 1, "order": "sequential", "samples": 8}
-    for one in draft["trials"]:
-        one["epochs"][0]["validation"] = None
-        one["epochs"][1]["validation"] = {
-            "seconds": 1.5, "bytes_useful": 40_000_000, "bytes_requested": 50_000_000, "read_seconds": 0.5
-        }  # fmt: skip
-
-
-def with_passes(draft_and_steps: Callable[..., Drafted], reader: str = "prefetch") -> Made:
-    """One pass of 1.5 s, 0.6 of them in get, behind the second epoch."""
-    draft, steps = draft_and_steps(reader)
-    validating(draft)
-    shape = (*steps["loop"].shape, 1)
-    steps |= {name: np.full(shape, seconds) for name, seconds in PASS_SECONDS.items()}
-    steps |= {"loop": steps["loop"] + 1.5, "validation_epoch": np.array([1])}
-    for one in draft["trials"]:
-        one["elapsed_seconds"] += 1.5
-    return complete(draft, steps), steps
-
-
-PASS_SECONDS = {"validation": 1.5, "validation_stall": 0.6, "validation_busy": 0.3}
 CASES: dict[str, Callable[[Complete], list[Result]]] = {
     "one": lambda made: [made()[0]],
     "five-trials": lambda made: [made(trials=5)[0]],
@@ -343,34 +320,6 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
     assert says in said
 
 
-def test_a_validation_pass_is_told_once_in_every_output(
-    draft_and_steps: Callable[..., Drafted], made: Complete, tmp_path: Path
-) -> None:
-    found, steps = with_passes(draft_and_steps)
-    told = text.render([found], verbose=True)
-    assert len(re.findall("a pass behind every 2 epochs", re.sub(r"\s+", " ", told))) == 1
-    assert "1.5 s a pass" in told
-    assert "50 MB requested" in re.sub(r"\s+", " ", told)
-    assert "stall 40 % of it" in re.sub(r"\s+", " ", told)
-    assert "validation 1" in re.sub(r"\s+", " ", told)  # of where the time goes
-    assert max(map(len, told.splitlines())) <= 80
-    said = Page(html.page([(found, steps)])).text
-    assert "1.5 s a pass behind every 2 epochs" in said
-    rows = tables.trials([found])
-    assert rows["validation_seconds"].isna().tolist()[:2] == [True, False]
-    assert rows["validation_bytes_requested"][1] == 50_000_000
-    # without one nothing is said of it
-    assert "validation" not in text.render([made()[0]], verbose=True)
-
-
-def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Drafted], made: Complete) -> None:
-    one, other = with_passes(draft_and_steps)[0], made("naive")[0]
-    assert "differ in validation passes (1 over 8 samples and none)" in str(comparison.refusal([one, other]))
-    both = [with_passes(draft_and_steps, reader)[0] for reader in ("naive", "prefetch")]
-    assert comparison.refusal(both) is None
-    assert max(map(len, text.render(both, verbose=True).splitlines())) <= 80
-
-
 def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, tmp_path: Path) -> None:
     """Whoever edits a result can remake its digest too."""
     found, steps = made()
@@ -393,10 +342,3 @@ def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, 
     assert "EXPLORE" in text.render([nothing, found])
     assert "EXPLORE" in text.render([nothing, found], verbose=True)
     assert html.page([(nothing, steps), (found, steps)])
-
-
-def test_waiting_in_a_pass_counts_when_the_bound_is_asked_for(draft_and_steps: Callable[..., Drafted]) -> None:
-    found, _ = with_passes(draft_and_steps)
-    elapsed = found.metrics["elapsed_seconds"].value
-    whole = (found.metrics["stall_share"].value * (elapsed - 1.5) + 0.6) / elapsed
-    assert f"waited for data {formatting.format_share(whole)} of the time" in found.bound.evidence[0]
