@@ -13,7 +13,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster import launchers, mpi_library
+from dlio_bench.harness.cluster import allocation, launchers, mpi_library
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
@@ -182,7 +182,7 @@ def last_words(text: str) -> str:
 
 
 def _launcher(site: launchers.Site, env: Mapping[str, str]) -> Finding:
-    nodes = launchers.allocation_nodes(env)
+    nodes = allocation.nodes(env)
     where = "no scheduler's allocation: several nodes are virtual" if nodes is None else f"an allocation of {nodes}"
     try:
         chosen = launchers.choose(env, launchers.Job(max(nodes or 1, 1), 2, ()), site)

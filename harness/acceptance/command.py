@@ -1,7 +1,6 @@
 """`dlio-bench accept`: a plan is read and told, its parts are carried out, their results judged and handed over."""
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.acceptance.plan import load
 from dlio_bench.harness.acceptance.record import Site
-from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.run.asked.data import cache_folder
@@ -43,7 +42,7 @@ def accept(options: Options) -> int:
     before = record.load(options.out)
     if before is not None:
         record.require_same(before, plan, options.out)
-    here = Site(plan.memory or memory_bytes(), allocation_nodes(os.environ) is not None, str(cache_folder().absolute()))
+    here = Site(plan.memory or memory_bytes(), allocation.nodes() is not None, str(cache_folder().absolute()))
     site = here if before is None else before.site
     memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
     by_table = sources(plan, options.plan.parent, Path(site.cache), memory)

@@ -17,7 +17,7 @@ from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
 from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.rank import measure
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name, timestamp
 from dlio_bench.harness.cluster.solo import Solo
@@ -123,7 +123,7 @@ def _require(options: Options) -> None:
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:
-        if launchers.allocation_nodes(os.environ) is not None:
+        if allocation.nodes() is not None:
             raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
         if reason := available():
             raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
@@ -152,7 +152,7 @@ def _shape(options: Options, place: Path) -> Shape:
 
 
 def _virtual(options: Options) -> bool:
-    return options.nodes > 1 and launchers.allocation_nodes(os.environ) is None
+    return options.nodes > 1 and allocation.nodes() is None
 
 
 def _launch(options: Options, work: Path) -> Launch:

@@ -220,33 +220,6 @@ def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
     return None
 
 
-def allocation_nodes(env: Mapping[str, str]) -> int | None:
-    """Nodes of the scheduler's allocation that we are in; None outside of one, or where it cannot be told.
-
-    Flux: its broker's size, asked of `flux`. Slurm: SLURM_JOB_NUM_NODES. LSF and PBS: different names in their host
-    files; under LSF with a launch node (Summit) that node comes first, once, and runs no ranks.
-    """
-    if "FLUX_URI" in env:
-        answer = ask(("flux", "getattr", "size"), env, seconds=5)
-        return int(answer.out) if answer.status == 0 and answer.out.strip().isdigit() else None
-    if (count := env.get("SLURM_JOB_NUM_NODES", "")).isdigit():
-        return int(count)
-    hosts = _host_lines(env.get("LSB_DJOB_HOSTFILE") or env.get("PBS_NODEFILE"))
-    names = set(hosts)
-    if "LSB_DJOB_HOSTFILE" in env and len(hosts) > len(names) and hosts.count(hosts[0]) == 1:
-        names.discard(hosts[0])
-    return len(names) or None
-
-
-def _host_lines(file: str | None) -> list[str]:
-    if file is None:
-        return []
-    try:
-        return [line.strip() for line in Path(file).read_text().splitlines() if line.strip()]
-    except OSError:
-        return []
-
-
 def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, str]:
     """Settings for a job on one machine: no search for a fabric, no warnings about what it lacks.
 

@@ -1,12 +1,11 @@
 """The folders of a run's nodes, which exist as long as the run."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.launchers import allocation_nodes
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.run.asked.options import Options
 
@@ -32,7 +31,7 @@ def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, .
 def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
     """The local-tier folder of every node of a run. Real nodes have one only if --local-tier names it."""
     nodes = max(options.nodes)
-    if allocation_nodes(os.environ) is None:
+    if allocation.nodes() is None:
         with tier_folders(nodes, options.local_tier) as folders:
             yield folders
     else:

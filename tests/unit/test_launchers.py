@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.allocation import nodes as nodes_of
 from dlio_bench.harness.cluster.launchers import (
     LAUNCHERS,
     Job,
     Site,
-    allocation_nodes,
     choose,
     detect_site,
     launch_env,
@@ -165,12 +165,12 @@ def test_nodes_of_an_allocation(tmp_path: Path) -> None:
     summit.write_text("batch5\n" + "h01\n" * 42 + "h02\n" * 42)
     plain = tmp_path / "lsf"
     plain.write_text("h01\nh02\nh03\n")
-    assert allocation_nodes({}) is None
-    assert allocation_nodes({"SLURM_JOB_NUM_NODES": "12"}) == 12
-    assert allocation_nodes({"PBS_NODEFILE": str(pbs)}) == 3
-    assert allocation_nodes({"PBS_NODEFILE": str(tmp_path / "gone")}) is None
-    assert allocation_nodes({"LSB_DJOB_HOSTFILE": str(summit)}) == 2
-    assert allocation_nodes({"LSB_DJOB_HOSTFILE": str(plain)}) == 3
+    assert nodes_of({}) is None
+    assert nodes_of({"SLURM_JOB_NUM_NODES": "12"}) == 12
+    assert nodes_of({"PBS_NODEFILE": str(pbs)}) == 3
+    assert nodes_of({"PBS_NODEFILE": str(tmp_path / "gone")}) is None
+    assert nodes_of({"LSB_DJOB_HOSTFILE": str(summit)}) == 2
+    assert nodes_of({"LSB_DJOB_HOSTFILE": str(plain)}) == 3
 
 
 def _program(path: Path, says: str, status: int = 0) -> Path:
@@ -183,8 +183,8 @@ def _program(path: Path, says: str, status: int = 0) -> Path:
 def test_flux_is_asked_for_its_size(tmp_path: Path) -> None:
     _program(tmp_path / "flux", "6")
     env = {"FLUX_URI": "local:///x", "SLURM_JOB_NUM_NODES": "99"}  # Flux inside a Slurm job: Flux's size counts
-    assert allocation_nodes({**env, "PATH": str(tmp_path)}) == 6
-    assert allocation_nodes({**env, "PATH": str(tmp_path / "nothing")}) is None
+    assert nodes_of({**env, "PATH": str(tmp_path)}) == 6
+    assert nodes_of({**env, "PATH": str(tmp_path / "nothing")}) is None
 
 
 def test_a_sites_mpirun_comes_before_the_wheels_and_brings_its_library(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Turns a request into jobs, one for each node count, and says what a job may use of a node."""
 
-import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.cluster.launchers import allocation_nodes
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.run.asked.job import Job
@@ -35,7 +34,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     goes_on = training is not None and training.resume is not None
     if training is not None and training.seed is not None:
         seed = training.seed
-    allocated, memory, code = allocation_nodes(os.environ), memory_bytes(), code_digest()
+    allocated, memory, code = allocation.nodes(), memory_bytes(), code_digest()
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     planned = []
     for nodes in options.nodes:
@@ -89,7 +88,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
 def require_machine(options: Options) -> None:
     """UsageError if this machine is too small for so many virtual nodes."""
     ranks = max(options.nodes) * options.ranks_per_node
-    if max(options.nodes) == 1 or allocation_nodes(os.environ) is not None:
+    if max(options.nodes) == 1 or allocation.nodes() is not None:
         return
     each = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging)
     memory = memory_bytes()
