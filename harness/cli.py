@@ -20,6 +20,7 @@ from dlio_bench.harness.capacity import arguments as feeding
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -53,6 +54,7 @@ def parser() -> Parser:
     feeding.add_capacity(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
+    job_script.add_sbatch(commands)
     results.add_show(commands)
     compare.add_compare(commands)
     export.add_export(commands)
@@ -116,6 +118,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "capacity": feeding.run_capacity,
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
+    "sbatch": job_script.run_sbatch,
     "show": results.run_show,
     "compare": compare.run_compare,
     "export": export.run_export,

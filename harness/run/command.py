@@ -26,6 +26,7 @@ from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
+from dlio_bench.harness.run.told.foresight import expected_seconds
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.meetings import Steps
@@ -119,7 +120,9 @@ def _print_plans(
     request: Request, source: data.Source, size: TrialSize, planned: Sequence[Job], launches: Sequence[Launch]
 ) -> None:
     if request.options.json:
-        print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
+        seconds = [{"seconds": expected_seconds(request, source, job)} for job in planned]
+        plans = zip(planned, launches, seconds, strict=True)
+        print(json.dumps([asdict(job) | asdict(plan) | foreseen for job, plan, foreseen in plans]))
         return
     for job, plan in zip(planned, launches, strict=True):
         print(describe(request, source, size, job, plan.argv))

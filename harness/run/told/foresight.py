@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.workers import usual_workers
+from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.run.asked.data import SEED, Source
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -19,9 +20,23 @@ START_SECONDS = 2.0  # to start ranks and to write a report: some 2 s for 2 to 8
 READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
 
 
-def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
-    """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
-    trials = job.all_trials * len(job.readers)
+def expected_seconds(request: Request, source: Source, job: Job) -> float | None:
+    """About how long one job takes in all; None if a real network decides."""
+    if request.training or request.inference:
+        return None
+    shape = shape_of(source, job)
+    return sum(expected(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
+
+
+def shape_of(source: Source, job: Job) -> Shape:
+    """The shape of a job's plan over data that need not exist; orders of files may drop more samples."""
+    return Shape(
+        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+    )
+
+
+def expected(request: Request, source: Source, job: Job, steps: int) -> dict[str, float]:
+    """Seconds that the parts of one job take, with readers that keep up. The time of a real network is not known."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
@@ -33,12 +48,18 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
         trial = job.epochs * source.stored_bytes / READ
     if request.looks_first:
         trial = max(trial, MARGIN * request.minimum.seconds)
-    parts = {
+    return {
         "making the data": making,
-        "trials": trials * trial,
+        "trials": job.all_trials * len(job.readers) * trial,
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
+
+
+def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
+    """About how long one job takes: data, trials, verification."""
+    parts = expected(request, source, job, steps)
+    trials = job.all_trials * len(job.readers)
     listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     if request.training or request.inference:
         return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
