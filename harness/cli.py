@@ -23,7 +23,7 @@ from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import compare, export, judge, report
+from dlio_bench.harness.results import compare, export, judge, report, trace
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -60,6 +60,7 @@ def parser() -> Parser:
     export.add_export(commands)
     judge.add_judge(commands)
     report.add_report(commands)
+    trace.add_trace(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -124,6 +125,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": export.run_export,
     "judge": judge.run_judge,
     "report": report.run_report,
+    "trace": trace.run_trace,
     "list": _list,
     "doctor": _doctor,
 }
