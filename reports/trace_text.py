@@ -13,6 +13,8 @@ from dlio_bench.reports.timelogger import MOST_NAMED, RESOLUTION, Log
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
+YEAR = 365 * 86400.0  # seconds: no run begins that early in 1970, and none lasts that long
+
 
 @dataclass(frozen=True)
 class Component:
@@ -34,6 +36,7 @@ class Account:
     nodes: int
     spans: int
     wall_seconds: float  # from the first start to the last end of any rank
+    since_1970: bool  # its times, so that Python 2 cut them
     components: Sequence[Component]
     hep: dict[int, Additive] | None
     hep_bandwidth: float | None
@@ -63,6 +66,7 @@ def account(log: Log, nodes: int | None) -> Account:
         ranks=len(ranks),
         nodes=count,
         spans=len(spans),
+        since_1970=min(span.start for span in spans) > YEAR,
         wall_seconds=max(span.end for span in spans) - min(span.start for span in spans),
         components=_components(spans),
         hep=hep,
@@ -86,10 +90,8 @@ def render(shown: Account) -> str:
 
 
 def _lines(shown: Account) -> Iterator[str]:
-    yield (
-        f"{plural(shown.spans, 'span')} of {plural(shown.ranks, 'rank')} in {format_time(shown.wall_seconds)}; "
-        f"times to {format_time(RESOLUTION)}"
-    )
+    exact = f"; times to {format_time(RESOLUTION)}" if shown.since_1970 else ""
+    yield f"{plural(shown.spans, 'span')} of {plural(shown.ranks, 'rank')} in {format_time(shown.wall_seconds)}{exact}"
     if shown.hep is not None:
         yield from _hep(shown, shown.hep)
     if shown.cdb_read is not None and shown.cdb_training is not None:
