@@ -11,6 +11,12 @@ MARKS = (
 HARMLESS = ("REDUCED BATCH",)  # smaller batches read the same bytes
 
 
+def gravest_first(marks: Iterable[str]) -> list[str]:
+    """Each mark once, in the order in which a reader must know of them; unknown ones come last."""
+    known = (ALTERED, *(mark for mark in MARKS if mark not in HARMLESS), *HARMLESS)
+    return sorted(dict.fromkeys(marks), key=lambda mark: known.index(mark) if mark in known else len(known))
+
+
 def capping(marks: Iterable[str], allowed: Collection[str] = ()) -> list[str]:
     """The marks with which a result is EXPLORE at best: all but the harmless and the allowed. TINY is never allowed."""
     return [mark for mark in marks if mark == TINY or mark not in (*HARMLESS, *allowed)]

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 from dlio_bench.errors import DataError
 from dlio_bench.reports import (
     byte_figures,
+    comparable,
     comparison,
     facts,
     figures,
@@ -162,9 +163,9 @@ def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
 )
 def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
     pairs = [made("naive"), made("prefetch", change=change)]
-    refused = comparison.compare([found for found, _ in pairs])
-    assert says in str(refused.refused)
-    assert not refused.rows
+    [why] = comparable.refusals([found for found, _ in pairs])
+    assert says in why
+    assert comparison.comparisons([found for found, _ in pairs]) == []
     said = text.render([found for found, _ in pairs])
     assert "no comparison" in said
     assert "× first" not in said
@@ -173,9 +174,22 @@ def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
     assert "times" not in drawn_on(page)
 
 
+def test_the_page_compares_what_is_whole_beside_an_invalid_result(made: Complete) -> None:
+    pairs = [made(reader, nodes) for nodes in (1, 4) for reader in ("naive", "shuffled")]
+    pairs += [made("prefetch", 1), made("prefetch", 4, change=fail_content)]
+    page = html.page(pairs)
+    drawn, said = drawn_on(page), Page(page).text
+    assert said.count("Not compared: prefetch, 4 nodes is INVALID (content)") == 1
+    assert "At 4 nodes shuffled takes 0.83 × the time of naive" in said
+    assert "At 1 node prefetch takes 0.63 × the time of naive" in said
+    assert [len(drawn[name]["data"][0]["x"]) for name in ("times", "phases")] == [5, 6]
+    assert "INVALID" not in json.dumps(drawn["times"])
+    assert "INVALID: prefetch, 4 nodes" in json.dumps(drawn["phases"])
+
+
 def test_one_reader_has_nothing_to_be_compared_with(made: Complete) -> None:
     assert comparison.comparisons([made()[0]]) == []
-    assert "nothing to compare" in str(comparison.refusal([made()[0]]))
+    assert comparable.refusals([made()[0]]) == []
 
 
 def drawn_on(page: str) -> dict[str, Any]:
