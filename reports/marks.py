@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterable
 
 TINY = "TINY"
 ALTERED = "ALTERED"  # given on loading: a digest does not match
+INTERRUPTED = "INTERRUPTED"  # of results that an interrupted run finished: those of other node counts may be missing
 MARKS = (
-    TINY, "SHORT", "INTERRUPTED", "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
+    TINY, "SHORT", INTERRUPTED, "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
     "UNTRAINED NETWORK", "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
 )  # fmt: skip
 HARMLESS = ("REDUCED BATCH",)  # smaller batches read the same bytes

@@ -334,6 +334,24 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
     assert says in said
 
 
+@pytest.mark.parametrize("placement", ["none", "stage-partition"])
+def test_stall_that_au_leaves_out_is_explained(draft_and_steps: Callable[..., Drafted], placement: str) -> None:
+    draft, steps = draft_and_steps("naive", 1, 5)
+    draft["policy"]["placement"] = placement
+    steps["stall"][:] = 0.0
+    steps["stall"][:, :, 0] = 1.0  # of the first epoch
+    steps["exchange"][:] = steps["check"][:] = 1e-4
+    whole = steps["stall"] + steps["check"] + steps["compute"] + steps["exchange"]
+    steps["start"], steps["loop"] = np.cumsum(whole, axis=2) - whole, whole.sum(axis=2) + 1e-3
+    found = complete(draft, steps)
+    where = "most of the stall" if placement == "none" else "the copying to node-local storage"
+    said = f"of stall: AU leaves the first step of each epoch out, and {where} lies there"
+    assert said in " ".join(text.render([found]).split())
+    assert said in Page(html.page([(found, steps)])).text
+    plain, _ = complete(*draft_and_steps("naive", 1, 5)), None
+    assert "AU leaves" not in text.render([plain], verbose=True)
+
+
 def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, tmp_path: Path) -> None:
     """Whoever edits a result can remake its digest too."""
     found, steps = made()

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import comparison, result, tables, text
+from dlio_bench.reports import comparison, html, result, tables, text
 from dlio_bench.reports.types import Check, Result
 from dlio_bench.wrapping import WIDTH, printable
+from tests.pages import Page
 from tests.results import complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
@@ -198,10 +199,29 @@ def test_show_prints_results_of_files_and_folders(saved: list[Path], capsys: pyt
     assert [shown["digest"] for shown in json.loads(show(folder, "--json"))] == [of.digest for of in results]
 
 
+def test_show_and_the_page_tell_what_a_repetition_says(
+    draft_and_steps: Callable[..., Drafted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft, steps = draft_and_steps("naive", 2, 2)
+    draft["repeats"] = {"digest": "sha256:earlier", "differs": ["kernel: 1.2.3; now <4>"]}
+    found = complete(draft, steps)
+    result.save(found, steps, tmp_path)
+    assert main(["show", str(tmp_path)]) == 0
+    assert "\n  differs now  kernel: 1.2.3; now <4>\n" in capsys.readouterr().out
+    said = Page(html.page([(found, steps)])).text
+    assert "This run repeats an earlier one; what differs now" in said
+    assert "kernel: 1.2.3; now <4>" in said
+
+
 def test_show_warns_of_a_file_that_was_edited(saved: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     saved[1].write_text(saved[1].read_text().replace('"cpu": "AMD EPYC"', '"cpu": "faster"'))
     assert main(["show", *map(str, saved)]) == 0
     assert capsys.readouterr().out.startswith("  WARNING          prefetch: altered after it was written")
+    for way in ([], ["--verbose"]):
+        assert main(["show", str(saved[1]), *way]) == 0
+        told = capsys.readouterr().out
+        assert "\n           its digest does not match: its files are not as they were written\n" in told
+        assert "every check held" not in told
     assert main(["show", str(saved[0])]) == 0
     assert "WARNING" not in capsys.readouterr().out
 
