@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dlio_bench.reports import admission
-from dlio_bench.reports.admission import CONTENT_CHECK
+from dlio_bench.reports.admission import CONTENT_CHECK, WAS_ALTERED
 from dlio_bench.reports.formatting import listed, plural
 from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
 from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
@@ -53,6 +53,8 @@ def gravest_headline(results: Sequence[Result]) -> str:
 def reason(result: Result) -> str:
     """One sentence: why the result has the class and verdict it has."""
     broken = failed(result)
+    if ALTERED in result.marks:
+        return f"its digest does not match: {WAS_ALTERED}"
     if broken:
         names = ", ".join(check.name for check in broken)
         return f"{len(broken)} of {len(result.checks)} checks failed ({names}): measured, but not to be used"

@@ -1,6 +1,7 @@
 """A run that repeats an earlier one: what the two results say of each other, and what differs now."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import structs, to_builtins
@@ -47,14 +48,20 @@ def differences(before: Draft, after: Draft) -> list[str]:
 
 def told(results: Sequence[Result]) -> str:
     """What differs now from the results that these repeat, at most 80 columns wide. Empty if they repeat none."""
+    if not (differs := lines(results)):
+        return ""
+    heads = (HEAD, *[" " * len(HEAD)] * (len(differs) - 1))
+    wraps = [wrapped(printable(line), head) for line, head in zip(differs, heads, strict=True)]
+    return "\n".join(["", *chain.from_iterable(wraps)]) + "\n"
+
+
+def lines(results: Sequence[Result]) -> list[str]:
+    """What differs now from the results that these repeat, a sentence each. Empty if they repeat none."""
     named = zip(tables.labels(results), results, strict=True)
     differs = {label: result.repeats.differs for label, result in named if result.repeats is not None}
     if not differs:
-        return ""
-    lines = sentences.shared(list(differs), list(differs.values())) or ["nothing that results record"]
-    heads = (HEAD, *[" " * len(HEAD)] * (len(lines) - 1))
-    wraps = [wrapped(printable(line), head) for line, head in zip(lines, heads, strict=True)]
-    return "\n".join(["", *(line for lines in wraps for line in lines)]) + "\n"
+        return []
+    return sentences.shared(list(differs), list(differs.values())) or ["nothing that results record"]
 
 
 def _facts(draft: Draft) -> Facts:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.reports import drawing, tables
-from dlio_bench.reports.comparison import by_nodes
-from dlio_bench.reports.drawing import INK, Figure, compact
+from dlio_bench.reports.comparable import groups, places
+from dlio_bench.reports.drawing import INK, Figure, compact, plain
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.types import Metric, Result
 
@@ -35,31 +35,33 @@ class Rows:
 
 
 def rows(results: Sequence[Result]) -> Rows:
-    """The rows of results that are sorted by node count."""
-    return laid({plural(nodes, "node"): tables.labels(group) for nodes, group in by_nodes(results).items()})
+    """The rows of results in the order of `comparable.groups`."""
+    heads = dict.fromkeys(places(results, results))
+    return laid(dict(zip(heads, map(tables.labels, groups(results).values()), strict=True)))
 
 
 def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result]) -> Rows:
     """Rows of parts of results, such as epochs. labels: of the result of each part, as `tables.labels` gives them."""
-    owners = dict(zip(tables.labels(results), zip(results, rows(results).names, strict=True), strict=True))
-    groups: dict[str, list[str]] = {}
+    named = zip(places(results, results), rows(results).names, strict=True)
+    owners = dict(zip(tables.labels(results), named, strict=True))
+    titled: dict[str, list[str]] = {}
     for label, title in zip(labels, titles, strict=True):
-        result, name = owners[label]
+        place, name = owners[label]
         short = name if len(name) <= drawing.LINE else f"{name[: drawing.LINE - 1]}…"
-        groups.setdefault(plural(result.plan.nodes, "node"), []).append(f"{short}, {title}")
-    return laid(groups)
+        titled.setdefault(place, []).append(f"{short}, {title}")
+    return laid(titled)
 
 
-def laid(groups: Mapping[str, Sequence[str]]) -> Rows:
+def laid(parted: Mapping[str, Sequence[str]]) -> Rows:
     """The rows of names in groups, {heading: names}; a single group needs no heading."""
     places: list[float] = []
     headings: list[tuple[float, str]] = []
-    for heading, names in groups.items():
-        if len(groups) > 1:
+    for heading, names in parted.items():
+        if len(parted) > 1:
             headings.append((float(len(places) + len(headings)), heading))
         top = len(places) + len(headings)
         places += [float(top + number) for number in range(len(names))]
-    return Rows(tuple(places), tuple(name for names in groups.values() for name in names), tuple(headings))
+    return Rows(tuple(places), tuple(name for names in parted.values() for name in names), tuple(headings))
 
 
 def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -> Figure:
@@ -84,7 +86,7 @@ def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -
 
 
 def colours(results: Sequence[Result]) -> list[str]:
-    """One colour a reader (of a machine), whatever its node count. results: sorted by node count."""
+    """One colour a reader (of a machine), whatever its node count. results: as for `rows`."""
     names = rows(results).names
     known = list(dict.fromkeys(names))
     return [COLOURS[known.index(name) % len(COLOURS)] for name in names]
@@ -117,10 +119,13 @@ def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[R
     """
     word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
     if word:
+        void = [label for label, result in zip(tables.labels(results), results, strict=True) if _is(result, word)]
+        said = "TINY: not a measurement" if word == "TINY" else "INVALID"
+        if len(void) < len(results):
+            said = f"{said}: {plain(void[0]) if len(void) == 1 else plural(len(void), 'result')}"
         mark = {
-            "text": "TINY: not a measurement" if word == "TINY" else "INVALID", "xref": "paper", "yref": "paper",
-            "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
-            "font": {"size": min(36, 0.15 * layout["height"]), "color": "--grave"},
+            "text": said, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
+            "opacity": 0.3, "font": {"size": min(36, 0.15 * layout["height"], 600 / len(said)), "color": "--grave"},
         }  # fmt: skip
         layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
     return dict(compact({"data": data, "layout": layout, "words": words}))

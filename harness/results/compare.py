@@ -83,7 +83,7 @@ def run_compare(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(to_json(document) | {"status": document.status}))
     elif isinstance(document, Changes):
-        sys.stdout.write(changes_text.render_changes(document, verbose=options.verbose))
+        sys.stdout.write(changes_text.render_changes(document, asked, verbose=options.verbose))
     else:
         tables = asked or ["elapsed_seconds"]
         sys.stdout.write(changes_text.render_trend(document, tables, verbose=options.verbose))

@@ -1,6 +1,7 @@
 """The options of `dlio-bench run`."""
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -342,7 +343,10 @@ def run(options: argparse.Namespace) -> int:
     from dlio_bench.harness.run.asked.options import Options
 
     if options.origin is not None:
-        return command.run(*repeat.asked(options.origin, given(options)))
+        repeated, earlier = repeat.asked(options.origin, given(options))
+        if note := repeat.incomplete(options.origin, earlier):
+            print(f"dlio-bench: {note}", file=sys.stderr)
+        return command.run(repeated, earlier)
     if options.workload is None:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
     return command.run(Options(**given(options)))

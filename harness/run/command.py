@@ -29,11 +29,11 @@ from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
+from dlio_bench.reports.marks import INTERRUPTED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 
-INTERRUPTED = "INTERRUPTED"  # mark of the results that an interrupted run finished
 Finished = tuple[Result, Steps]
 
 
