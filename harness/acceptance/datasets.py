@@ -8,7 +8,7 @@ from pathlib import Path
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import VALIDATION, Layout
 from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
@@ -43,6 +43,7 @@ class Source:
     """A dataset that runs read. Bytes and samples are of its training split, which is what an epoch reads.
 
     needed: bytes that the plan's rules ask for. files: of each split, to be made; empty where the plan names the data.
+    validation_samples: of the validation split; 0 without one.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Source:
     bytes: int
     samples: int
     files: dict[str, int]
+    validation_samples: int = 0
 
     @property
     def is_given(self) -> bool:
@@ -152,7 +154,7 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
 
 def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
     files = enough(layout, needed)
-    training = sizes(layout, files)[0]
+    training, *held_out = sizes(layout, files)
     if training.stored_bytes < needed and not plan.dataset.at_most_published:
         raise UsageError(
             f"The rules of [dataset] ask for {format_bytes(needed)} of {layout.workload}, but the published training "
@@ -161,7 +163,8 @@ def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> S
             "true: the caches then must prove to be empty."
         )
     where = folder / f"{name}-{plan.dataset.fill}-{sum(files.values())}"
-    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files)
+    validation = sum(split.samples for split in held_out if split.name == VALIDATION)
+    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
 
 
 def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
@@ -180,4 +183,6 @@ def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
             f"data = '{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
             f"{format_bytes(stored)}. Name a larger dataset, ask for fewer nodes, or lower times_memory or steps."
         )
-    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {})
+    part = dataset.part(VALIDATION)
+    validation = 0 if part is None else len(part.samples)
+    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {}, validation)

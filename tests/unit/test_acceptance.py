@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from dlio_bench.harness.acceptance.parts import Part, parts
 from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.reports import result
+from dlio_bench.reports.limits import JUDGED
 from tests.datasets import made
 from tests.results import complete
 
@@ -224,25 +226,71 @@ def test_wrong_limits_within_the_plan_are_told_by_the_plan(tmp_path: Path) -> No
         )
 
 
+def refused_limits(plan: Plan, folder: Path) -> str:
+    """Why the limits of a plan are refused."""
+    path = folder / "plan.toml"
+    asked, _ = contract.limits_of(plan, path)
+    runs = [outlook.foresee(plan, part, SMALL, folder) for part in planned(plan, folder) if part.kind == "run"]
+    with pytest.raises(UsageError) as caught:
+        contract.require_answerable(plan, path, asked, runs)
+    return str(caught.value)
+
+
+def limit_on(metric: str, reader: str = "naive", scale: str = "1x1") -> dict[str, Any]:
+    bound = {"samples": 1, "s": "1 s", "B": "1 GB", "ratio": 1}.get(JUDGED[metric].unit, "1 %")
+    return {"cdb": {reader: {scale: {metric: {"at_least": bound}}}}}
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
         (
-            {"cdb": {"naive": {"2x1": {"au": {"at_least": "1 %"}}}}},
-            r"\[cdb.naive.2x1\] au, which the plan does not meas",
+            limit_on("au", scale="2x1"),
+            r"""'.*plan.toml': limits: \[cdb.naive."2x1"\] au: .* runs cdb 1x1. Add a \[\[run""",
         ),
-        ({"cdb": {"staged": {"*": {"au": {"at_least": "1 %"}}}}}, r"\[cdb.staged.\*\] au"),
-        ({"cdb": {"*": {"*": {"ceiling_share": {"at_least": "1 %"}}}}}, r"Add a table \[storage\]"),
-        ({"trials": 7, **BASIC["limits"]}, "trials = 7, but the plan has trials = 5"),
-        ({"cache": "warm", **BASIC["limits"]}, 'cache = "warm", but the plan has "cold"'),
-        ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds = 60, but the plan has min_seconds = 0"),
+        (limit_on("au", reader="staged", scale="*"), r"""\[cdb.staged."\*"\] au: '.*plan.toml' does not measure it"""),
+        ({"trials": 7, **BASIC["limits"]}, "limits: trials is 7, but '.*plan.toml' has trials = 5.*Write trials = 7"),
+        ({"cache": "warm", **BASIC["limits"]}, """cache is "warm", but '.*plan.toml' has cache = "cold"""),
+        ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds is 60, but '.*plan.toml' has min_seconds = 0"),
+        ({"min_steps": 17, **BASIC["limits"]}, r"min_steps is 17, .*cdb-1x1 .* 16 steps .*epochs = 2 or more into run"),
     ],
 )
 def test_limits_that_the_plan_cannot_answer_are_refused(limits: dict[str, Any], message: str, tmp_path: Path) -> None:
-    plan = plan_of(limits=limits)
-    asked, _ = contract.limits_of(plan, tmp_path / "plan.toml")
-    with pytest.raises(UsageError, match=message):
-        contract.require_answerable(plan, asked, [("cdb", ["naive", "prefetch", "cooperative"], "1x1")])
+    assert re.search(message, refused_limits(plan_of(limits=limits), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("metric", "keys", "why"),
+    [
+        ("au", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("over_bound", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("compute_overrun", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("allreduce_seconds", {}, 'run[0].compute is "emulate": no gradients'),
+        ("validation_seconds", {}, "run[0] has no validation passes"),
+        ("steady_stall_share", {"epochs": 1}, "one epoch. Write epochs = 2 or more into run[0]"),
+        ("steady_au", {"steps": 8}, "one epoch"),
+        ("harness_share", {"sync": "epoch"}, 'run[0].sync is "epoch"'),
+        ("bytes_client_cache", {}, "run[0] has none"),
+        ("ceiling_share", {}, "does not measure the storage. Add a table [storage]"),
+    ],
+)
+def test_limits_on_metrics_that_a_run_cannot_have_are_refused(
+    metric: str, keys: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "limits.toml").write_text(contract.as_toml(limit_on(metric)))
+    message = refused_limits(plan_of(limits="limits.toml", run=run_of(**keys)), tmp_path)
+    for text in (f"'{tmp_path / 'limits.toml'}': [cdb.naive.\"1x1\"] {metric}: cdb-1x1 of", why, "take the limit out"):
+        assert text in message
+
+
+def test_a_metric_is_refused_by_the_run_that_lacks_it_alone(tmp_path: Path) -> None:
+    runs = [*run_of(epochs=2), *run_of(nodes=[2], compute="none")]
+    path = tmp_path / "plan.toml"
+    plan = plan_of(run=runs, limits=limit_on("steady_au"))
+    asked, _ = contract.limits_of(plan, path)
+    foreseen = [outlook.foresee(plan, part, SMALL, tmp_path) for part in planned(plan, tmp_path) if part.kind == "run"]
+    contract.require_answerable(plan, path, asked, foreseen)
+    assert 'run[1].compute is "none"' in refused_limits(plan_of(run=runs, limits=limit_on("au", scale="*")), tmp_path)
 
 
 # ---- the folder
@@ -372,5 +420,5 @@ def test_example_plans_are_whole_and_can_answer_their_limits(
     asked, _ = contract.limits_of(plan, path)
     memory = Memory(plan.memory or 0, declared=True, real_nodes=True)
     foreseen = [outlook.foresee(plan, part, memory, tmp_path / "out") for part in planned(plan, tmp_path, memory)]
-    contract.require_answerable(plan, asked, [entry.measures for entry in foreseen if entry.request])
+    contract.require_answerable(plan, path, asked, [entry for entry in foreseen if entry.request])
     assert len(foreseen) == {"one-machine": 3, "slurm": 9, "mlperf-storage": 6}[name]
