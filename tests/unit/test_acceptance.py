@@ -21,6 +21,7 @@ from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part, parts
 from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
 from dlio_bench.harness.acceptance.record import Site
+from dlio_bench.harness.plan import policies
 from dlio_bench.reports import result
 from dlio_bench.reports.limits import JUDGED
 from tests.datasets import made
@@ -422,3 +423,10 @@ def test_example_plans_are_whole_and_can_answer_their_limits(
     foreseen = [outlook.foresee(plan, part, memory, tmp_path / "out") for part in planned(plan, tmp_path, memory)]
     contract.require_answerable(plan, path, asked, [entry for entry in foreseen if entry.request])
     assert len(foreseen) == {"one-machine": 3, "slurm": 9, "mlperf-storage": 6}[name]
+
+
+def test_the_plan_like_mlperf_storage_names_readers_that_keep_no_sample(tmp_path: Path) -> None:
+    assert cli.main(["accept", str(tmp_path / "plan.toml"), "--example", "mlperf-storage"]) == 0
+    plan, _ = load(tmp_path / "plan.toml")
+    rows = [policies.find(name) for run in plan.run for name in run.readers]
+    assert {(row.placement, row.delivery) for row in rows} == {("none", "ahead")}
