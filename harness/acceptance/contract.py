@@ -25,6 +25,11 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
     """The limits of the plan that lies in `path`, and the bytes of a file with them. UsageError, EnvironmentFailure."""
     if isinstance(plan.limits, str):
         beside = path.parent / plan.limits
+        if not beside.is_file():
+            raise UsageError(
+                f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
+                "(docs/reference/limits.md), or write a table [limits]."
+            )
         return _loaded(beside), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME

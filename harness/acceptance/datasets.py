@@ -12,7 +12,7 @@ from dlio_bench.datagen.layout import VALIDATION, Layout
 from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.acceptance.plan import Plan, Run
+from dlio_bench.harness.acceptance.plan import Plan, Run, placed
 from dlio_bench.harness.generation.amount import sizes
 from dlio_bench.harness.generation.plan import enough
 from dlio_bench.harness.machine.mounts import existing
@@ -95,12 +95,13 @@ def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, So
     by_table: dict[int, Source] = {}
     for numbers in wanted.values():
         runs = [plan.run[number] for number in numbers]
-        layout = _layout(plan, runs[0])
+        layout = _layout(plan, numbers[0])
         needed = max(_needed(plan, run, layout, memory) for run in runs)
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
-            source = _given(name, layout, base / runs[0].data, needed)
+            with placed(f"run[{numbers[0]}].data"):
+                source = _given(name, layout, base / runs[0].data, needed)
         else:
             folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
             source = _made(name, layout, folder.absolute(), needed, plan)
@@ -125,8 +126,12 @@ def require_space(made: list[Source]) -> None:
             )
 
 
-def _layout(plan: Plan, run: Run) -> Layout:
-    return find_layout(registry.find(run.workload), run.variant, tiny=run.tiny, fill=plan.dataset.fill)
+def _layout(plan: Plan, number: int) -> Layout:
+    run = plan.run[number]
+    with placed(f"run[{number}].workload"):
+        workload = registry.find(run.workload)
+    with placed(f"run[{number}].variant"):
+        return find_layout(workload, run.variant, tiny=run.tiny, fill=plan.dataset.fill)
 
 
 def _names(layout: Layout) -> Iterator[str]:
@@ -172,7 +177,7 @@ def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
         raise UsageError(
-            f"data = '{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
+            f"'{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
             f"{layout.workload} {layout.variant}. Name the folder of a dataset that fits."
         )
     if bad := missing_or_resized(dataset):
@@ -180,7 +185,7 @@ def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     stored = sum(file.bytes for file in dataset.training_files)
     if stored < needed:
         raise UsageError(
-            f"data = '{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
+            f"'{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
             f"{format_bytes(stored)}. Name a larger dataset, ask for fewer nodes, or lower times_memory or steps."
         )
     part = dataset.part(VALIDATION)

@@ -91,6 +91,9 @@ def test_node_counts_are_numbers_or_shares(words: int | str, total: int | None, 
         ({"dataset": {"fill": "zeros"}}, ("dataset.fill is 'zeros'",)),
         ({"cache": "warm"}, ("cache is 'warm'",)),
         ({"system": {}}, ("system.name is missing",)),
+        ({"launcher": "slrm"}, ("launcher: There is no launcher 'slrm'", "srun")),
+        ({"timeout": "5"}, ("timeout: ", "'5' has no unit")),
+        ({"nodes": 2}, ("nodes is '2'", 'Write nodes = [1, "15%"]')),
     ],
 )
 def test_a_wrong_plan_is_refused_by_file_key_value_and_fix(
@@ -112,16 +115,30 @@ def test_parts_come_in_order_with_all_that_the_plan_says(tmp_path: Path) -> None
     sets = ["cdb-cori-tiny", "imagenet-tfrecord-tiny"]
     runs_of = [("run", f"{workload}-{nodes}x1") for workload in ("cdb", "imagenet") for nodes in (1, 2)]
     assert names == [*(("data", name) for name in sets), *(("storage", name) for name in sets), *runs_of]
-    options = outlook.request_of(planned(plan, tmp_path)[5]).options
+    options = outlook.request_of(plan, planned(plan, tmp_path)[5]).options
     assert (options.readers, options.nodes, options.trials, options.cache) == (("naive", "prefetch"), (2,), 6, "cold")
     assert (options.compute, options.memory_per_node, options.batch) == ("emulate:10ms", GIB, 1)
     assert options.local_tier == tmp_path / "tier"
     assert options.storage == Path("storage/cdb-cori-tiny.json")
 
 
-def test_an_unknown_reader_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"run of cdb-1x1 cannot be: .*'naiv'.*'naive'"):
-        outlook.request_of(planned(plan_of(run=run_of(readers=["naiv"])), tmp_path)[-1])
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"readers": ["naiv"]}, "run[0].readers: There is no reader 'naiv'. Did you mean 'naive'?"),
+        ({"compute": "emulate:5", "seed": 3}, "run[0].compute: '5' has no unit."),
+        ({"staging": "10"}, "run[0].staging: --staging: '10' has no unit."),
+        ({"workload": "cbd"}, "run[0].workload: There is no workload 'cbd'. Did you mean 'cdb'?"),
+        ({"variant": "corri"}, "run[0].variant: There is no cdb variant 'corri'. Did you mean 'cori'?"),
+        ({"data": "none"}, "run[0].data: There is no dataset folder"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_by_its_file_and_key(
+    run: dict[str, Any], told: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    path = written(tmp_path, run=run_of(**run))
+    assert f"'{path}': {told}" in refused("accept", str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 # ---- how much data
@@ -195,7 +212,7 @@ def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) 
         plan = plan_of(run=run_of(tiny=False, steps=steps, compute="none"), dataset={"times_memory": 5})
         part = planned(plan, tmp_path, memory)[-1]
         try:
-            outlook.require_enough(plan, part, outlook.request_of(part), memory)
+            outlook.require_enough(plan, part, outlook.request_of(plan, part), memory)
         except UsageError as error:
             assert refused
             assert "Write at least steps = 84" in str(error)  # noqa: PT017
@@ -403,6 +420,8 @@ def test_a_plan_or_a_folder_that_is_missing_is_asked_for(tmp_path: Path, refused
     assert "Name the plan" in refused("accept")
     assert "folder that you will hand over" in refused("accept", "plan.toml")
     assert "does not exist" in refused("accept", str(tmp_path / "none.toml"), "--out", "out")
+    plan = written(tmp_path, limits="none.toml")
+    assert f"'{plan}': limits: '{tmp_path / 'none.toml'}' is no file" in refused("accept", str(plan), "--out", "out")
     assert "Did you mean 'slurm'" in refused("accept", "--example", "slum")
     (tmp_path / "plan.toml").touch()
     assert "'plan.toml' exists" in refused("accept", "plan.toml", "--example", "slurm")
