@@ -142,8 +142,10 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
     elif findings:
         yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
     explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
-    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped)):
+    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped if mark != TINY)):
         yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
+    if any(TINY in judged.capped for judged in explored):
+        yield f"EXPLORE at best with {TINY}, which allow_marks may not name: shrunken samples can accept no system"
     places = [_place(judged) for judged in counted]
     for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"

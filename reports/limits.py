@@ -178,7 +178,7 @@ class _Parser:
         self.require(found, "allow_marks", lambda value: isinstance(value, list), 'Write a list: ["VIRTUAL NODES"]')
         for mark in marks:
             if not isinstance(mark, str) or mark not in MARKS:
-                raise self.unknown("mark in allow_marks:", mark, MARKS)
+                raise self.unknown("mark in allow_marks:", mark, [name for name in MARKS if name != TINY])
             if mark == TINY:
                 raise self.fault("a mark in allow_marks", mark, "Take it out: shrunken samples can accept no system")
         for key in ("min_seconds", "dataset_to_memory"):

@@ -84,7 +84,8 @@ def add_capacity(commands: Commands) -> None:
     how.add_argument("--batch", type=partial(_positive, "--batch"), metavar="B", help="samples in a step of one rank")
     how.add_argument(
         "--steps", type=partial(_positive, "--steps"), metavar="N",
-        help=f"steps of a run (default: {defaults.TIMED_STEPS}, and at least {defaults.TIMED_SECONDS:g} s)",
+        help="steps of a run (default: 320 or what 20 s have, whichever is less; at least "
+        f"{defaults.TIMED_STEPS}, and {defaults.TIMED_SECONDS:g} s)",
     )  # fmt: skip
     how.add_argument(
         "--trials",
