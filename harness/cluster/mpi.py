@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster import comm
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
@@ -102,6 +103,34 @@ class Mpi:
         with life.waits():
             self._world.Allreduce(values, result, op=MPI.SUM)
         return result
+
+    def greatest(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See Comm."""
+        from mpi4py import MPI
+
+        result = np.empty_like(values)
+        with life.waits():
+            self._world.Allreduce(values, result, op=MPI.MAX)
+        return result
+
+    def blocks(self, values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """See Comm. Ranks wait for rank 0 in a barrier: what they sent ahead would pile up in its memory."""
+        from mpi4py import MPI
+
+        content = values.reshape(-1).view(np.uint8)
+        ranks = max(1, comm.BLOCK_BYTES // max(1, values.nbytes))
+        block = np.empty((min(ranks, self.size), *values.shape), values.dtype) if self.rank == 0 else None
+        for first in range(0, self.size, ranks):
+            last = min(first + ranks, self.size)
+            part = content if first <= self.rank < last else content[:0]
+            self.barrier()
+            with life.waits():
+                if block is None:
+                    self._world.Gatherv([part, MPI.BYTE], None)
+                    continue
+                counts = [values.nbytes if first <= rank < last else 0 for rank in range(self.size)]
+                self._world.Gatherv([part, MPI.BYTE], [block, (counts, None), MPI.BYTE])
+            yield block[: last - first]
 
     def exchange(
         self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]

@@ -72,9 +72,6 @@ def measure(
     for reader in finished:
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
-        for name in ("epoch", "validation_epoch"):  # the same in every trial and rank
-            if name in steps:
-                steps[name] = steps[name][0, 0]
         reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
         yield build(reader, job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:

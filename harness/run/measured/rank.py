@@ -1,6 +1,5 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
-import io
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
-from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -33,12 +29,11 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import documents, training
+from dlio_bench.harness.run.measured import documents, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
-from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
 
@@ -141,18 +136,8 @@ def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
 
 def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm) -> list[list[RankTrial]]:
     """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
-    gathered, summaries = (
-        comm.gather([trial.arrays() for trial in times]),
-        comm.gather([trial.summary() for trial in times]),
-    )
-    if gathered is None:
-        return []
-    arrays = _stack(gathered)
-    came, left = arrays.pop("came"), arrays.pop("left")
-    if comm.host_size == comm.size:  # two hosts share no clock
-        arrays["barrier"] = beyond_last(came, left)
-    write_whole(folder / f"{name}.npz", _packed(arrays))
-    return summaries or []
+    steps_file.write(folder / f"{name}.npz", [trial.arrays(comm) for trial in times], comm)
+    return comm.gather([trial.summary() for trial in times]) or []
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:
@@ -236,17 +221,6 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
     require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
     return dataset
-
-
-def _packed(arrays: dict[str, Any]) -> bytes:
-    content = io.BytesIO()  # NumPy's archive, written to a full disk, would fail again in its clean-up
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, Any]:
-    """[rank][trial]{name: array} -> {name: array of [trial, rank, ...]}."""
-    return {name: np.stack([[trial[name] for trial in trials] for trials in ranks], axis=1) for name in ranks[0][0]}
 
 
 def _silent(event: dict[str, Any]) -> None:
