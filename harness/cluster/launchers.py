@@ -11,14 +11,14 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
-from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS
+from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS
 from dlio_bench.refusals import unknown
 
 
@@ -27,7 +27,8 @@ class Job:
     """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
 
     `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank
-    must see.
+    must see; `carried`: names of those of this process that other hosts must see too. `named_hosts`: where the ranks
+    shall run, for mpirun; empty: the scheduler knows.
     """
 
     nodes: int
@@ -35,6 +36,8 @@ class Job:
     command: tuple[str, ...]
     virtual: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+    named_hosts: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -115,7 +118,9 @@ def _openmpi_options(job: Job, site: Site) -> list[str]:
         *(["--allow-run-as-root"] if site.root else []),  # containers; refused otherwise
         *("--map-by", f"ppr:{job.ranks_per_host}:node{shared}"),
         *("--bind-to", "none"),
-        *(word for name in sorted(job.env) for word in ("-x", name)),
+        # as many slots as cores here: a host with fewer cores still gets its ranks
+        *_listed("--host", [f"{host}:{min(job.ranks_per_host, site.cores)}" for host in job.named_hosts]),
+        *(word for name in sorted({*job.env, *job.carried}) for word in ("-x", name)),
         *("-n", str(job.ranks)),
     ]
 
@@ -123,13 +128,18 @@ def _openmpi_options(job: Job, site: Site) -> list[str]:
 def _hydra_options(job: Job) -> list[str]:
     """mpiexec of Hydra (MPICH's mpiexec(1), mvapich-docs "Using the Hydra process manager", Intel MPI's reference).
 
-    Hydra neither refuses root nor counts cores, and does not bind unless asked.
+    Hydra neither refuses root nor counts cores, does not bind unless asked, and carries the whole environment.
     """
     return [
+        *_listed("-hosts", job.named_hosts),
         *("-n", str(job.ranks)),
         *("-ppn", str(job.ranks_per_host)),
         *(word for name, value in sorted(job.env.items()) for word in ("-genv", name, value)),
     ]
+
+
+def _listed(option: str, words: Sequence[str]) -> tuple[str, ...]:
+    return (option, ",".join(words)) if words else ()
 
 
 def _srun(job: Job, site: Site) -> tuple[str, ...]:
@@ -219,6 +229,13 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     """
     if requested is not None and requested not in LAUNCHERS:
         raise unknown("launcher", requested, list(LAUNCHERS))
+    if env.get(HOSTFILE):
+        if requested not in (None, "mpirun"):
+            raise UsageError(
+                f"--hostfile (or {HOSTFILE}) names hosts for mpirun, but the launcher is '{requested}', which gets its "
+                "hosts from a scheduler. Leave one of them out."
+            )
+        requested = "mpirun"
     name = (
         requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 and not site.arguments else "mpirun")
     )
@@ -259,6 +276,33 @@ def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in settings.items() if name not in env}
 
 
+# What a shell on another host, started by ssh, would not have.
+_CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
+_CARRIED_PREFIXES = (
+    *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
+    *("UCX_", "FI_"),
+)
+
+
+def carried(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables of `env` that ranks on hosts reached by ssh need. Open MPI carries its own by itself."""
+    return tuple(sorted(name for name in env if name in _CARRIED or name.startswith(_CARRIED_PREFIXES)))
+
+
+def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which ranks, and their MPI library, use one network interface. What the user has set stays.
+
+    Open MPI: its "Run-time tuning" (btl_tcp_if_include) and prterun(1); MPICH: "Using the Hydra process manager"; Intel
+    MPI Library Developer Reference; fi_tcp(7).
+    """
+    settings = {INTERFACE: name}
+    if flavor == "openmpi":
+        settings |= {"OMPI_MCA_btl_tcp_if_include": name, "PRTE_MCA_prte_if_include": name}
+    elif flavor in ("mpich", "intel"):
+        settings |= {"HYDRA_IFACE" if flavor == "mpich" else "I_MPI_HYDRA_IFACE": name, "FI_TCP_IFACE": name}
+    return {name: value for name, value in settings.items() if name == INTERFACE or name not in env}
+
+
 def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
     """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
 
@@ -270,6 +314,8 @@ def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
     elif site.mpi_flavor == "intel" and "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT" not in env:
         # Intel MPI ignores -ppn inside a scheduler's job unless told so (Intel MPI Library Developer Reference).
         extra["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"
+    if job.hosts > 1 and (interface := env.get(INTERFACE)):
+        extra |= _interface_env(site.mpi_flavor, interface, env)
     return extra | dict(job.env)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS
+from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS
 from dlio_bench.units import parse_bytes
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -23,7 +23,7 @@ def add_launcher(options: argparse._ActionsContainer) -> None:
 
 # Options about the hosts, by their names in a Namespace, and the variables through which launchers read them: a command
 # that starts other commands passes them on with its environment.
-HOSTS: Mapping[str, str] = {"launcher_args": LAUNCHER_ARGS}
+HOSTS: Mapping[str, str] = {"launcher_args": LAUNCHER_ARGS, "hostfile": HOSTFILE, "interface": INTERFACE}
 
 
 def add_hosts(options: argparse._ActionsContainer) -> None:
@@ -34,6 +34,19 @@ def add_hosts(options: argparse._ActionsContainer) -> None:
         metavar="ARGS",
         help="more options for the launcher, which it gets before the command, in one word: "
         f"--launcher-args '--bind-to core' (default ${LAUNCHER_ARGS})",
+    )
+    options.add_argument(
+        "--hostfile",
+        type=os.path.abspath,  # for commands that this one starts elsewhere
+        metavar="FILE",
+        help="hosts that mpirun reaches by ssh, outside of a scheduler: 'node1', 'node1 slots=4' or 'node1:4' on each "
+        f"line; --nodes takes the first ones (default ${HOSTFILE})",
+    )
+    options.add_argument(
+        "--interface",
+        metavar="NAME",
+        help="network interface for samples between hosts, and for MPI over TCP (default: for samples the one that "
+        f"leads to the first other host, or ${INTERFACE})",
     )
 
 

@@ -16,6 +16,7 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
@@ -66,11 +67,16 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     hosts = comm.allgather(host_name())
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
+    places = interfaces.serving(comm)
+    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
     if comm.rank == 0:
         names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
+        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
+        documents.save(
+            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), interfaces_of), folder / MEASURED_FILE
+        )
 
-    site = Site.of(job, comm, dataset)
+    site = Site.of(job, comm, dataset, places[comm.rank].address)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))

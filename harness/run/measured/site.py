@@ -44,11 +44,13 @@ class Site:
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
 
     @classmethod
-    def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
-        """The site of this rank. Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
+    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str) -> "Site":
+        """The site of this rank, which serves samples on `address`.
+
+        Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
-        context = RankContext(comm, job.ranks_per_node, tier)
+        context = RankContext(comm, job.ranks_per_node, tier, address)
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:

@@ -141,6 +141,7 @@ def build(
             hosts=measured.hosts,
             rank_hosts=measured.rank_hosts,
             rank_memory_bytes=measured.rank_memory_bytes,
+            interfaces=measured.interfaces,
             tier_folders=list(job.tier_folders),
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
             launcher=launched.launcher,
