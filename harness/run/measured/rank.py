@@ -36,6 +36,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.measured import documents, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
@@ -55,6 +56,11 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
     """
+    with mounts(job, comm) as mounted:
+        _measure(mounted, folder, comm, tell, pipeline)
+
+
+def _measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None) -> None:
     if comm.rank != 0:
         tell = _silent
     fine_timers()
