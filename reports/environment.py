@@ -63,11 +63,15 @@ class Launcher(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """The machines, and how the job was started on them."""
+    """The machines, and how the job was started on them.
+
+    interfaces: the network interface and address on which each host served samples to others; empty if none did.
+    """
 
     hosts: Annotated[dict[str, Host], Meta(min_length=1)]
     rank_hosts: list[str]
     rank_memory_bytes: Count | None = None
+    interfaces: dict[str, str] = {}
     tier_folders: list[str] = []
     emulated_pfs: EmulatedPfs | None = None
     launcher: Launcher | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench.harness.cluster import host_file
 from dlio_bench.harness.cluster.mpi_library import ask
 
 
@@ -23,7 +24,13 @@ class Allocation:
 
 
 def find(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation that this process is in; None outside of one, or where its nodes cannot be told."""
+    """The allocation that this process is in; None outside of one, or where its nodes cannot be told.
+
+    A file of hosts that the user names comes before a scheduler's. UsageError if it is not one.
+    """
+    if named := host_file.given(env):
+        slots = {host.slots for host in named}
+        return Allocation("hostfile", len(named), slots.pop() if len(slots) == 1 else None)
     giver, nodes = _nodes(env)
     return None if nodes is None else Allocation(giver, nodes)
 

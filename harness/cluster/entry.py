@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
+from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import leave
@@ -35,6 +36,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     stacks: Stacks | None = None
     try:
         stacks = Stacks(folder, f"{host_name()}-process-{os.getpid()}")
+        interfaces.require_named()  # MPI would fail on it too, in words of its own
         ranks, body = start()
         about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
         with life.waits():

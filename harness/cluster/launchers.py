@@ -8,15 +8,17 @@ and Slurm's default) would read with that core alone.
 """
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
+from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS
 from dlio_bench.refusals import unknown
 
 
@@ -25,7 +27,8 @@ class Job:
     """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
 
     `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank
-    must see.
+    must see; `carried`: names of those of this process that other hosts must see too. `named_hosts`: where the ranks
+    shall run, for mpirun; empty: the scheduler knows.
     """
 
     nodes: int
@@ -33,6 +36,8 @@ class Job:
     command: tuple[str, ...]
     virtual: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+    named_hosts: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -55,7 +60,8 @@ class Site:
     """What the pure functions may know of this machine.
 
     `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
-    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE.
+    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
+    `arguments` are the user's own for the launcher, which every launcher gets last, before the command.
     """
 
     mpirun: str | None = None
@@ -66,17 +72,23 @@ class Site:
     libmpi: str | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi_type: str | None = None
+    arguments: tuple[str, ...] = ()
 
 
 Launcher = Callable[[Job, Site], tuple[str, ...]]
 
 
-def _local(job: Job, site: Site) -> tuple[str, ...]:  # noqa: ARG001 - every launcher takes the same two
+def _local(job: Job, site: Site) -> tuple[str, ...]:
     """One rank without MPI: the command itself. `run` does its work in the process it is in and starts nothing."""
     if job.ranks != 1:
         raise UsageError(
             f"The launcher 'local' starts one rank without MPI, but {job.ranks} are asked for "
             f"({job.nodes} nodes x {job.ranks_per_node}). Ask for one, or use the launcher 'mpirun'."
+        )
+    if site.arguments:
+        raise UsageError(
+            f"The launcher 'local' takes no options, but --launcher-args (or {LAUNCHER_ARGS}) is "
+            f"'{shlex.join(site.arguments)}'. Leave it out, or choose another with --launcher."
         )
     return job.command
 
@@ -85,10 +97,16 @@ def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
     """The mpirun of an MPI library, in its family's own words."""
     program = site.mpirun or "mpirun"
     if site.mpi_flavor == "openmpi":
-        return (program, *_openmpi_options(job, site), *job.command)
+        return (program, *_openmpi_options(job, site), *site.arguments, *job.command)
     if site.mpi_flavor in ("mpich", "intel"):
-        return (program, *_hydra_options(job), *job.command)
-    return (program, "-n", str(job.ranks), *job.command)  # all that the MPI standard promises of mpiexec
+        return (program, *_hydra_options(job), *site.arguments, *job.command)
+    return (
+        program,
+        "-n",
+        str(job.ranks),
+        *site.arguments,
+        *job.command,
+    )  # all that the MPI standard promises of mpiexec
 
 
 def _openmpi_options(job: Job, site: Site) -> list[str]:
@@ -100,7 +118,9 @@ def _openmpi_options(job: Job, site: Site) -> list[str]:
         *(["--allow-run-as-root"] if site.root else []),  # containers; refused otherwise
         *("--map-by", f"ppr:{job.ranks_per_host}:node{shared}"),
         *("--bind-to", "none"),
-        *(word for name in sorted(job.env) for word in ("-x", name)),
+        # as many slots as cores here: a host with fewer cores still gets its ranks
+        *_listed("--host", [f"{host}:{min(job.ranks_per_host, site.cores)}" for host in job.named_hosts]),
+        *(word for name in sorted({*job.env, *job.carried}) for word in ("-x", name)),
         *("-n", str(job.ranks)),
     ]
 
@@ -108,13 +128,18 @@ def _openmpi_options(job: Job, site: Site) -> list[str]:
 def _hydra_options(job: Job) -> list[str]:
     """mpiexec of Hydra (MPICH's mpiexec(1), mvapich-docs "Using the Hydra process manager", Intel MPI's reference).
 
-    Hydra neither refuses root nor counts cores, and does not bind unless asked.
+    Hydra neither refuses root nor counts cores, does not bind unless asked, and carries the whole environment.
     """
     return [
+        *_listed("-hosts", job.named_hosts),
         *("-n", str(job.ranks)),
         *("-ppn", str(job.ranks_per_host)),
         *(word for name, value in sorted(job.env.items()) for word in ("-genv", name, value)),
     ]
+
+
+def _listed(option: str, words: Sequence[str]) -> tuple[str, ...]:
+    return (option, ",".join(words)) if words else ()
 
 
 def _srun(job: Job, site: Site) -> tuple[str, ...]:
@@ -133,6 +158,7 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
         "--cpu-bind=none",
         *(["--overcommit"] if job.ranks_per_host > site.cores else []),
         *("-N", str(job.hosts), "-n", str(job.ranks), "--ntasks-per-node", str(job.ranks_per_host)),
+        *site.arguments,
         *job.command,
     )
 
@@ -144,6 +170,7 @@ def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
         *("--nrs", str(job.hosts), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_host)),
         *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS", "--bind", "none"),
         *(word for name, value in sorted(job.env.items()) for word in ("-E", f"{name}={value}")),
+        *site.arguments,
         *job.command,
     )
 
@@ -157,6 +184,7 @@ def _flux(job: Job, site: Site) -> tuple[str, ...]:
         *(site.programs.get("flux", "flux"), "run"),
         *("-N", str(job.hosts), f"--tasks-per-node={job.ranks_per_host}", "--exclusive", "-o", "cpu-affinity=off"),
         *(f"--env={name}={value.replace('$', '$$')}" for name, value in sorted(job.env.items())),
+        *site.arguments,
         *job.command,
     )
 
@@ -167,6 +195,7 @@ def _pals(job: Job, site: Site) -> tuple[str, ...]:
         site.programs.get("pals", "mpiexec"),
         *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host), "--cpu-bind", "none", "--envall"),
         *(word for name, value in sorted(job.env.items()) for word in ("--env", f"{name}={value}")),
+        *site.arguments,
         *job.command,
     )
 
@@ -200,7 +229,16 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     """
     if requested is not None and requested not in LAUNCHERS:
         raise unknown("launcher", requested, list(LAUNCHERS))
-    name = requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
+    if env.get(HOSTFILE):
+        if requested not in (None, "mpirun"):
+            raise UsageError(
+                f"--hostfile (or {HOSTFILE}) names hosts for mpirun, but the launcher is '{requested}', which gets its "
+                "hosts from a scheduler. Leave one of them out."
+            )
+        requested = "mpirun"
+    name = (
+        requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 and not site.arguments else "mpirun")
+    )
     here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:
         why = "as asked" if requested else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
@@ -238,6 +276,33 @@ def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in settings.items() if name not in env}
 
 
+# What a shell on another host, started by ssh, would not have.
+_CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
+_CARRIED_PREFIXES = (
+    *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
+    *("UCX_", "FI_"),
+)
+
+
+def carried(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables of `env` that ranks on hosts reached by ssh need. Open MPI carries its own by itself."""
+    return tuple(sorted(name for name in env if name in _CARRIED or name.startswith(_CARRIED_PREFIXES)))
+
+
+def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which ranks, and their MPI library, use one network interface. What the user has set stays.
+
+    Open MPI: its "Run-time tuning" (btl_tcp_if_include) and prterun(1); MPICH: "Using the Hydra process manager"; Intel
+    MPI Library Developer Reference; fi_tcp(7).
+    """
+    settings = {INTERFACE: name}
+    if flavor == "openmpi":
+        settings |= {"OMPI_MCA_btl_tcp_if_include": name, "PRTE_MCA_prte_if_include": name}
+    elif flavor in ("mpich", "intel"):
+        settings |= {"HYDRA_IFACE" if flavor == "mpich" else "I_MPI_HYDRA_IFACE": name, "FI_TCP_IFACE": name}
+    return {name: value for name, value in settings.items() if name == INTERFACE or name not in env}
+
+
 def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
     """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
 
@@ -249,6 +314,8 @@ def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
     elif site.mpi_flavor == "intel" and "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT" not in env:
         # Intel MPI ignores -ppn inside a scheduler's job unless told so (Intel MPI Library Developer Reference).
         extra["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"
+    if job.hosts > 1 and (interface := env.get(INTERFACE)):
+        extra |= _interface_env(site.mpi_flavor, interface, env)
     return extra | dict(job.env)
 
 
@@ -276,6 +343,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,
         mpi_type=env.get("SLURM_MPI_TYPE"),
+        arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
     )
 
 

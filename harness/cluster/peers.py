@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from dlio_bench.harness.cluster import links
+from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.links import PATIENCE_SECONDS, Address
 
 # Where a sample's bytes lie: file descriptor, offset, length.
@@ -50,12 +51,18 @@ class Serving:
     """
 
     def __init__(
-        self, answer: Callable[[int], Piece | None], *, token: bytes, patience: float = PATIENCE_SECONDS
+        self,
+        answer: Callable[[int], Piece | None],
+        *,
+        token: bytes,
+        host: str = LOOPBACK,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
+        """Listens on the address `host` alone, of this machine."""
         self._answer, self._token, self._patience = answer, token, patience
         self.requests = self.bytes = self.misses = 0
         self.seconds = 0.0
-        self._listener, self.address = links.listen()
+        self._listener, self.address = links.listen(host)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
@@ -214,10 +221,8 @@ class Peers:
             if idle := self._idle.get(rank):
                 return idle.pop()
         address = self._addresses[rank]
-        for host in links.candidates(address):
-            link = links.dial(host, address.port)
-            if link is None:
-                continue
+        link = links.dial(address.host, address.port)
+        if link is not None:
             with self._lock:
                 self._open.add(link)
                 if self._closed.is_set():

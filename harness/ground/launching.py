@@ -8,7 +8,7 @@ from typing import Any
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import OnEvent, launch
-from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.cluster.start import Launch, require_hosts
 
 
 def launched(
@@ -22,8 +22,10 @@ def launched(
 ) -> dict[str, Any]:
     """Run the ranks of the job that is saved in `work`, and return the document that rank 0 left there.
 
+    Hosts that a host file names are asked first whether they can be reached.
     `lost`, `folder_stays` and errors: see `cluster.process.launch`. share: see `brought_back`.
     """
+    require_hosts(start)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     launch(start.argv, {**os.environ, **start.env}, work, on_event, lost, folder_stays=folder_stays)
     document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))

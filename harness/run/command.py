@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked import data
@@ -60,6 +60,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     if options.dry_run:
         _print_plans(request, source, size, planned, launches)
         return 0
+    for start in launches:
+        require_hosts(start)
 
     finished: list[Finished] = []
     with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:

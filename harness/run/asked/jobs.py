@@ -43,8 +43,6 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             raise UsageError(
                 f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
             )
-        if options.emulate_pfs is not None and allocated is not None:
-            raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
         virtual = nodes > 1 and allocated is None
         job = Job(
             **options.for_ranks(),

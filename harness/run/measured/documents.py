@@ -21,12 +21,16 @@ T = TypeVar("T", bound=Struct)
 
 
 class JobMeasured(Struct, frozen=True):
-    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes."""
+    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes.
+
+    interfaces: where each host served samples, 'eth0 10.0.0.1'; empty if no reader did.
+    """
 
     hosts: dict[str, Host]
     rank_hosts: list[str]
     mpi: str | None
     rank_memory_bytes: int
+    interfaces: dict[str, str] = {}
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):

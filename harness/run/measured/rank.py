@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
@@ -31,6 +32,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.measured import documents, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
@@ -49,6 +51,11 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
     """
+    with mounts(job, comm) as mounted:
+        _measure(mounted, folder, comm, tell, pipeline)
+
+
+def _measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None) -> None:
     if comm.rank != 0:
         tell = _silent
     fine_timers()
@@ -61,11 +68,16 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     hosts = comm.allgather(host_name())
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
+    places = interfaces.serving(comm)
+    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
     if comm.rank == 0:
         names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
+        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
+        documents.save(
+            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), interfaces_of), folder / MEASURED_FILE
+        )
 
-    site = Site.of(job, comm, dataset)
+    site = Site.of(job, comm, dataset, places[comm.rank].address)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))

@@ -22,7 +22,7 @@ from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.told import passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
-from dlio_bench.harness.storage.pfs.spec import describe
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
@@ -141,8 +141,9 @@ def build(
             hosts=measured.hosts,
             rank_hosts=measured.rank_hosts,
             rank_memory_bytes=measured.rank_memory_bytes,
+            interfaces=measured.interfaces,
             tier_folders=list(job.tier_folders),
-            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
+            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=_says(job, job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
             ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
@@ -150,6 +151,12 @@ def build(
             code_digest=job.code_digest,
         ),
     )
+
+
+def _says(job: Job, pfs: PfsSpec) -> str:
+    """The emulated file system in words. Real hosts, for which the command made no mounts, share no bucket."""
+    parts = job.nodes > 1 and not job.mounts and pfs.bandwidth is not None
+    return f"{describe(pfs)}{f', in equal parts for {job.nodes} hosts' if parts else ''}"
 
 
 def _epoch_seconds(steps: Steps, trial: int) -> list[float]:

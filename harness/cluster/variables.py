@@ -1,0 +1,5 @@
+"""Environment variables through which a command tells launchers, and the commands that it starts, about the hosts."""
+
+LAUNCHER_ARGS = "DLIO_BENCH_LAUNCHER_ARGS"  # more options for the launcher, quoted as for a shell
+HOSTFILE = "DLIO_BENCH_HOSTFILE"  # a file that names the hosts on which mpirun starts ranks, outside of a scheduler
+INTERFACE = "DLIO_BENCH_INTERFACE"  # the network interface on which ranks serve samples to ranks of other hosts
