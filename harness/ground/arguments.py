@@ -3,13 +3,17 @@
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS
 from dlio_bench.units import parse_bytes
+
+if TYPE_CHECKING:
+    from dlio_bench.harness.cluster.allocation import Scale
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -74,6 +78,20 @@ def _words(text: str) -> str:
     except ValueError as error:
         raise UsageError(f"--launcher-args '{text}': {error}. Quote it as for a shell.") from None
     return text
+
+
+def allocated_scale(*, nodes: bool, ranks_per_node: bool, workers: int = 1) -> "Scale":
+    """The scale that the allocation gives where the user named none (True: named); it is told on stderr. UsageError.
+
+    workers: ranks of a node where the allocation names no tasks and no GPUs.
+    """
+    from dlio_bench.harness.cluster import allocation
+
+    given = allocation.find(os.environ)
+    scale = allocation.default_scale(given, nodes=nodes, ranks_per_node=ranks_per_node, otherwise=workers)
+    if scale.origin:
+        print(f"dlio-bench: the scale is that of {scale.origin}", file=sys.stderr)
+    return scale
 
 
 def add_cache_dir(options: argparse._ActionsContainer) -> None:
