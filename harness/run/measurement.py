@@ -76,7 +76,7 @@ def measure(
             if name in steps:
                 steps[name] = steps[name][0, 0]
         reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
-        yield build(reader, job, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

@@ -3,7 +3,7 @@
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,14 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.measured import documents, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
+from dlio_bench.reports.environment import NodeRoom
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
@@ -59,6 +61,19 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
+    with settled(job, comm) as (decided, rooms):
+        _measure(decided, dataset, rooms, folder, comm, tell, pipeline)
+
+
+def _measure(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+) -> None:
     idle = resident_bytes()
     comm.barrier()
     tell({"event": "ready"})
@@ -67,8 +82,12 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
     if comm.rank == 0:
-        names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
+        names = {
+            name: replace(host, room=rooms.get(name))
+            for name, host in zip(hosts, described or [], strict=True)
+            if host is not None
+        }
+        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0]), job), folder / MEASURED_FILE)
 
     site = Site.of(job, comm, dataset)
     shape = shape_of(job, dataset)
