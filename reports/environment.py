@@ -16,6 +16,15 @@ class Mount(Struct, frozen=True):
     options: list[str]
 
 
+class NodeRoom(Struct, frozen=True, kw_only=True):
+    """What a node offers to the plan, which is made for the smallest: memory and its tiers, in bytes. None: no tier."""
+
+    memory_bytes: Count
+    ram_tier_bytes: Count | None = None
+    disk_tier_bytes: Count | None = None
+    local_tier: str | None = None
+
+
 class Host(Struct, frozen=True, kw_only=True):
     """A machine: enough to explain a number, no secrets. None: not known."""
 
@@ -34,6 +43,8 @@ class Host(Struct, frozen=True, kw_only=True):
     mount: Mount | None = None
     stripe: dict[str, str] | None = None
     variables: dict[str, str] = {}
+    room: NodeRoom | None = None
+    clock_offset_seconds: float | None = None
 
 
 class EmulatedPfs(Struct, frozen=True, kw_only=True):

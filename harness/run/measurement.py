@@ -73,7 +73,7 @@ def measure(
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
         reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
-        yield build(reader, job, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

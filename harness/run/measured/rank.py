@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.measured import documents, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
+from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
+from dlio_bench.reports.environment import NodeRoom
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
@@ -51,16 +53,24 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
     pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
     """
-    with mounts(job, comm) as mounted:
-        _measure(mounted, folder, comm, tell, pipeline)
-
-
-def _measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None) -> None:
     if comm.rank != 0:
         tell = _silent
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
+    with mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+        _measure(decided, dataset, rooms, folder, comm, tell, pipeline)
+
+
+def _measure(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+) -> None:
     idle = resident_bytes()
     comm.barrier()
     tell({"event": "ready"})
@@ -71,10 +81,14 @@ def _measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline 
     places = interfaces.serving(comm)
     serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
     if comm.rank == 0:
-        names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
+        names = {
+            name: replace(host, room=rooms.get(name))
+            for name, host in zip(hosts, described or [], strict=True)
+            if host is not None
+        }
         interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
         documents.save(
-            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), interfaces_of), folder / MEASURED_FILE
+            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), job, interfaces_of), folder / MEASURED_FILE
         )
 
     site = Site.of(job, comm, dataset, places[comm.rank].address)
