@@ -19,7 +19,7 @@ from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.generation import arguments as generation
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -30,6 +30,7 @@ from dlio_bench.harness.storage_bench import arguments as ceiling
 from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
+STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
 
 
 def parser() -> Parser:
@@ -67,6 +68,8 @@ def parser() -> Parser:
             help="end the run if a rank neither reads nor computes for this long (default "
             f"{watch.DEFAULT_TIMEOUT}; 0: never)",
         )
+    for name in STARTING:
+        add_hosts(commands.choices[name])
     listing = commands.add_parser(
         "list",
         help="list workloads, their step times, pipelines and sources; readers and orders",
@@ -192,7 +195,7 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    options, unknown = parser().parse_known_args(argv)
+    options, unknown = parser().parse_known_args(joined(sys.argv[1:] if argv is None else argv))
     if unknown:
         parser().refuse(unknown, options.command)
     if options.version:
@@ -206,6 +209,7 @@ def _command(argv: Sequence[str] | None) -> int:
     if hasattr(options, "timeout"):  # of commands that launch ranks
         watch.allow(options.timeout)
         del options.timeout
+    settle(options)
     return COMMANDS[options.command](options)
 
 

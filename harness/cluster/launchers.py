@@ -8,6 +8,7 @@ and Slurm's default) would read with that core alone.
 """
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
+from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS
 from dlio_bench.refusals import unknown
 
 
@@ -55,7 +57,8 @@ class Site:
     """What the pure functions may know of this machine.
 
     `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
-    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE.
+    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
+    `arguments` are the user's own for the launcher, which every launcher gets last, before the command.
     """
 
     mpirun: str | None = None
@@ -66,17 +69,23 @@ class Site:
     libmpi: str | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi_type: str | None = None
+    arguments: tuple[str, ...] = ()
 
 
 Launcher = Callable[[Job, Site], tuple[str, ...]]
 
 
-def _local(job: Job, site: Site) -> tuple[str, ...]:  # noqa: ARG001 - every launcher takes the same two
+def _local(job: Job, site: Site) -> tuple[str, ...]:
     """One rank without MPI: the command itself. `run` does its work in the process it is in and starts nothing."""
     if job.ranks != 1:
         raise UsageError(
             f"The launcher 'local' starts one rank without MPI, but {job.ranks} are asked for "
             f"({job.nodes} nodes x {job.ranks_per_node}). Ask for one, or use the launcher 'mpirun'."
+        )
+    if site.arguments:
+        raise UsageError(
+            f"The launcher 'local' takes no options, but --launcher-args (or {LAUNCHER_ARGS}) is "
+            f"'{shlex.join(site.arguments)}'. Leave it out, or choose another with --launcher."
         )
     return job.command
 
@@ -85,10 +94,16 @@ def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
     """The mpirun of an MPI library, in its family's own words."""
     program = site.mpirun or "mpirun"
     if site.mpi_flavor == "openmpi":
-        return (program, *_openmpi_options(job, site), *job.command)
+        return (program, *_openmpi_options(job, site), *site.arguments, *job.command)
     if site.mpi_flavor in ("mpich", "intel"):
-        return (program, *_hydra_options(job), *job.command)
-    return (program, "-n", str(job.ranks), *job.command)  # all that the MPI standard promises of mpiexec
+        return (program, *_hydra_options(job), *site.arguments, *job.command)
+    return (
+        program,
+        "-n",
+        str(job.ranks),
+        *site.arguments,
+        *job.command,
+    )  # all that the MPI standard promises of mpiexec
 
 
 def _openmpi_options(job: Job, site: Site) -> list[str]:
@@ -133,6 +148,7 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
         "--cpu-bind=none",
         *(["--overcommit"] if job.ranks_per_host > site.cores else []),
         *("-N", str(job.hosts), "-n", str(job.ranks), "--ntasks-per-node", str(job.ranks_per_host)),
+        *site.arguments,
         *job.command,
     )
 
@@ -144,6 +160,7 @@ def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
         *("--nrs", str(job.hosts), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_host)),
         *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS", "--bind", "none"),
         *(word for name, value in sorted(job.env.items()) for word in ("-E", f"{name}={value}")),
+        *site.arguments,
         *job.command,
     )
 
@@ -157,6 +174,7 @@ def _flux(job: Job, site: Site) -> tuple[str, ...]:
         *(site.programs.get("flux", "flux"), "run"),
         *("-N", str(job.hosts), f"--tasks-per-node={job.ranks_per_host}", "--exclusive", "-o", "cpu-affinity=off"),
         *(f"--env={name}={value.replace('$', '$$')}" for name, value in sorted(job.env.items())),
+        *site.arguments,
         *job.command,
     )
 
@@ -167,6 +185,7 @@ def _pals(job: Job, site: Site) -> tuple[str, ...]:
         site.programs.get("pals", "mpiexec"),
         *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host), "--cpu-bind", "none", "--envall"),
         *(word for name, value in sorted(job.env.items()) for word in ("--env", f"{name}={value}")),
+        *site.arguments,
         *job.command,
     )
 
@@ -200,7 +219,9 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     """
     if requested is not None and requested not in LAUNCHERS:
         raise unknown("launcher", requested, list(LAUNCHERS))
-    name = requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 else "mpirun")
+    name = (
+        requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 and not site.arguments else "mpirun")
+    )
     here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:
         why = "as asked" if requested else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
@@ -276,6 +297,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,
         mpi_type=env.get("SLURM_MPI_TYPE"),
+        arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
     )
 
 

@@ -83,6 +83,15 @@ def test_local_is_for_one_rank() -> None:
         LAUNCHERS["local"](VIRTUAL, Site())
 
 
+def test_the_users_options_come_last_before_the_command() -> None:
+    site = replace(FULL, arguments=("--site", "a b"))
+    for name in ASKED:
+        assert LAUNCHERS[name](REAL, site)[-2 - len(RUN) :] == ("--site", "a b", *RUN)
+    assert choose({}, ONE, site) == "mpirun"  # there is a launcher to give them to
+    with pytest.raises(UsageError, match=r"'local' takes no options.*'--site 'a b''"):
+        LAUNCHERS["local"](ONE, site)
+
+
 def _after(argv: tuple[str, ...], option: str) -> int:
     return int(argv[argv.index(option) + 1])
 

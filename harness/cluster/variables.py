@@ -1,0 +1,3 @@
+"""Environment variables through which a command tells launchers, and the commands that it starts, about the hosts."""
+
+LAUNCHER_ARGS = "DLIO_BENCH_LAUNCHER_ARGS"  # more options for the launcher, quoted as for a shell
