@@ -2,12 +2,13 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.workers import usual_workers
+from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.run.asked.data import SEED, Source
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
@@ -21,6 +22,33 @@ READ = 400e6  # stored bytes a second, of a local disk and of a checksum over th
 
 def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
     """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
+    parts = _parts(request, source, job, steps)
+    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    if request.training or request.inference:
+        trials = job.all_trials * len(job.readers)
+        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
+    look = ", after a first look of two epochs" if request.looks_first else ""
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
+
+
+def least_seconds(request: Request, source: Source, job: Job) -> float:
+    """Seconds that a job takes with readers that keep up, over data that are there. A network's time is not in it."""
+    shape = Shape(
+        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+    )
+    return sum(_parts(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
+
+
+def expected(planned: float, finished: Iterable[tuple[float, float]]) -> float:
+    """Seconds that a job probably takes, for which `planned` were foreseen: as much more as the worst finished one.
+
+    finished: (foreseen, measured) seconds of each.
+    """
+    return planned * max([1.0, *(measured / foreseen for foreseen, measured in finished)])
+
+
+def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, float]:
+    """Seconds by what takes them."""
     trials = job.all_trials * len(job.readers)
     making = 0.0
     if not source.exists and source.files is not None:
@@ -33,17 +61,12 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
         trial = job.epochs * source.stored_bytes / READ
     if request.looks_first:
         trial = max(trial, MARGIN * request.minimum.seconds)
-    parts = {
+    return {
         "making the data": making,
         "trials": trials * trial,
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
-    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
-    if request.training or request.inference:
-        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
-    look = ", after a first look of two epochs" if request.looks_first else ""
-    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
 
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:
