@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -17,7 +18,7 @@ from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
-from dlio_bench.harness.cluster import stacks, watch
+from dlio_bench.harness.cluster import stacks, walltime, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.job_script import arguments as job_script
@@ -73,6 +74,12 @@ def parser() -> Parser:
         )
     for name in STARTING:
         add_hosts(commands.choices[name])
+        commands.choices[name].add_argument(
+            "--walltime",
+            metavar="TIME",
+            help="end within this time, with what is finished and the command that goes on (default: the time that the "
+            "scheduler's job has left; 0: as long as it takes)",
+        )
     listing = commands.add_parser(
         "list",
         help="list workloads, their step times, pipelines and sources; readers and orders",
@@ -156,25 +163,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Prints an error as one paragraph, and returns the documented status."""
     signals.listen()
     stacks.on_signal()
+    words = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
         return _command(argv)
     except KeyboardInterrupt:
-        return _interrupted()
+        return _interrupted(words)
     except BrokenPipeError:  # nobody reads our output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
     except Exception as error:  # noqa: BLE001 - every error becomes a message
         if signals.seen():  # an extension module that loads turns an interruption into another error
-            return _interrupted()
-        failure = _failure(error, sys.argv[1:] if argv is None else argv)
+            return _interrupted(words)
+        failure = _failure(error, words)
         return _complain(str(failure), failure.status)
 
 
-def _interrupted() -> int:
+def _interrupted(argv: Sequence[str]) -> int:
     signals.met()
-    message = "Interrupted: the ranks have ended, and no unfinished result was kept."
+    message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
+    if any(word in argv for word in STARTING):
+        message += f" Go on with: {shlex.join(['dlio-bench', *argv])}"
     return _complain(message, EnvironmentFailure.status)
 
 
@@ -215,7 +225,14 @@ def _command(argv: Sequence[str] | None) -> int:
         watch.allow(options.timeout)
         del options.timeout
     settle(options)
-    return COMMANDS[options.command](options)
+    if options.command not in STARTING:
+        return COMMANDS[options.command](options)
+    walltime.settle(options.walltime)
+    del options.walltime
+    left = walltime.left()
+    launches = not getattr(options, "dry_run", False)
+    with signals.alarm(left - walltime.LAST_SECONDS if launches and left is not None else None):
+        return COMMANDS[options.command](options)
 
 
 def _complain(message: str, status: int) -> int:

@@ -1,5 +1,6 @@
 """Where the results of a command go."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,8 +9,9 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
@@ -17,22 +19,45 @@ WORK = "work"  # folder that the ranks of the current job share; removed when th
 
 
 @contextmanager
-def output_folder(out: Path | None, workload: str) -> Iterator[Path]:
-    """A folder for this run alone. After a failure it goes, if it is empty. UsageError.
+def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> Iterator[Path]:
+    """A folder for this run alone. After a failure it goes, if nothing in it is worth keeping. UsageError.
 
-    The ranks' work folder stays if the failure's message refers to it.
+    The ranks' work folder stays if the failure's message refers to it. goes_on: the run may go on in the folder of one
+    that was stopped, see `unfinished`. EnvironmentFailure if another process works there.
     """
-    folder, made = _claim(out, workload)
+    folder, made = _claim(out, workload, goes_on)
+    with _locked(folder):
+        try:
+            shutil.rmtree(folder / WORK, ignore_errors=True)  # of a run that was killed
+            yield folder
+        except BaseException as error:
+            if str(folder / WORK) not in str(error):
+                stacks.keep(folder / WORK, folder)
+                shutil.rmtree(folder / WORK, ignore_errors=True)
+            if [path.name for path in folder.iterdir()] == [unfinished.NAME]:  # nothing is finished
+                unfinished.forget(folder)
+            for place in made:
+                if place.is_dir() and not any(place.iterdir()):
+                    place.rmdir()
+            raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder, against another process that would go on in it. On a file system without locks nothing is held."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield folder
-    except BaseException as error:
-        if str(folder / WORK) not in str(error):
-            stacks.keep(folder / WORK, folder)
-            shutil.rmtree(folder / WORK, ignore_errors=True)
-        for place in made:
-            if place.is_dir() and not any(place.iterdir()):
-                place.rmdir()
-        raise
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentFailure(
+                f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
+            ) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def require_file(out: Path, example: str = "out") -> None:
@@ -45,8 +70,8 @@ def require_file(out: Path, example: str = "out") -> None:
         raise UsageError(f"--out {out} cannot be written: {why}. Name a file in a folder that you may write to.")
 
 
-def _claim(out: Path | None, workload: str) -> tuple[Path, list[Path]]:
-    """The folder, empty, and the folders made for it, innermost first."""
+def _claim(out: Path | None, workload: str, goes_on: bool) -> tuple[Path, list[Path]]:
+    """The folder, empty or unfinished, and the folders made for it, innermost first."""
     if out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         names = (f"{stamp}-{workload}{f'-{again}' if again else ''}" for again in count())
@@ -58,6 +83,8 @@ def _claim(out: Path | None, workload: str) -> tuple[Path, list[Path]]:
                 return DEFAULT / name, [DEFAULT / name, *made]
     assert out is not None
     if out.exists():
+        if goes_on and (out / unfinished.NAME).is_file():
+            return out, [out]
         if not out.is_dir() or any(out.iterdir()):
             raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")
         return out, []

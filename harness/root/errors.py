@@ -39,6 +39,10 @@ class Stalled(EnvironmentFailure):
     """A rank waited too long for others, of which one has died or stands still. The stacks of the threads tell more."""
 
 
+class OutOfTime(EnvironmentFailure):
+    """The job that the command runs in ends too soon for what is left to do."""
+
+
 _REMEDIES = {
     errno.EACCES: "Give this user the permission, on every node",
     errno.EPERM: "Give this user the permission, on every node",

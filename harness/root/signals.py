@@ -6,9 +6,16 @@ what they raise (sys.unraisablehook). check() raises it again, so nothing is pri
 
 import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
+LEAST_SECONDS = 0.01  # a timer of 0 never rings
+SOON_SECONDS = 10.0  # after a signal: its cause may send others while the ranks end
 _seen: list[int] = []
+_met: list[int] = []
+_last = 0.0  # when the newest of _seen came
 _print = sys.unraisablehook
 
 
@@ -21,8 +28,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 def listen() -> None:
-    """Raise Interrupted in the main thread for SIGINT, SIGTERM and SIGHUP, from now on; nohup(1) still holds."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    """Raise Interrupted in the main thread for SIGINT, SIGTERM, SIGHUP and SIGALRM, from now on; nohup(1) still holds.
+
+    Schedulers send SIGTERM several times. Soon after the first, and once that was met, only SIGINT interrupts again: it
+    comes from a user.
+    """
+    _met.clear()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise)
     sys.unraisablehook = _leave_to_check
@@ -42,10 +54,37 @@ def seen() -> bool:
 
 def met() -> None:
     """The signal has been handled: check() need not raise it again."""
+    _met.extend(_seen)
     _seen.clear()
 
 
+def why() -> str:
+    """What interrupted this process: 'Interrupted', with the signal's name if it was not Ctrl-C."""
+    number = next(iter([*_met, *_seen]), signal.SIGINT)
+    if number == signal.SIGALRM:
+        return "Interrupted, as the time of this job ends"
+    return "Interrupted" if number == signal.SIGINT else f"Interrupted by {signal.Signals(number).name}"
+
+
+@contextmanager
+def alarm(seconds: float | None) -> Iterator[None]:
+    """Interrupt what runs inside so many seconds from now, by SIGALRM. None: never."""
+    if seconds is None:
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, LEAST_SECONDS))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
+    global _last  # noqa: PLW0603 - as signals are the process's
+    soon = _seen and time.monotonic() - _last < SOON_SECONDS
+    if (_met or soon) and number != signal.SIGINT:
+        return
+    _last = time.monotonic()
     _seen.append(number)
     raise Interrupted
 

@@ -1,16 +1,18 @@
 """`dlio-bench run`: makes data ready, launches ranks for every node count, writes results and the report."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from msgspec import structs
-
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
+from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.run import resuming
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
@@ -24,17 +26,29 @@ from dlio_bench.harness.run.measurement import measure, plan_launch
 from dlio_bench.harness.run.node_folders import local_tiers
 from dlio_bench.harness.run.placing import placed
 from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
+from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
-from dlio_bench.harness.run.told.foresight import expected_seconds
+from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
-from dlio_bench.reports.marks import INTERRUPTED
+from dlio_bench.reports.limits import Limits
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 
-Finished = tuple[Result, Steps]
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be measured, and how. earlier: results that the run repeats."""
+
+    request: Request
+    source: data.Source
+    size: TrialSize
+    planned: Sequence[Job]
+    earlier: Sequence[Result]
+    yardstick: storage.Document | None
+    progress: Progress
 
 
 def run(options: Options, earlier: Sequence[Result] = ()) -> int:
@@ -43,11 +57,18 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     earlier: results that this run repeats.
     """
     options, asked = with_limits(options)
+    progress = Progress()
+    record = resuming.record_of(options, earlier)
+    state = None if options.dry_run else resuming.begun_before(options, record)
+    if state is None and (pairs := resuming.finished_before(options)):
+        print("This run was finished before the job began again: nothing is measured.", file=sys.stderr)
+        return _told(pairs, asked, options.out or Path(), options, progress)
+    if state is not None:
+        options = replace(options, seed=state.seed)
     request = look_up(options)
     if asked is not None:
         require_covered(request, asked)
     require_machine(options)
-    progress = Progress()
     data.await_given(options, progress)
     source = data.source(request, _held(request))
     yardstick = None if options.storage is None else storage.load(options.storage)
@@ -63,51 +84,94 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     for start in launches:
         require_hosts(start)
 
-    finished: list[Finished] = []
-    with output_folder(options.out, options.workload) as folder, local_tiers(options) as tiers:
-        dataset = data.ready(source, request.layout, progress)
-        require_labelled(options, dataset)
-        if request.looks_first:
-            looks = [first_look(template, request, dataset, tiers, folder, progress) for template in planned]
-            planned, size = sized(planned, size, request.minimum, [seconds for look in looks for seconds in look])
-        predicted = forecast(options, planned, dataset, folder, progress) if options.predict else None
-        failure: BaseException | None = None
-        try:
-            for template in planned:
-                with placed(template, dataset, tiers) as job:
-                    setting = Setting(request, dataset, size.notes, yardstick)
-                    progress.begin(
-                        job.heading,
-                        trials=job.all_trials,
-                        epochs=job.all_epochs,
-                        epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
-                    )
-                    for measured, steps in measure(job, setting, folder, options.launcher, progress):
-                        drafted = measured if predicted is None else predicted.beside(measured, job)
-                        finished.append(_saved(repetition.noted(drafted, earlier), steps, folder))
-        except (BenchError, KeyboardInterrupt) as error:
-            if not finished:
-                raise
-            failure = error
-            finished = [
-                _saved(structs.replace(complete, marks=[*complete.marks, INTERRUPTED]), steps, folder)
-                for complete, steps in finished
-            ]
-        judgement = None if asked is None else judged(finished, asked, folder)
+    with output_folder(options.out, options.workload, goes_on=True) as folder, local_tiers(options) as tiers:
+        place = resuming.Folder(folder, record, state or resuming.State(seed=planned[0].seed))
+        work = Work(request, source, size, planned, earlier, yardstick, progress)
+        pairs, failure = _measured(work, place, tiers)
         progress.show("writing the report")
-        html.write(finished, folder / "report.html", judgement)
-        progress.done()
-        _print([complete for complete, _ in finished], folder, judgement, options)
+        status = _told(pairs, asked, folder, options, progress)
         if failure is not None:
             raise failure
-    status = judge.exit_status([complete for complete, _ in finished])
+        unfinished.forget(folder)
+    return status
+
+
+def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tuple[list[Finished], BenchError | None]:
+    """The results of all node counts; of those that are finished, with the reason, where the run was stopped.
+
+    BenchError if none is.
+    """
+    request, progress = work.request, work.progress
+    dataset = data.ready(work.source, request.layout, progress)
+    place.require_dataset(dataset.digest)
+    require_labelled(request.options, dataset)
+    planned, size = _sized(work, place, dataset, tiers)
+    finished = {job.nodes: place.finished(job) for job in planned}
+    left = [job for job in planned if not finished[job.nodes]]
+    resumed = [job.nodes for job in planned if finished[job.nodes]]
+    if resumed:
+        counts = ", ".join(map(str, resumed))
+        print(f"Going on in {place.path}: finished before at {counts} nodes.", file=sys.stderr)
+    predicted = (
+        forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
+    )
+    setting = Setting(request, dataset, size.notes, work.yardstick)
+    try:
+        for template in left:
+            least = least_seconds(request, work.source, template)
+            with place.measuring(template, least), placed(template, dataset, tiers) as job:
+                progress.begin(
+                    job.heading,
+                    trials=job.all_trials,
+                    epochs=job.all_epochs,
+                    epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
+                )
+                for measured, steps in measure(job, setting, place.path, request.options.launcher, progress):
+                    drafted = measured if predicted is None else predicted.beside(measured, job)
+                    finished[job.nodes].append(_saved(repetition.noted(drafted, work.earlier), steps, place))
+    except (BenchError, KeyboardInterrupt) as error:
+        failure = resuming.stopped(error, _flat(finished), place.path)
+        if not _flat(finished):
+            raise failure from error
+        return [_saved(resuming.marked(known), steps, place) for known, steps in _flat(finished)], failure
+    for nodes in resumed:
+        finished[nodes] = [_saved(resuming.unmarked(known), steps, place) for known, steps in finished[nodes]]
+    return _flat(finished), None
+
+
+def _sized(
+    work: Work, place: resuming.Folder, dataset: Dataset, tiers: tuple[str, ...]
+) -> tuple[Sequence[Job], TrialSize]:
+    """The jobs and the size of their trials, after a first look if they need one. A run that goes on keeps them."""
+    if (size := place.state.size) is not None:
+        return [replace(job, epochs=size.epochs) for job in work.planned], size
+    if not work.request.looks_first:
+        return work.planned, work.size
+    looks = [first_look(job, work.request, dataset, tiers, place.path, work.progress) for job in work.planned]
+    planned, size = sized(work.planned, work.size, work.request.minimum, [each for look in looks for each in look])
+    place.note(size=size)
+    return planned, size
+
+
+def _flat(finished: Mapping[int, Sequence[Finished]]) -> list[Finished]:
+    return [pair for pairs in finished.values() for pair in pairs]
+
+
+def _told(pairs: Sequence[Finished], asked: Limits | None, folder: Path, options: Options, progress: Progress) -> int:
+    """Judge, write the page, print; the exit status."""
+    judgement = None if asked is None else judged(pairs, asked, folder)
+    html.write(pairs, folder / "report.html", judgement)
+    progress.done()
+    results = [complete for complete, _ in pairs]
+    _print(results, folder, judgement, options)
+    status = judge.exit_status(results)
     return status if judgement is None else judge.gravest([status, judgement.status])
 
 
-def _saved(drafted: Draft, steps: Steps, folder: Path) -> Finished:
-    """Complete a draft, and save it in its own folder below `folder`."""
+def _saved(drafted: Draft, steps: Steps, place: resuming.Folder) -> Finished:
+    """Complete a draft, and save it in its own folder below that of the run."""
     complete, plan = result.complete(drafted, steps), drafted.plan
-    result.save(complete, steps, folder / f"{complete.policy.alias}-{plan.nodes}x{plan.ranks_per_node}")
+    result.save(complete, steps, place.of(complete.policy.alias, plan))
     return complete, steps
 
 

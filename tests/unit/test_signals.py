@@ -48,3 +48,26 @@ def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) ->
     assert done.returncode == 4
     assert "Interrupted" in done.stderr
     assert "defect" not in done.stderr
+
+
+AT_THE_END_OF_THE_TIME = """
+import os, signal, time
+from dlio_bench.harness import cli
+
+def last(asked):
+    try:
+        time.sleep(60)
+    finally:  # as a scheduler does, while ranks end
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("in good order")
+
+cli.COMMANDS["generate"] = last
+raise SystemExit(cli.main(["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "30s"]))
+"""
+
+
+def test_a_command_ends_before_its_time_is_over_and_later_signals_do_not_disturb(tmp_path: Path) -> None:
+    done = run(AT_THE_END_OF_THE_TIME, tmp_path)
+    assert (done.returncode, done.stdout) == (4, "in good order\n"), done.stderr
+    assert "Interrupted, as the time of this job ends" in done.stderr
+    assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 30s" in done.stderr

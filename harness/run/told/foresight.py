@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +20,6 @@ START_SECONDS = 2.0  # to start ranks and to write a report: some 2 s for 2 to 8
 READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
 
 
-def expected_seconds(request: Request, source: Source, job: Job) -> float | None:
-    """About how long one job takes in all; None if a real network decides."""
-    if request.training or request.inference:
-        return None
-    shape = shape_of(source, job)
-    return sum(expected(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
-
-
 def shape_of(source: Source, job: Job) -> Shape:
     """The shape of a job's plan over data that need not exist; orders of files may drop more samples."""
     return Shape(
@@ -35,8 +27,38 @@ def shape_of(source: Source, job: Job) -> Shape:
     )
 
 
-def expected(request: Request, source: Source, job: Job, steps: int) -> dict[str, float]:
-    """Seconds that the parts of one job take, with readers that keep up. The time of a real network is not known."""
+def expected_seconds(request: Request, source: Source, job: Job) -> float | None:
+    """About how long one job takes in all; None if a real network decides."""
+    return None if request.training or request.inference else least_seconds(request, source, job)
+
+
+def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
+    """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
+    parts = _parts(request, source, job, steps)
+    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
+    if request.training or request.inference:
+        trials = job.all_trials * len(job.readers)
+        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
+    look = ", after a first look of two epochs" if request.looks_first else ""
+    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
+
+
+def least_seconds(request: Request, source: Source, job: Job) -> float:
+    """Seconds that a job takes with readers that keep up, over data that are there. A network's time is not in it."""
+    shape = shape_of(source, job)
+    return sum(_parts(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
+
+
+def expected(planned: float, finished: Iterable[tuple[float, float]]) -> float:
+    """Seconds that a job probably takes, for which `planned` were foreseen: as much more as the worst finished one.
+
+    finished: (foreseen, measured) seconds of each.
+    """
+    return planned * max([1.0, *(measured / foreseen for foreseen, measured in finished)])
+
+
+def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, float]:
+    """Seconds by what takes them."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
@@ -54,17 +76,6 @@ def expected(request: Request, source: Source, job: Job, steps: int) -> dict[str
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }
-
-
-def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
-    """About how long one job takes: data, trials, verification."""
-    parts = expected(request, source, job, steps)
-    trials = job.all_trials * len(job.readers)
-    listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds)
-    if request.training or request.inference:
-        return f"{listed}, and as long as the network needs for {trials} trials of {steps} steps"
-    look = ", after a first look of two epochs" if request.looks_first else ""
-    return f"about {format_seconds(sum(parts.values()))} with readers that keep up: {listed}{look}"
 
 
 def making_seconds(layout: Layout, files: Mapping[str, int], folder: Path) -> float:

@@ -1,0 +1,90 @@
+"""What the folder of a stopped command remembers, so that the same command goes on there instead of beginning anew.
+
+The file is there from before the first measurement until the last output is written: a folder with it is unfinished,
+however the command ended.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from dlio_bench import documents
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.typed import convert, to_json
+
+NAME = "unfinished.json"
+TOLD = 5  # differences that a message names at most
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """request: what was asked for, each option by its name; state: what the command has decided or finished since."""
+
+    schema: Literal["dlio-bench/unfinished/1"] = "dlio-bench/unfinished/1"
+    command: list[str]
+    code_digest: str
+    request: dict[str, Any]
+    state: dict[str, Any] = {}
+
+
+def begun(request: Mapping[str, Any]) -> Record:
+    """The record of this command. request: in JSON's own types."""
+    return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=dict(request))
+
+
+def load(folder: Path | None) -> Record | None:
+    """The record in a folder; None where there is none. UsageError for a file that is none."""
+    if folder is None or not (folder / NAME).is_file():
+        return None
+    try:
+        return convert(documents.load_json(documents.read(folder / NAME)), Record)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"'{folder / NAME}' does not say what was begun there ({error}). Choose a new folder with --out."
+        ) from None
+
+
+def require_same(record: Record, now: Record, folder: Path) -> None:
+    """UsageError if a folder was begun with another request, or by other code."""
+    before, after = record.request, now.request
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if names:
+        told = "; ".join(
+            f"{name} was {_shown(before.get(name))} and is {_shown(after.get(name))}" for name in names[:TOLD]
+        )
+        raise UsageError(
+            f"--out {folder} holds what another command began: {told}. Results are never mixed: go on with "
+            f"`{shlex.join(record.command)}`, or choose a new folder."
+        )
+    if record.code_digest != now.code_digest:
+        raise EnvironmentFailure(
+            f"--out {folder} was begun by another version of the code ({record.code_digest[:12]}; now "
+            f"{now.code_digest[:12]}), and results of two are never mixed. Go on with that one, or choose a new folder."
+        )
+
+
+def save(record: Record, folder: Path) -> None:
+    """Remember. EnvironmentFailure."""
+    write_whole(folder / NAME, (json.dumps(to_json(record), indent=1) + "\n").encode())
+
+
+def forget(folder: Path) -> None:
+    """All is finished. OSError."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
+def command(folder: Path) -> str:
+    """This command, as a user gives it to go on in a folder."""
+    words = sys.argv[1:]
+    named = any(word == "--out" or word.startswith("--out=") for word in words)
+    return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(folder)])])
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else json.dumps(value)[:80]

@@ -1,0 +1,123 @@
+"""Runs that were stopped go on where they were, and nothing half-written is taken for whole."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import processes
+from tests.mpi.conftest import complaint, dlio, start
+from tests.processes import PATIENCE, gone, pids_of, until
+from tests.results import load
+
+RUN = (
+    "run", "cdb", "--tiny", "--nodes", "1,2", "--reader", "naive,prefetch", "--warmup-trials", "0", "--trials", "2",
+    "--compute", "emulate:20ms", "--out", "out",
+)  # fmt: skip
+
+
+def ranks_of(out: Path) -> list[int]:
+    return pids_of(f"measured.rank {(out / 'work').resolve()}")
+
+
+def finished(out: Path) -> dict[str, Any]:
+    return {path.parent.name: json.loads(path.read_text()) for path in out.glob("*/result.json")}
+
+
+def stop(cache: Path, folder: Path, number: signal.Signals) -> str:
+    """Stop the run while the ranks of its second node count measure; what it said."""
+    out = folder / "out"
+    process = start(cache, folder, *RUN)
+    until(lambda: ranks_of(out), process, "the second node count did not begin")
+    ranks = ranks_of(out)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE)
+    gone(ranks)
+    assert process.returncode == (4 if number != signal.SIGKILL else -signal.SIGKILL), err
+    return err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_same_command_measures_only_what_is_missing(number: signal.Signals, cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    err = stop(cache, tmp_path, number)
+    before = finished(out)
+    assert sorted(before) == ["naive-1x1", "prefetch-1x1"]
+    if number == signal.SIGTERM:
+        assert "Interrupted by SIGTERM: the ranks have ended." in err
+        assert f"Go on with: dlio-bench {' '.join(RUN)}" in err
+        assert (out / "report.html").exists()
+        assert all("INTERRUPTED" in known["marks"] for known in before.values())
+
+    other = dlio(cache, tmp_path, *RUN, "--epochs", "3", status=2)
+    assert "epochs was not given and is 3" in complaint(other)
+    assert finished(out) == before
+
+    done = dlio(cache, tmp_path, *RUN)
+    assert "finished before at 1 nodes" in done.stderr
+    after = finished(out)
+    assert sorted(after) == ["naive-1x1", "naive-2x1", "prefetch-1x1", "prefetch-2x1"]
+    assert not any("INTERRUPTED" in known["marks"] for known in after.values())
+    for name, known in before.items():
+        assert after[name]["trials"] == known["trials"]
+        assert after[name]["created"] == known["created"]
+    assert len({known["plan"]["seed"] for known in after.values()}) == 1
+    assert "naive         2" in done.stdout  # one report of all
+    assert "naive         1" in done.stdout
+    assert not (out / "unfinished.json").exists()
+    assert "not empty" in complaint(dlio(cache, tmp_path, *RUN, status=2))
+
+
+def test_a_finished_run_is_told_again_where_the_scheduler_began_the_job_again(cache: Path, tmp_path: Path) -> None:
+    one = ("run", "cdb", "--tiny", "--reader", "naive", "--compute", "none", "--out", "out", "--json")
+    first = dlio(cache, tmp_path, *one)
+    again = processes.dlio(tmp_path, *one, DLIO_BENCH_CACHE=str(cache), SLURM_RESTART_COUNT="1")
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    assert "nothing is measured" in again.stderr
+
+
+def test_what_cannot_end_in_time_does_not_begin(cache: Path, tmp_path: Path) -> None:
+    dlio(cache, tmp_path, *RUN[:2], "--tiny", "--compute", "none", "--reader", "naive", "--out", "first")  # the data
+    err = complaint(dlio(cache, tmp_path, *RUN, "--walltime", "61s", status=4))
+    assert "The time of this job does not suffice: cdb on 1 node takes about" in err
+    assert "Nothing was finished. Go on with: dlio-bench run cdb" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_is_made_as_far_as_the_time_goes(cache: Path, tmp_path: Path) -> None:
+    asked = ("generate", "cdb", "--tiny", "--files", "20000", "--out", "data")
+    process = start(cache, tmp_path, *asked)
+    until(lambda: list((tmp_path / "data").glob("*.h5")), process, "no file was made")
+    process.send_signal(signal.SIGALRM)  # as the timer of --walltime does
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 4
+    assert "Interrupted, as the time of this job ends" in err
+    assert f"Go on with: dlio-bench {' '.join(asked)}" in err
+
+
+def test_a_run_killed_at_any_moment_goes_on(cache: Path, tmp_path: Path) -> None:
+    """At whatever moment: the run ends in the same results as one that was left alone."""
+    out, moments = tmp_path / "out", random.Random(7)
+    for _ in range(4):
+        process = start(cache, tmp_path, *RUN)
+        try:
+            process.wait(moments.uniform(0.5, 5))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            time.sleep(moments.uniform(0, 0.3))  # ranks may be at work yet
+            for path in out.glob("*/result.json"):
+                load(path.parent)  # whole, with its steps
+        else:
+            break
+    if process.returncode:
+        dlio(cache, tmp_path, *RUN)
+    after = finished(out)
+    assert sorted(after) == ["naive-1x1", "naive-2x1", "prefetch-1x1", "prefetch-2x1"]
+    assert not any({"INTERRUPTED", "CONTENT NOT VERIFIED"} & set(known["marks"]) for known in after.values())
+    assert {path.name for path in out.iterdir()} == {*after, "report.html"}
