@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
-from dlio_bench.harness.ground.folders import require_file
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
@@ -59,6 +58,8 @@ def add_trace(commands: Commands) -> None:
 
 def run_trace(options: argparse.Namespace) -> int:
     """Print the tables, and write what is asked for."""
+    from dlio_bench.harness.ground.folders import require_file
+
     for flag in ("csv", "chrome", "timelogger"):
         if (file := getattr(options, flag)) is not None:
             require_file(file)
