@@ -20,7 +20,7 @@ LATE_COMPUTE = 0.05
 FASTER_LATER = 0.8
 """Later epochs below this part of the first epoch's time were most likely served by a cache on the way."""
 WORTH_TELLING = 0.05
-"""Stall above this seems to contradict an AU that is this close to 1, or that adds up with it to this much above 1."""
+"""Less stall than this needs no explanation beside AU."""
 WORTH_WAITING = 0.01
 """Ranks that wait less than this have no slowest one worth naming."""
 
@@ -74,8 +74,8 @@ def _slow_rank(result: Result, steps: Steps) -> str | None:
 
 def _stall_beside_au(result: Result) -> str | None:
     stall, au = result.value("stall_share"), result.metrics["au"].value
-    if au is None or stall <= WORTH_TELLING or (au <= 1 - WORTH_TELLING and au + stall <= 1 + WORTH_TELLING):
-        return None
+    if au is None or stall <= WORTH_TELLING or stall <= 2 * (1 - au):
+        return None  # beyond that the steps that AU counts have room for less than half of the stall
     what = "the copying to node-local storage" if result.policy.placement.startswith("stage-") else "most of the stall"
     return (
         f"AU {format_share(au)} beside {format_share(stall)} of stall: AU leaves the first step of each epoch out, and "

@@ -104,8 +104,12 @@ def _warnings(pair: PairChanges) -> Iterator[str]:
     for name, side in (("A", pair.before), ("B", pair.after)):
         if side.altered:
             yield from wrapped(f"{name} was altered after it was written: its digest does not match", "  ALTERED  ")
-    if pair.unequal:
-        yield from wrapped("; ".join(pair.unequal), "  UNEQUAL WORK  ")
+    yield from _unequal(pair.unequal)
+
+
+def _unequal(reasons: Sequence[str]) -> Iterator[str]:
+    for position, reason in enumerate(reasons):
+        yield from wrapped(reason, f"  {'' if position else 'UNEQUAL WORK':<14}")
 
 
 def _answer(pair: PairChanges) -> str:
@@ -148,8 +152,7 @@ def _differs(differs: Sequence[Differing], *, verbose: bool) -> Iterator[str]:
 def _history(history: History, asked: Sequence[str], *, verbose: bool) -> Iterator[str]:
     runs = history.runs
     yield from wrapped(f"{history.of} · {plural(len(runs), 'run')}")
-    if reasons := sorted({reason for run in runs for reason in run.unequal}):
-        yield from wrapped("; ".join(reasons), "  UNEQUAL WORK  ")
+    yield from _unequal(sorted({reason for run in runs for reason in run.unequal}))
     if changed := [str(position + 1) for position, run in enumerate(runs) if run.altered]:
         text = f"run {listed(changed)}: altered after it was written: the digest does not match"
         yield from wrapped(text, "  ALTERED  ")

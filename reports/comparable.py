@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from dlio_bench.reports import tables
-from dlio_bench.reports.formatting import listed, plural
+from dlio_bench.reports.formatting import format_time, listed, plural
 from dlio_bench.reports.marks import ALTERED, TINY
 from dlio_bench.reports.sentences import shortness
 from dlio_bench.reports.types import Compute, Plan, PlannedPasses, Result
@@ -25,15 +25,13 @@ def _steps(plan: Plan) -> int | str:
     return plan.steps
 
 
-def _compute(compute: Compute) -> str:
-    """What played the trainer: 'emulate, device v100, step 0.2 s'; numbers in all their digits."""
-    step = None if compute.asked_step_seconds is None else f"{compute.asked_step_seconds!r} s"
-    told = {
-        "device": compute.device, "step": step, "network": compute.model, "exchange": compute.exchange,
-        "fp16": compute.fp16, "lag": compute.lag, "hierarchical": compute.hierarchical,
-    }  # fmt: skip
-    known = (f"{name} {value}" for name, value in told.items() if value not in (None, ""))
-    return ", ".join((compute.mode, *known))
+def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
+    """What played the trainer: its kind, and what is known of it by name."""
+    return (
+        ("", compute.mode), ("device", compute.device), ("step", compute.asked_step_seconds),
+        ("network", compute.model), ("exchange", compute.exchange), ("fp16", compute.fp16), ("lag", compute.lag),
+        ("hierarchical", compute.hierarchical),
+    )  # fmt: skip
 
 
 SAME: dict[str, Callable[[Result], Any]] = {
@@ -136,7 +134,14 @@ def places(everyone: Sequence[Result], results: Sequence[Result]) -> list[str]:
     return [(f"{result.workload.name}, " if several else "") + plural(result.plan.nodes, "node") for result in results]
 
 
+def words(value: Any) -> Any:
+    """A value of SAME for people: 'emulate, device v100, step 200 ms' of compute; others as they are."""
+    if not (isinstance(value, tuple) and value and isinstance(value[0], tuple)):
+        return value
+    known = [(name, part) for name, part in value if part not in (None, "")]
+    return ", ".join(f"{name} {format_time(part) if name == 'step' else part}".strip() for name, part in known)
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "/".join(str(part) for part in value)
-    return str(value)
+    told = words(value)
+    return "/".join(map(str, told)) if isinstance(told, tuple) else str(told)

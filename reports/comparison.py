@@ -170,15 +170,18 @@ def _policy(result: Result) -> tuple[str, ...]:
 
 
 def _tell(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> dict[str, str]:
-    """What is told of each group with several readers, by its head: 'at 4 nodes ', or 'cdb, 4 nodes: '.
+    """What is told of each group with several readers, by its head: 'at 4 nodes ', or 'with cdb at 4 nodes '.
 
     The head is empty where there are results of no other group.
     """
     several = [group for group in groups(comparable(results)).values() if len(group) > 1]
     heads = [""]
     if len(groups(results)) > 1:
-        heads = [place for group in several for place in places(results, group[:1])]
-        heads = [f"{place}: " if "," in place else f"at {place} " for place in heads]
+        workloads = {result.workload.name for result in results}
+        heads = [
+            (f"with {result.workload.name} " if len(workloads) > 1 else "") + f"at {plural(result.plan.nodes, 'node')} "
+            for result, *_ in several
+        ]
     return {head: said for head, group in zip(heads, several, strict=False) if (said := tell(group))}
 
 

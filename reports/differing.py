@@ -33,7 +33,8 @@ def unequal(before: Result, after: Result) -> list[str]:
     for quantity, key in comparable.SAME.items():
         values = [key(result) for result in (before, after)]
         if values[0] != values[1]:
-            reasons.append(f"{quantity} ({_shown(values[0])} and {_shown(values[1])})")
+            told = [_shown(comparable.words(value)) for value in values]
+            reasons.append(f"{quantity} ({told[0]} and {told[1]})")
     return reasons
 
 

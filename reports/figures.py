@@ -13,13 +13,13 @@ from dlio_bench.reports.drawing import INK, Figure, plain
 from dlio_bench.reports.formatting import format_share, format_time, format_times, interval, listed, number
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.result_drawing import (
-    COLOURS,
     centres,
     colours,
     error_bars,
     finished,
     laid,
     parts,
+    readers_of,
     row_layout,
     rows,
 )
@@ -185,12 +185,9 @@ def scaling(results: Sequence[Result]) -> Figure:
     """Samples per second against nodes, with the line that perfect scaling from the smallest run would give."""
     data: list[Figure] = []
     told = []
-    names = rows(results).names
-    if len({result.workload.name for result in results}) > 1:
-        names = tuple(f"{result.workload.name} {name}" for result, name in zip(results, names, strict=True))
-    for number_, reader in enumerate(dict.fromkeys(names)):
-        colour = COLOURS[number_ % len(COLOURS)]
-        chosen = [result for result, name in zip(results, names, strict=True) if name == reader]
+    readers = readers_of(results)
+    for reader, colour in dict(zip(readers, colours(results), strict=True)).items():
+        chosen = [result for result, name in zip(results, readers, strict=True) if name == reader]
         nodes = [result.plan.nodes for result in chosen]
         rates = [result.metrics["samples_per_second"] for result in chosen]
         values = [result.value("samples_per_second") for result in chosen]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from dlio_bench.reports import drawing, tables
 from dlio_bench.reports.comparable import groups, places
-from dlio_bench.reports.drawing import INK, Figure, compact, plain
-from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.drawing import INK, Figure, compact
 from dlio_bench.reports.types import Metric, Result
 
 COLOURS = tuple(f"--reader{number}" for number in range(8))
@@ -36,8 +35,25 @@ class Rows:
 
 def rows(results: Sequence[Result]) -> Rows:
     """The rows of results in the order of `comparable.groups`."""
-    heads = dict.fromkeys(places(results, results))
-    return laid(dict(zip(heads, map(tables.labels, groups(results).values()), strict=True)))
+    parted = groups(results).values()
+    labels = flagged([name for group in parted for name in tables.labels(group)], results)
+    by_place: dict[str, list[str]] = {}
+    for place, label in zip(places(results, results), labels, strict=True):
+        by_place.setdefault(place, []).append(label)
+    return laid(by_place)
+
+
+def readers_of(results: Sequence[Result]) -> list[str]:
+    """The readers of results in the order of `comparable.groups`: a colour each, and a line over the node counts."""
+    several = len({result.workload.name for result in results}) > 1
+    names = [name for group in groups(results).values() for name in tables.labels(group)]
+    return [f"{result.workload.name} {name}" if several else name for result, name in zip(results, names, strict=True)]
+
+
+def flagged(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """The names of results, 'prefetch · INVALID' of those that are no measurement; `finished` tells where all are."""
+    words = [_void(result) for result in results]
+    return [f"{name} · {word}" if word and not all(words) else name for name, word in zip(names, words, strict=True)]
 
 
 def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result]) -> Rows:
@@ -87,9 +103,9 @@ def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -
 
 def colours(results: Sequence[Result]) -> list[str]:
     """One colour a reader (of a machine), whatever its node count. results: as for `rows`."""
-    names = rows(results).names
-    known = list(dict.fromkeys(names))
-    return [COLOURS[known.index(name) % len(COLOURS)] for name in names]
+    readers = readers_of(results)
+    known = list(dict.fromkeys(readers))
+    return [COLOURS[known.index(name) % len(COLOURS)] for name in readers]
 
 
 def dashes(results: Sequence[Result]) -> list[str]:
@@ -114,22 +130,20 @@ def centres(metrics: Sequence[Metric]) -> list[tuple[float | None, tuple[float, 
 
 
 def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[Result]) -> Figure:
-    """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when a
-    result in it is no measurement.
+    """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when no
+    result in it is a measurement.
     """
-    word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
-    if word:
-        void = [label for label, result in zip(tables.labels(results), results, strict=True) if _is(result, word)]
-        said = "TINY: not a measurement" if word == "TINY" else "INVALID"
-        if len(void) < len(results):
-            said = f"{said}: {plain(void[0]) if len(void) == 1 else plural(len(void), 'result')}"
+    if all(map(_void, results)):
+        word = _void(results[0])
         mark = {
-            "text": said, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6,
-            "opacity": 0.3, "font": {"size": min(36, 0.15 * layout["height"], 600 / len(said)), "color": "--grave"},
+            "text": "TINY: not a measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
+            "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
+            "font": {"size": min(36, 0.15 * layout["height"]), "color": "--grave"},
         }  # fmt: skip
         layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
     return dict(compact({"data": data, "layout": layout, "words": words}))
 
 
-def _is(result: Result, word: str) -> bool:
-    return result.class_ == word or word in result.marks
+def _void(result: Result) -> str | None:
+    """Why the times of a result are no measurement, in a word; None where they are one."""
+    return next((word for word in ("INVALID", "TINY") if result.class_ == word or word in result.marks), None)

@@ -212,7 +212,7 @@ def test_unequal_compute_is_told_in_words(draft_and_steps: Made) -> None:
         return draft, steps
 
     pair = changed(noisy(draft_and_steps, 1.0, 1), noisy(slower, 1.0, 2), unequal=True)
-    assert pair.unequal == ["compute (emulate, device v100, step 0.2 s and emulate, device v100, step 0.25 s)"]
+    assert pair.unequal == ["compute (emulate, device v100, step 200 ms and emulate, device v100, step 250 ms)"]
 
 
 def test_a_pattern_names_a_history(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
