@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,11 @@ FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
 EXCHANGE_TAG, TREE_TAG = 1, 2
+
+# Under srun a rank that has left MPI_Init may send to one that has not, which then dies by signal 11 (Open MPI 5.0,
+# open-mpi/ompi issue 12495 and pull request 13559). Ranks therefore keep quiet for this long before they talk. With 4
+# nodes x 2 ranks on 2 busy cores 3 of 32 starts died without the pause, and 0 of 32 with it.
+SETTLE_SECONDS = 0.5
 
 
 class Mpi:
@@ -291,6 +296,8 @@ def connect(ranks: int) -> Comm:
             f"MPI cannot be loaded for a job of {ranks} ranks: {error}. Install one with "
             "pip install 'dlio-bench[mpi]', or load the site's MPI module; `dlio-bench doctor` shows what is found."
         ) from error
+    if _must_settle(os.environ, MPI.Get_library_version()):
+        time.sleep(SETTLE_SECONDS)
     world = MPI.COMM_WORLD
     if world.Get_size() != ranks:
         raise EnvironmentFailure(
@@ -299,6 +306,11 @@ def connect(ranks: int) -> Comm:
             "`dlio-bench doctor` shows both; choose another with --launcher."
         )
     return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+
+
+def _must_settle(env: Mapping[str, str], library: str) -> bool:
+    """Whether srun, and not an mpirun inside the job, has started this rank of Open MPI."""
+    return "SLURM_PROCID" in env and "OMPI_COMM_WORLD_RANK" not in env and library.startswith("Open MPI")
 
 
 def mpi_version() -> str | None:
