@@ -238,9 +238,13 @@ def require_equal(before: Result, after: Result, *, label: bool) -> list[str]:
     """Why the work of two results is not equal, to label them with. Raises UsageError, unless `label`."""
     reasons = unequal(before, after)
     if reasons and not label:
+        names = list(dict.fromkeys((describe(before), describe(after))))
+        head = (
+            f"{names[0]} is not compared with {names[1]}" if len(names) > 1 else f"two of {names[0]} are not compared"
+        )
         raise UsageError(
-            f"{describe(before)} is not compared with {describe(after)}, because of: {'; '.join(reasons)}. Compare "
-            "results of the same work, or give --unequal to see the changes all the same."
+            f"{head}, because of: {'; '.join(reasons)}. Compare results of the same work, or give --unequal to see the "
+            "changes all the same."
         )
     return reasons
 

@@ -84,7 +84,7 @@ def refusals(results: Sequence[Result]) -> list[str]:
 def fault(result: Result) -> str | None:
     """What is wrong with a result that may not stand beside any other: 'INVALID (content)'; None where it may."""
     if ALTERED in result.marks:
-        return "altered after it was written"
+        return "ALTERED (its digest does not match)"
     if result.class_ == "INVALID":
         failed = [check.name for check in result.checks if not check.ok]
         return f"INVALID ({', '.join(failed)})" if failed else "INVALID"

@@ -25,11 +25,12 @@ class Differing(Struct, frozen=True):
 
 def unequal(before: Result, after: Result) -> list[str]:
     """Every reason why the two did not do the same work, or why one of them may not be compared; empty if they did."""
-    reasons = [
+    faults = [
         printable(f"{sentences.reader(result)} is {wrong}")
         for result in (before, after)
         if ALTERED not in result.marks and (wrong := comparable.fault(result)) is not None
     ]
+    reasons = list(dict.fromkeys(faults))
     for quantity, key in comparable.SAME.items():
         values = [key(result) for result in (before, after)]
         if values[0] != values[1]:

@@ -82,7 +82,8 @@ def test_few_trials_have_no_interval_and_cannot_meet_a_limit(
 
 def test_unequal_work_is_refused_or_labelled(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     cold, warm = str(runs / "a" / "prefetch-4x1"), str(runs / "warm")
-    assert "because of: cache regime (cold and warm). Compare results" in refused("compare", cold, warm)
+    told = refused("compare", cold, warm)
+    assert "two of cdb · prefetch · 4 nodes × 1 rank are not compared, because of: cache regime (cold and warm)" in told
     assert cli.main(["compare", cold, warm, "--unequal"]) == 0
     assert "\n  UNEQUAL WORK  cache regime (cold and warm)\n" in capsys.readouterr().out
 
