@@ -71,7 +71,10 @@ WRONG = (
     ("min_steps = true", "min_steps is 'True'"),
     ('cache = "cool"', "cache is 'cool'. Write cold, cold-epochs, warm or as-is"),
     ('node_bandwidth = "25 GB"', "node_bandwidth is '25 GB'"),
-    ('allow_marks = ["VIRTUAL NODE"]', r"no mark in allow_marks: 'VIRTUAL NODE'\. Did you mean 'VIRTUAL NODES'"),
+    (
+        'allow_marks = ["VIRTUAL NODE"]',
+        r"no mark in allow_marks: 'VIRTUAL NODE'\. Did you mean 'VIRTUAL NODES'\? Use SHORT",
+    ),
     ('allow_marks = ["TINY"]', "shrunken samples can accept no system"),
     ('version = "\\u001b[2J"', r"version is '\\x1b\[2J'"),
     ('[cdb.prefetch]\nau = { at_least = "9 %" }', r"a scale in \[cdb\.prefetch\] is 'au'\. Write nodes x ranks"),
