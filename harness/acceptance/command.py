@@ -71,6 +71,8 @@ def accept(options: Options) -> int:
         raise EnvironmentFailure(f"--out {options.out} cannot be made: {error.strerror}. Name another.") from error
     resume = shlex.join(["dlio-bench", "accept", str(options.plan), "--out", str(options.out)])
     with record.held(options.out, _say) as handle:
+        if (now := record.load(options.out)) is not None:  # of a process that has just ended
+            record.require_same(now, plan, options.out)
         record.save(plan, site, options.out)
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)

@@ -71,7 +71,10 @@ WRONG = (
     ("min_steps = true", "min_steps is 'True'"),
     ('cache = "cool"', "cache is 'cool'. Write cold, cold-epochs, warm or as-is"),
     ('node_bandwidth = "25 GB"', "node_bandwidth is '25 GB'"),
-    ('allow_marks = ["VIRTUAL NODE"]', r"no mark in allow_marks: 'VIRTUAL NODE'\. Did you mean 'VIRTUAL NODES'"),
+    (
+        'allow_marks = ["VIRTUAL NODE"]',
+        r"no mark in allow_marks: 'VIRTUAL NODE'\. Did you mean 'VIRTUAL NODES'\? Use SHORT",
+    ),
     ('allow_marks = ["TINY"]', "shrunken samples can accept no system"),
     ("version = 1.5", r"version is '1\.5'\. Write a text in quotes or a whole number, such as version = \"2026-1\""),
     ("[version]\nmajor = 1", r"version is 'the table \[version\]'\. Write version = "),
