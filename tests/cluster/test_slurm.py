@@ -1,8 +1,6 @@
 """The commands inside Slurm's allocations of four nodes, with two ranks on each."""
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
