@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from dlio_bench import signals
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster import stacks, watch
+from dlio_bench.harness.cluster import lost_nodes, stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
@@ -91,7 +91,8 @@ def launch(
     if stalled:
         raise Stalled(stalled + _stacks(folder if folder_stays else stacks.rescued(folder)))
     if status != 0:
-        raise _reason(folder, argv, status, "".join(output), lost, reports)
+        hosts = watching.hosts() if watching is not None else {}
+        raise _reason(folder, argv, status, "".join(output), lost, reports, hosts)
 
 
 def _listen(
@@ -181,9 +182,15 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _reason(
-    folder: Path, argv: Sequence[str], status: int, output: str, lost: str, reports: list[dict[str, Any]]
+    folder: Path,
+    argv: Sequence[str],
+    status: int,
+    output: str,
+    lost: str,
+    reports: list[dict[str, Any]],
+    hosts: Mapping[int, str],
 ) -> BenchError:
-    """Why the job failed: a rank's own report, else the launcher's output about a rank that died."""
+    """Why the job failed: a rank's own report, else the launcher's output about a node or a rank that died."""
     reports = reports + [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
     if reports:
         # a defect goes first, with the place of its trace; else the failure of the lowest status
@@ -193,6 +200,8 @@ def _reason(
         last = report["message"].strip().splitlines()[-1]
         trace = _kept(folder / "defect.txt", report["message"])
         return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
+    if nodes := lost_nodes.told(output, hosts, lost):
+        return EnvironmentFailure(f"{nodes}; {_kept(folder / LOG, output)}.")
     if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", output):
         rank, pid, host, number = killed.groups()
         name = signal.Signals(int(number)).name

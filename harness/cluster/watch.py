@@ -28,6 +28,10 @@ class Watch:
         sender = (pulse["host"], pulse["process"])
         self._pulses[sender], self._heard[sender] = pulse, now
 
+    def hosts(self) -> dict[int, str]:
+        """The host of each rank that has told its number."""
+        return {pulse["rank"]: pulse["host"] for pulse in self._pulses.values() if pulse["rank"] is not None}
+
     def verdict(self, now: float) -> str | None:
         """Why the job is to be ended, as a sentence or two; None while there is hope."""
         limit = max([self._timeout, *(pulse["patience"] for pulse in self._pulses.values())])
