@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
-from dlio_bench.harness.cluster.stacks import Stacks
+from dlio_bench.harness.cluster.stacks import Stacks, on_signal
 
 STDOUT = 1
 
@@ -34,7 +35,9 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:
-        stacks = Stacks(folder, f"{host_name()}-process-{os.getpid()}")
+        on_signal()  # as a signal ends processes that know none
+        with suppress(OSError):  # no shell, or no process left: stacks go to standard error
+            stacks = Stacks(folder, _name(about))
         ranks, body = start()
         about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
         with life.waits():
@@ -42,7 +45,6 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
                 pulse.tell()
             comm = connect(ranks)
         about |= {"rank": comm.rank, "mute": False}
-        stacks.rename(f"rank-{comm.rank}")
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
@@ -77,6 +79,11 @@ def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mappi
         return ranks, lambda comm: leave(folder, comm, measure(comm))
 
     return run_rank(folder, saving)
+
+
+def _name(about: Mapping[str, Any]) -> str:
+    """How this rank's file is called. Some launchers do not number ranks before MPI does."""
+    return f"{about['host']}-process-{about['process']}" if about["rank"] is None else f"rank-{about['rank']}"
 
 
 def _tell_where(stacks: Stacks) -> None:
