@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.process import EVENT, launch
+from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
+from dlio_bench.harness.cluster.watch import Watch
 from tests.processes import alive, gone, until
 
 
@@ -142,6 +143,20 @@ def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest
     with pytest.raises(KeyboardInterrupt):
         launch([*script(STANDING), str(tmp_path)], os.environ, tmp_path, ready)
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_pulses_of_many_ranks_do_not_each_cause_a_look_at_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulse = {"event": "pulse", "idle": 0, "waiting": True, "patience": 0, "host": "n", "rank": 0, "ranks": 1}
+    line = EVENT + json.dumps(pulse | {"process": 7, "mute": False})
+    heard: list[float] = []
+    looks: list[float] = []
+    monkeypatch.setattr(Watch, "hear", lambda *heard_at: heard.append(heard_at[-1]))
+    monkeypatch.setattr(Watch, "verdict", lambda _, now: looks.append(now))
+    launch(script(f"print(({line!r} + chr(10)) * 3000)"), os.environ, tmp_path, print)
+    assert len(heard) == 3000
+    assert len(looks) <= 2 + (heard[-1] - heard[0]) / LOOK_SECONDS < 1000
 
 
 STALLED = """
