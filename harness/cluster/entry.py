@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
@@ -95,12 +97,14 @@ def _tell_where(stacks: Stacks) -> None:
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
     """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
-    for rank, digest in enumerate(comm.allgather(here)):
-        if digest != expected:
-            raise EnvironmentFailure(
-                f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
-                f"({expected[:19]}...). Make the same {thing} visible on every node."
-            )
+    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0.0]))[0])
+    if differing:
+        rank = comm.size - differing
+        digest = comm.allgather(here)[rank]
+        raise EnvironmentFailure(
+            f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
+            f"({expected[:19]}...). Make the same {thing} visible on every node."
+        )
 
 
 def say(event: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
-    hosts = comm.allgather(host_name())
+    hosts = comm.gather(host_name()) or []
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
     if comm.rank == 0:
