@@ -28,7 +28,7 @@ FAILED = "failed"  # the event that carries a report which the rank could not wr
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
-LOOK_SECONDS = 0.2  # between two looks at the clock while no output comes
+LOOK_SECONDS = 0.2  # between two looks at the clock, and at who stands still
 LOG, KEPT_LINES = "launcher.log", 500
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
@@ -107,12 +107,15 @@ def _listen(
     Lines that are no event go into `output`, reports that a rank could not write to a file into `reports`.
     """
     assert process.stdout is not None
-    asked_all, stalled, over = False, None, math.inf
+    asked_all, stalled, over, look = False, None, math.inf, 0.0
     for line in _lines(process.stdout, LOOK_SECONDS):
         now = time.monotonic()
-        if watching is not None and stalled is None and (stalled := watching.verdict(now)):
-            stacks.ask(process)
-            over = now + LAST_WORDS
+        if watching is not None and stalled is None and now >= look:
+            look = now + LOOK_SECONDS  # not at every line: each look goes through all ranks, which all send lines
+            stalled = watching.verdict(now)
+            if stalled:
+                stacks.ask(process)
+                over = now + LAST_WORDS
         if now > over:
             break
         text = "" if line is None else line.decode(errors="replace")

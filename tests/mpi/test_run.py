@@ -230,9 +230,13 @@ def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> N
 
 def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) -> None:
     with running(cache, tmp_path) as (process, ranks):
+        files = {path.name for path in (tmp_path / "out" / "work").iterdir()}
+        assert files == {"job.json", "measured.json", "timeout"}  # none for each rank, while all is well
+        shells = [int(pid) for rank in ranks for pid in Path(f"/proc/{rank}/task/{rank}/children").read_text().split()]
+        assert len(shells) == len(ranks)  # they wait for stacks
         os.kill(ranks[1], signal.SIGKILL)
         _, err = process.communicate(timeout=PATIENCE)
-        gone(ranks)
+        gone([*ranks, *shells])
     assert process.returncode == 4
     assert re.search(r"Rank \d \(process \d+ on \S+\) was ended by SIGKILL", err), err
     assert "Traceback" not in err

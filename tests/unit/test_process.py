@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.process import EVENT, launch
+from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
+from dlio_bench.harness.cluster.watch import Watch
 from tests.processes import alive, gone, until
 
 
@@ -117,13 +117,15 @@ def test_an_interruption_that_a_callback_has_swallowed_ends_the_launch(tmp_path:
 
 
 STANDING = """
-import sys, time
+import ctypes, sys
 from pathlib import Path
 from dlio_bench.harness.cluster.entry import run_rank, say
 
 def stand_still(comm):
     say({"event": "ready"})
-    time.sleep(60)
+    lock = ctypes.create_string_buffer(64)  # of zeros: unlocked
+    for _ in range(2):  # for ever in the second, with the interpreter's lock held
+        ctypes.PyDLL(None).pthread_mutex_lock(lock)
 
 raise SystemExit(run_rank(Path(sys.argv[1]), lambda: (1, stand_still)))
 """
@@ -131,12 +133,9 @@ raise SystemExit(run_rank(Path(sys.argv[1]), lambda: (1, stand_still)))
 
 def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def ready(_: dict[str, object]) -> None:
+        assert not list(tmp_path.glob("stacks-*.txt"))
         os.kill(os.getpid(), signal.SIGUSR1)  # as a user does who wonders
-        [file] = tmp_path.glob("stacks-*.txt")
-        deadline = time.monotonic() + 60
-        while "stand_still" not in file.read_text() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert "stand_still" in file.read_text()
+        until(lambda: [file for file in tmp_path.glob("stacks-*.txt") if "stand_still" in file.read_text()])
         assert "in ready" in capfd.readouterr().err  # and where the command does
         raise KeyboardInterrupt
 
@@ -144,6 +143,20 @@ def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest
     with pytest.raises(KeyboardInterrupt):
         launch([*script(STANDING), str(tmp_path)], os.environ, tmp_path, ready)
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_pulses_of_many_ranks_do_not_each_cause_a_look_at_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulse = {"event": "pulse", "idle": 0, "waiting": True, "patience": 0, "host": "n", "rank": 0, "ranks": 1}
+    line = EVENT + json.dumps(pulse | {"process": 7, "mute": False})
+    heard: list[float] = []
+    looks: list[float] = []
+    monkeypatch.setattr(Watch, "hear", lambda *heard_at: heard.append(heard_at[-1]))
+    monkeypatch.setattr(Watch, "verdict", lambda _, now: looks.append(now))
+    launch(script(f"print(({line!r} + chr(10)) * 3000)"), os.environ, tmp_path, print)
+    assert len(heard) == 3000
+    assert len(looks) <= 2 + (heard[-1] - heard[0]) / LOOK_SECONDS < 1000
 
 
 STALLED = """

@@ -75,7 +75,7 @@ def _measure(
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
-    hosts = comm.allgather(host_name())
+    hosts = comm.gather(host_name()) or []
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
     memory = comm.gather(idle)
     places = interfaces.serving(comm)

@@ -22,6 +22,7 @@ from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.told import passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
+from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
@@ -222,9 +223,11 @@ def _trial(
 
 def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
     """Host -> the share of the dataset in its page cache before the clock started, in the worst segment."""
+    by_host: dict[str, list[list[Residency]]] = {}
+    for rank, host in zip(ranks, hosts, strict=True):
+        by_host.setdefault(host, []).append(rank.residency)
     cached = {}
-    for host in sorted(set(hosts)):
-        shares = [rank.residency for rank, rank_host in zip(ranks, hosts, strict=True) if rank_host == host]
+    for host, shares in sorted(by_host.items()):
         segments = list(zip(*shares, strict=True))
         whole = sum(share.bytes for share in segments[0])
         notes = [share.note for segment in segments for share in segment if share.note]
