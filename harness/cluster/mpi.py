@@ -16,6 +16,7 @@ from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -264,12 +265,24 @@ def connect(ranks: int) -> Comm:
         ) from error
     world = MPI.COMM_WORLD
     if world.Get_size() != ranks:
-        raise EnvironmentFailure(
-            f"{ranks} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
-            "library do not belong together (under Slurm: srun --mpi=pmix with an MPI that speaks PMIx). "
-            "`dlio-bench doctor` shows both; choose another with --launcher."
-        )
+        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
     return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+
+
+def _unconnected(ranks: int, size: int) -> str:
+    """The message where a launcher has started several worlds, as srun does without the right plug-in."""
+    wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
+    if "SLURM_STEP_ID" not in os.environ:
+        return (
+            f"{wrong}: the launcher and the MPI library do not belong together. `dlio-bench doctor` shows both; choose "
+            "another with --launcher."
+        )
+    known = os.environ.get(MPI_PLUGINS)
+    return (
+        f"{wrong}: srun did not connect them, as its --mpi does not fit the MPI library ({mpi_version()}). Take "
+        "SLURM_MPI_TYPE and --mpi out of the way, or name there what the library speaks: pmix for Open MPI, pmi2 for "
+        f"MPICH and Intel MPI.{f' `srun --mpi=list` has {known}.' if known else ''} Or use --launcher mpirun."
+    )
 
 
 def mpi_version() -> str | None:

@@ -356,5 +356,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
     values = given(options)
     scale = allocated_scale(nodes="nodes" in values, ranks_per_node="ranks_per_node" in values)
-    defaults = {"nodes": (scale.nodes,), "ranks_per_node": scale.ranks_per_node, "scale_from": scale.origin}
+    defaults: dict[str, Any] = {
+        "nodes": (scale.nodes,),
+        "ranks_per_node": scale.ranks_per_node,
+        "scale_from": scale.origin,
+    }
     return command.run(Options(**defaults | values))
