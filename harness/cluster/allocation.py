@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.mpi_library import ask
+from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.reports.formatting import plural
 
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
@@ -73,6 +74,9 @@ def default_scale(
 
 def find(env: Mapping[str, str]) -> Allocation | None:
     """The allocation that this process is in; None outside of one, or where its nodes cannot be told."""
+    if STARTED in env:
+        count, each, _ = env[STARTED].split(" ", 2)
+        return Allocation("launched", int(count), int(each))
     giver, nodes = _nodes(env)
     if nodes is None:
         return None

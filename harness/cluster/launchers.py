@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
-from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS, MPI_PLUGINS
+from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS, MPI_PLUGINS, STARTED
 from dlio_bench.refusals import unknown
 
 
@@ -64,7 +65,8 @@ class Site:
     by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
     `arguments` are the user's own for the launcher, which every launcher gets last, before the command; options of ours
     with the same name give way to them. `bound`: launchers for which the environment has chosen how ranks are bound.
-    `plugins` are what `srun --mpi=list` names; empty: not known.
+    `plugins` are what `srun --mpi=list` names; empty: not known. `started`: nodes, and
+    ranks on each, of ranks that somebody else has started.
     """
 
     mpirun: str | None = None
@@ -78,6 +80,7 @@ class Site:
     arguments: tuple[str, ...] = ()
     bound: frozenset[str] = frozenset()
     plugins: tuple[str, ...] = ()
+    started: tuple[int, int] | None = None
 
     def own(self, option: str, *values: str, also: tuple[str, ...] = ()) -> tuple[str, ...]:
         """An option of ours; nothing where the user's arguments have it, by this name or one that is in `also`."""
@@ -255,6 +258,23 @@ def _pals(job: Job, site: Site) -> tuple[str, ...]:
     )
 
 
+def _none(job: Job, site: Site) -> tuple[str, ...]:
+    """Ranks that somebody else has started: the relay asks them to run the job (see joined)."""
+    if site.started is None:
+        raise UsageError(
+            "--launcher none: no ranks were started. Start them with the command, as in mpirun -n 8 dlio-bench run ..."
+        )
+    if site.started != (job.nodes, job.ranks_per_node):
+        nodes, each = site.started
+        raise UsageError(
+            f"--launcher none: {nodes} nodes x {each} ranks were started, but {job.nodes} x {job.ranks_per_node} are "
+            "asked for. Leave --nodes and --ranks-per-node out, or start as many ranks as the command asks for."
+        )
+    if site.arguments:
+        raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")
+    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.relay", *job.command[-2:])
+
+
 LAUNCHERS: dict[str, Launcher] = {
     "local": _local,
     "mpirun": _mpirun,
@@ -262,6 +282,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "jsrun": _jsrun,
     "flux": _flux,
     "pals": _pals,
+    "none": _none,
 }
 
 # Variables by which a site or a user binds ranks: srun(1) "INPUT ENVIRONMENT VARIABLES"; Open MPI 5 (PRRTE) and 4.
@@ -290,10 +311,12 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     """
     if requested is not None and requested not in LAUNCHERS:
         raise unknown("launcher", requested, list(LAUNCHERS))
+    if site.started is not None and requested not in (None, "none"):
+        raise UsageError(f"--launcher {requested}: this command's ranks were started already. Use --launcher none.")
     name = (
         requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 and not site.arguments else "mpirun")
     )
-    here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
+    here = {"local", "none", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:
         why = "as asked" if requested else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
         raise EnvironmentFailure(f"The launcher '{name}' ({why}) is not on this machine. {_FIXES[name]}.")
@@ -301,6 +324,8 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
 
 
 def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
+    if site.started is not None:
+        return "none"
     if "FLUX_URI" in env or "FLUX_JOB_ID" in env:
         return "flux"
     if "SLURM_JOB_ID" in env:
@@ -355,6 +380,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
     """
     env = os.environ if env is None else env
     path = env.get("PATH", os.defpath)
+    given = allocation.find(env) if STARTED in env else None
     programs = {name: program for name in ("srun", "jsrun", "flux") if (program := shutil.which(name, path=path))}
     pals = shutil.which("palstat", path=path)  # PALS' mpiexec has a common name; palstat beside it tells it apart
     if pals and os.access(mpiexec := Path(pals).with_name("mpiexec"), os.X_OK):
@@ -370,6 +396,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,
         mpi_type=env.get("SLURM_MPI_TYPE"),
+        started=(given.nodes, given.ranks_per_node or 1) if given else None,
         arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
         bound=frozenset(
             name for name, variables in _BINDING.items() if variables & env.keys() and _is_meant(name, env)

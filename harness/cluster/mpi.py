@@ -51,7 +51,7 @@ class Mpi:
         meeting, hosts = self._places
         if meeting is None:
             assert hosts is not None
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
         if not last and (hosts is None or self.host_rank == 0):
@@ -59,7 +59,7 @@ class Mpi:
         if hosts is None:
             return
         if self.host_rank == 0:
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             meeting.go()
         else:
             meeting.wait_for_hosts(self._world.Iprobe)
@@ -187,8 +187,12 @@ class Mpi:
 
     def abort(self, status: int) -> None:
         """See Comm."""
+        if on_abort is not None:
+            on_abort(status)
         self._world.Abort(status)
 
+
+on_abort: Callable[[int], None] | None = None  # what comes before MPI_Abort, where another process tells why
 
 # A request that timed out cannot be cancelled: a late rank still writes to its buffers, so they must stay allocated.
 _abandoned: "list[MPI.Request]" = []
@@ -201,7 +205,7 @@ def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     return parent, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
 
 
-def _until_over(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
+def wait_for(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
     """Poll until all are over; False when they are not at `deadline`, in seconds of time.monotonic."""
     from mpi4py import MPI
 
@@ -226,7 +230,7 @@ def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
 
     try:
         requests = begin()
-        if not _until_over(requests, deadline):
+        if not wait_for(requests, deadline):
             _abandoned.extend(requests)
             raise TimeoutError
     except MPI.Exception as error:
