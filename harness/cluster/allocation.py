@@ -10,6 +10,7 @@ from pathlib import Path
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import host_file
 from dlio_bench.harness.cluster.mpi_library import ask
+from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.reports.formatting import plural
 
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
@@ -77,6 +78,9 @@ def find(env: Mapping[str, str]) -> Allocation | None:
 
     A file of hosts that the user names comes before a scheduler's. UsageError if it is not one.
     """
+    if STARTED in env:
+        count, each, _ = env[STARTED].split(" ", 2)
+        return Allocation("launched", int(count), int(each))
     if named := host_file.given(env):
         slots = [host.slots for host in named if host.slots is not None]
         return _with_tasks(Allocation("hostfile", len(named)), slots if len(slots) == len(named) else [])

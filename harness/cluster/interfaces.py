@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
+from typing import Any, Protocol
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.variables import INTERFACE
 from dlio_bench.refusals import one_of
@@ -78,7 +78,20 @@ def missing(name: str, host: str, known: Sequence[str]) -> UsageError:
     )
 
 
-def serving(comm: Comm) -> list[Place]:
+class Ranks(Protocol):
+    """What is asked of a communicator, ours or MPI's own."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank."""
+        ...
+
+    def allgather(self, value: Any, /) -> list[Any]:
+        """Everybody's value, by rank."""
+        ...
+
+
+def serving(comm: Ranks) -> list[Place]:
     """Where each rank serves samples, by rank: on the interface that `--interface` names, else on that which leads to
     the first host that is not the rank's own. Loopback where all ranks share a host. All ranks call this together.
     """

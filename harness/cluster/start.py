@@ -43,6 +43,8 @@ def plan(
     name = launchers.choose(os.environ, ranks, site, requested)
     if name in ("local", "mpirun"):  # others start no rank on this host, perhaps
         interfaces.require_named()
+    if name == "srun":
+        site = replace(site, plugins=launchers.slurm_plugins(site.programs[name], os.environ))
     env = launchers.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
     return Launch(name, () if name == "local" else argv, env, named)

@@ -21,7 +21,10 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def add_launcher(options: argparse._ActionsContainer) -> None:
     """`--launcher`."""
     options.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
+        "--launcher",
+        metavar="NAME",
+        help="local, mpirun, srun, jsrun, flux or pals (default: from the environment); none: somebody else has "
+        "started this command once for each rank",
     )
 
 

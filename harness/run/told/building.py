@@ -130,7 +130,11 @@ def build(
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
             # what the published pipeline does worse than it could is done here too
-            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
+            notes=[
+                *setting.notes,
+                *_retried(launched.launcher),
+                *(() if pipeline is None else pipeline.defects),
+            ],
         ),
         compute=_emulated(job, request)
         if reader_measured.trained is None
@@ -158,6 +162,13 @@ def _says(job: Job, pfs: PfsSpec) -> str:
     """The emulated file system in words. Real hosts, for which the command made no mounts, share no bucket."""
     parts = job.nodes > 1 and not job.mounts and pfs.bandwidth is not None
     return f"{describe(pfs)}{f', in equal parts for {job.nodes} hosts' if parts else ''}"
+
+
+def _retried(launcher: Launcher) -> list[str]:
+    if not launcher.retries:
+        return []
+    times = "once" if launcher.retries == 1 else "twice"
+    return [f"{launcher.name} ended in MPI_Init by signal 11 and was started again, {times}, before any rank worked"]
 
 
 def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
