@@ -63,7 +63,7 @@ class Launcher(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """The machines, and how the job was started on them."""
+    """The machines, and how the job was started on them. restarts: how often the scheduler had begun the job again."""
 
     hosts: Annotated[dict[str, Host], Meta(min_length=1)]
     rank_hosts: list[str]
@@ -75,3 +75,4 @@ class Environment(Struct, frozen=True, kw_only=True):
     ceiling: Ceiling | None = None
     startup_seconds: Amount | None = None
     code_digest: str | None = None
+    restarts: Count | None = None

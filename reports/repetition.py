@@ -15,7 +15,15 @@ HEAD = "  differs now  "
 OUTCOMES = {  # what is measured, or has a new name in each run
     "plan": ("notes", "comparable"),
     "dataset": ("owner",),
-    "environment": ("hosts", "rank_hosts", "startup_seconds", "rank_memory_bytes", "tier_folders", "launcher"),
+    "environment": (
+        "hosts",
+        "rank_hosts",
+        "startup_seconds",
+        "rank_memory_bytes",
+        "tier_folders",
+        "launcher",
+        "restarts",
+    ),
 }
 
 
