@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import os
-import shlex
 import sys
 import tempfile
 import traceback
@@ -21,6 +20,7 @@ from dlio_bench.harness.capacity import arguments as feeding
 from dlio_bench.harness.cluster import stacks, walltime, watch
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -179,7 +179,7 @@ def _interrupted(argv: Sequence[str]) -> int:
     signals.met()
     message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
     if any(word in argv for word in STARTING):
-        message += f" Go on with: {shlex.join(['dlio-bench', *argv])}"
+        message += f" Go on with: {going_on()}"
     return _complain(message, EnvironmentFailure.status)
 
 

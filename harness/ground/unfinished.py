@@ -79,12 +79,5 @@ def forget(folder: Path) -> None:
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def command(folder: Path) -> str:
-    """This command, as a user gives it to go on in a folder."""
-    words = sys.argv[1:]
-    named = any(word == "--out" or word.startswith("--out=") for word in words)
-    return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(folder)])])
-
-
 def _shown(value: Any) -> str:
     return "not given" if value is None else json.dumps(value)[:80]

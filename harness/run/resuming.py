@@ -18,6 +18,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageEr
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.sizing import TrialSize
@@ -166,4 +167,4 @@ def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], fol
         return error
     else:
         why += " Nothing was finished"
-    return kind(f"{why}. Go on with: {unfinished.command(folder)}")
+    return kind(f"{why}. Go on with: {going_on(folder)}")
