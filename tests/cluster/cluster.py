@@ -66,9 +66,10 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, hosts: int, *, slurm: bool = False) -> Iterator[Cluster]:
-    """The hosts, until the block ends."""
+    """The hosts, until the block ends, or this process. They see this Python, wherever it lies."""
     made = Cluster(folder, hosts)
-    subprocess.run([SCRIPT, "up", folder, str(hosts), *(["slurm"] if slurm else [])], check=True)
+    env = os.environ | {"OWNER": str(os.getpid()), "SHARED": f"{sys.prefix}:{sys.base_prefix}"}
+    subprocess.run([SCRIPT, "up", folder, str(hosts), *(["slurm"] if slurm else [])], check=True, env=env)
     try:
         made.work.mkdir()
         yield made
