@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import os
-import shlex
 import sys
 import tempfile
 import traceback
@@ -22,6 +21,7 @@ from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
@@ -185,7 +185,7 @@ def _interrupted(argv: Sequence[str]) -> int:
     signals.met()
     message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
     if any(word in argv for word in STARTING):
-        message += f" Go on with: {shlex.join(['dlio-bench', *argv])}"
+        message += f" Go on with: {going_on()}"
     return _complain(message, EnvironmentFailure.status)
 
 

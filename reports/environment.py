@@ -75,7 +75,7 @@ class Launcher(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """The machines, and how the job was started on them.
+    """The machines, and how the job was started on them. restarts: how often the scheduler had begun the job again.
 
     interfaces: the network interface and address on which each host served samples to others; empty if none did.
     """
@@ -91,3 +91,4 @@ class Environment(Struct, frozen=True, kw_only=True):
     ceiling: Ceiling | None = None
     startup_seconds: Amount | None = None
     code_digest: str | None = None
+    restarts: Count | None = None

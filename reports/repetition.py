@@ -24,6 +24,7 @@ OUTCOMES = {  # what is measured, or has a new name in each run
         "interfaces",
         "tier_folders",
         "launcher",
+        "restarts",
     ),
 }
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.acceptance.record import Say, note
+from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground.subcommands import run_command
+from dlio_bench.harness.run.told.foresight import expected
 from dlio_bench.refusals import one_of
 from dlio_bench.reports import result, storage
 from dlio_bench.units import format_seconds
@@ -57,10 +59,13 @@ class Campaign:
     def __init__(self, plan: Plan, folder: Path, handle: int, resume: str) -> None:
         self.plan, self.folder, self.handle, self.resume = plan, folder, handle, resume
 
-    def carry_out(self, parts: Sequence[Part], say: Say) -> int:
-        """Do every part that is not finished; the number of these. BenchError, with what goes on, where one fails."""
+    def carry_out(self, parts: Sequence[Part], say: Say, foreseen: Sequence[float] = ()) -> int:
+        """Do every part that is not finished; the number of these. BenchError, with what goes on, where one fails.
+
+        foreseen: about how many seconds each part takes. OutOfTime before one that cannot end in time.
+        """
         shutil.rmtree(self.folder / WORK, ignore_errors=True)  # of a campaign that was killed
-        done = 0
+        done, took = 0, list[tuple[str, float, float]]()
         for number, part in enumerate(parts, start=1):
             head = f"[{number}/{len(parts)}] {part.title}"
             reason = unfinished(part, self.plan, self.folder)
@@ -68,12 +73,25 @@ class Campaign:
                 say(f"{head}: finished before")
                 continue
             say(head if reason.endswith("yet") else f"{head} ({reason})")
+            planned = foreseen[number - 1] if foreseen else 0.0
+            self._require_time(
+                part, expected(planned, [(least, each) for kind, least, each in took if kind == part.kind])
+            )
             began = time.monotonic()
             self._do(part)
+            if planned:
+                took.append((part.kind, planned, time.monotonic() - began))
             say(f"[{number}/{len(parts)}] done in {format_seconds(time.monotonic() - began)}")
             done += 1
         shutil.rmtree(self.folder / WORK, ignore_errors=True)
         return done
+
+    def _require_time(self, part: Part, seconds: float) -> None:
+        """Data are finished file by file, so that a part of them always gets on."""
+        try:
+            walltime.require(part.title, 0.0 if part.kind == "data" else seconds)
+        except OutOfTime as error:
+            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {self.resume}") from None
 
     def _do(self, part: Part) -> None:
         made = self.folder / WORK / part.name
@@ -82,12 +100,12 @@ class Campaign:
         words = part.words if part.kind == "data" else (*part.words, "--out", str(Path(WORK) / part.name))
         note(self.folder, entry, "begun")
         try:
-            status, _ = run_command(words, folder=self.folder, handles=(self.handle,))
+            status, _ = run_command(words, self.resume, folder=self.folder, handles=(self.handle,))
         except KeyboardInterrupt:
             signals.met()
             note(self.folder, entry, "interrupted")
             raise EnvironmentFailure(
-                f"Interrupted in {part.title}. What is finished stays finished. Go on with: {self.resume}"
+                f"{signals.why()}, in {part.title}. What is finished stays finished. Go on with: {self.resume}"
             ) from None
         note(self.folder, entry, "ended", status=status)
         good = status in MEASURED and made.exists() if part.kind == "run" else status == 0

@@ -76,7 +76,7 @@ def accept(options: Options) -> int:
         record.save(plan, site, options.out)
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)
-        Campaign(plan, options.out, handle, resume).carry_out(planned, _say)
+        Campaign(plan, options.out, handle, resume).carry_out(planned, _say, [entry.seconds for entry in foreseen])
         _say("judging, and writing the page")
         judgement = handover.hand_over(plan, options.out, limits)
     if options.json:

@@ -111,7 +111,7 @@ def add_capacity(commands: Commands) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder of all results (default dlio-results/TIME-WORKLOAD)",
+        help="folder of all results (default dlio-results/TIME-WORKLOAD). A search that was stopped goes on there",
     )
     output.add_argument("--dry-run", action="store_true", help="print what would be tried and about how long, and end")
     output.add_argument("--json", action="store_true", help="print the answer as JSON")

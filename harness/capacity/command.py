@@ -3,18 +3,22 @@
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import dlio_bench
-from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.capacity.search import Scale, largest, scales
-from dlio_bench.harness.ground.folders import output_folder
+from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.ground import unfinished
+from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.ground.subcommands import run_command
+from dlio_bench.harness.ground.subcommands import going_on, run_command
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.options import Options as RunOptions
@@ -100,6 +104,10 @@ class Setting:
         words += ["--tiny"] if options.tiny else []
         return words if trials > 1 and not null else [*words, "--no-verify"]
 
+    def seconds(self, trials: int) -> float:
+        """About how long a probe and its null run take where the storage gives half of what is asked."""
+        return 2 * ((trials + int(trials > 1) + 1) * self.steps * self.step_seconds + 2 * START_SECONDS)
+
 
 def capacity(options: Options) -> int:
     """Run the command: 0, 1 below --at-least, 3 if a probe is INVALID. UsageError, EnvironmentFailure."""
@@ -132,18 +140,32 @@ def capacity(options: Options) -> int:
         }
         print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
         return 0
-    with output_folder(options.out, f"{options.workload}-capacity") as folder:
+    record = unfinished.begun(_facts(options))
+    if before := unfinished.load(options.out):
+        unfinished.require_same(before, record, options.out or Path())
+    with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
+        unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
         try:
             answer = _search(setting, tried, folder, progress)
+        except OutOfTime as error:
+            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {going_on(folder)}") from None
         except InvalidProbeError as reason:
+            unfinished.forget(folder)
             progress.done()
             text = "\n".join(wrapped(str(reason), f"{'INVALID':<11}"))
             print(json.dumps({"invalid": str(reason)}) if options.json else text)
             return judge.INVALID
         write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
+        unfinished.forget(folder)
     print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")
     return judge.PASS if answer.enough else judge.LIMIT_MISSED
+
+
+def _facts(options: Options) -> dict[str, Any]:
+    """What is asked for, but for where it goes, in JSON's own types."""
+    facts = asdict(options) | {"out": None, "json": False}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in facts.items()}
 
 
 def _asked(options: Options, scale: Scale) -> RunOptions:
@@ -232,6 +254,7 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
     def probed(scale: Scale, *, confirmed: bool) -> Probe:
         if (scale, confirmed) not in probes:
             trials = options.trials if confirmed else 1
+            walltime.require(f"the search at {scale} nodes x ranks", setting.seconds(trials))
             name = f"{scale}{'-confirmed' if confirmed else ''}"
             progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
             result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
@@ -281,13 +304,25 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
 
 def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
     """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
-    status, errors = run_command(words, told=False)
+    out = Path(words[words.index("--out") + 1])
+    status, errors = 0, ""
+    if not _is_measured(out, words):
+        shutil.rmtree(out, ignore_errors=True)  # what a stopped run left
+        status, errors = run_command(words, going_on(folder), told=False)
     if status not in (judge.PASS, judge.INVALID):
         reason = errors.strip().rpartition("dlio-bench: ")[2]
         raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
-    out = Path(words[words.index("--out") + 1])
     result, steps = load(next(out.glob("*/result.json")))
     if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
         reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
         raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
     return result, document.runs(result, steps, out.relative_to(folder))
+
+
+def _is_measured(out: Path, words: Sequence[str]) -> bool:
+    """Whether the result of this very run is there, from a search that was stopped."""
+    try:
+        results = [load(path)[0] for path in out.glob("*/result.json")]
+    except BenchError:  # cut short
+        return False
+    return bool(results) and not (out / UNFINISHED).exists() and results[0].command[1:] == list(words)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import stacks
-from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
+UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
 WORK = "work"  # folder that the ranks of the current job share; removed when the job ends well
 
 
@@ -34,8 +34,8 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
             if str(folder / WORK) not in str(error):
                 stacks.keep(folder / WORK, folder)
                 shutil.rmtree(folder / WORK, ignore_errors=True)
-            if [path.name for path in folder.iterdir()] == [unfinished.NAME]:  # nothing is finished
-                unfinished.forget(folder)
+            if [path.name for path in folder.iterdir()] == [UNFINISHED]:  # nothing is finished
+                (folder / UNFINISHED).unlink()
             for place in made:
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
@@ -83,7 +83,7 @@ def _claim(out: Path | None, workload: str, goes_on: bool) -> tuple[Path, list[P
                 return DEFAULT / name, [DEFAULT / name, *made]
     assert out is not None
     if out.exists():
-        if goes_on and (out / unfinished.NAME).is_file():
+        if goes_on and (out / UNFINISHED).is_file():
             return out, [out]
         if not out.is_dir() or any(out.iterdir()):
             raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")

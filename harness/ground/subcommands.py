@@ -1,30 +1,45 @@
 """Runs commands of dlio-bench as processes of their own, for commands that consist of others."""
 
+import os
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from dlio_bench import signals
+from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 
+RESUME = "DLIO_BENCH_RESUME"  # for the commands that another one starts: what a user gives to go on
 END_SECONDS = 30.0  # that an interrupted command has to end its ranks and to remove what it left half done
 
 
+def going_on(out: Path | None = None) -> str:
+    """What a user gives to go on where this command was stopped. out: where its results are."""
+    if RESUME in os.environ:
+        return os.environ[RESUME]
+    words = sys.argv[1:]
+    named = out is None or any(word == "--out" or word.startswith("--out=") for word in words)
+    return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(out)])])
+
+
 def run_command(
-    words: Sequence[str], *, folder: Path | None = None, handles: Sequence[int] = (), told: bool = True
+    words: Sequence[str], resume: str, *, folder: Path | None = None, handles: Sequence[int] = (), told: bool = True
 ) -> tuple[int, str]:
     """Run a command in a folder; its exit status, and its errors unless they are told.
 
-    told: what it says on stderr goes there. handles: file descriptors that it keeps open, also if this process is
-    killed. It has a session of its own, so that Ctrl-C on a terminal reaches this process alone, which ends it
-    politely.
+    resume: what a user gives to go on if this is stopped. told: what it says on stderr goes there. handles: file
+    descriptors that it keeps open, also if this process is killed. It has a session of its own, so that Ctrl-C on a
+    terminal reaches this process alone, which ends it politely.
     """
     process = subprocess.Popen(
         python_command("dlio_bench", *words),
         cwd=folder,
+        env=os.environ | {RESUME: resume, walltime.ENDS: "0"},  # this process keeps the time
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if told else subprocess.PIPE,

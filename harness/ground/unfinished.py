@@ -16,10 +16,10 @@ from msgspec import Struct
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import convert, to_json
 
-NAME = "unfinished.json"
 TOLD = 5  # differences that a message names at most
 
 
@@ -40,13 +40,13 @@ def begun(request: Mapping[str, Any]) -> Record:
 
 def load(folder: Path | None) -> Record | None:
     """The record in a folder; None where there is none. UsageError for a file that is none."""
-    if folder is None or not (folder / NAME).is_file():
+    if folder is None or not (folder / UNFINISHED).is_file():
         return None
     try:
-        return convert(documents.load_json(documents.read(folder / NAME)), Record)
+        return convert(documents.load_json(documents.read(folder / UNFINISHED)), Record)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"'{folder / NAME}' does not say what was begun there ({error}). Choose a new folder with --out."
+            f"'{folder / UNFINISHED}' does not say what was begun there ({error}). Choose a new folder with --out."
         ) from None
 
 
@@ -71,19 +71,12 @@ def require_same(record: Record, now: Record, folder: Path) -> None:
 
 def save(record: Record, folder: Path) -> None:
     """Remember. EnvironmentFailure."""
-    write_whole(folder / NAME, (json.dumps(to_json(record), indent=1) + "\n").encode())
+    write_whole(folder / UNFINISHED, (json.dumps(to_json(record), indent=1) + "\n").encode())
 
 
 def forget(folder: Path) -> None:
     """All is finished. OSError."""
-    (folder / NAME).unlink(missing_ok=True)
-
-
-def command(folder: Path) -> str:
-    """This command, as a user gives it to go on in a folder."""
-    words = sys.argv[1:]
-    named = any(word == "--out" or word.startswith("--out=") for word in words)
-    return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(folder)])])
+    (folder / UNFINISHED).unlink(missing_ok=True)
 
 
 def _shown(value: Any) -> str:

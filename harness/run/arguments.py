@@ -266,7 +266,10 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     output = run.add_argument_group("output")
     output.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of results and report (default dlio-results/TIME-WORKLOAD)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder of results and report (default dlio-results/TIME-WORKLOAD). A run that was stopped goes on there",
     )
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")

@@ -17,6 +17,8 @@ from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground import unfinished
+from dlio_bench.harness.ground.folders import UNFINISHED
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.sizing import TrialSize
@@ -136,7 +138,7 @@ def begun_before(options: Options, record: unfinished.Record) -> State | None:
         return convert(before.state, State)
     except ValueError as error:
         raise UsageError(
-            f"'{options.out / unfinished.NAME}' does not say what was begun there ({error}). Choose a new folder."
+            f"'{options.out / UNFINISHED}' does not say what was begun there ({error}). Choose a new folder."
         ) from None
 
 
@@ -165,4 +167,4 @@ def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], fol
         return error
     else:
         why += " Nothing was finished"
-    return kind(f"{why}. Go on with: {unfinished.command(folder)}")
+    return kind(f"{why}. Go on with: {going_on(folder)}")

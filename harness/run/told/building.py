@@ -1,5 +1,6 @@
 """Makes the draft of a result from what the ranks measured: facts and checks, no judgement."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dlio_bench import __version__
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.plan.policies import OWN
 from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
@@ -154,6 +156,7 @@ def build(
             ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
             startup_seconds=launched.startup_seconds,
             code_digest=job.code_digest,
+            restarts=walltime.restarts(os.environ) or None,
         ),
     )
 
