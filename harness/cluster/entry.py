@@ -34,7 +34,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     die_with_parent()
     about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
     timeout = read_limit(folder)
-    pulse = Pulse(timeout, about, _say_unbuffered) if timeout else None
+    pulse = Pulse(timeout, about, _say_unbuffered, folder) if timeout else None
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.harness.cluster.orphans import Lookout, leave
+
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
 _SHORTEST, _LONGEST = 0.1, 15.0  # seconds between two pulses
@@ -63,10 +65,16 @@ life = Life()  # of this process, which is one rank
 
 
 class Pulse:
-    """Sends signs of life until `close` or the end of the process; `idle`: seconds since the last progress."""
+    """Sends signs of life until `close` or the end of the process; `idle`: seconds since the last progress.
 
-    def __init__(self, timeout: float, about: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        """`about`: the rank's identity, sent with every event; the caller may add to it later."""
+    A rank that makes no progress for longer than `timeout` looks whether its job still exists, and ends if not.
+    """
+
+    def __init__(
+        self, timeout: float, about: dict[str, Any], tell: Callable[[dict[str, Any]], None], folder: Path
+    ) -> None:
+        """`about`: the rank's identity, sent with every event; the caller may add to it later. folder: of the job."""
+        self._timeout, self._lookout = timeout, Lookout(folder / _LIMIT, timeout)
         self._every = min(max(timeout / _PULSES, _SHORTEST), _LONGEST)
         self._about, self._tell = about, tell
         self._idle = 0.0
@@ -98,6 +106,8 @@ class Pulse:
             if _moved(seen, signs, now - then, now):
                 self._idle = 0.0
             seen, then = signs, now
+            if self._idle > self._timeout and self._lookout.is_over():
+                leave()
 
 
 _beating: list[Pulse] = []  # of this process

@@ -36,6 +36,9 @@ MOST_ASKED = 1 << 16  # samples of a request: `Serving` refuses more, and `Peers
 # Any process may connect to the port. At most this many connections without proof hold a descriptor and a thread. The
 # kernel queues the next ones until a connection has its proof, or the longest silent one is closed.
 MOST_UNPROVEN = 64
+# Connections that a rank keeps for its next requests, to all others together. On average that is also how many of
+# theirs it serves, each with a thread: of hundreds of ranks, most connections would sleep.
+MOST_IDLE = 256
 SILENT_SECONDS = 1.0  # a rank of the job needs one round trip for its proof
 
 
@@ -168,15 +171,16 @@ def _asked(link: socket.socket) -> Sequence[int]:
 class Peers:
     """Asks other ranks for samples; `addresses` are those of all ranks' `Serving`, by rank.
 
-    Any number of threads may call it; connections are kept for the next calls. `dead`: ranks that could not be reached,
-    closed the connection, or did not move a byte for `patience` seconds; they are not asked again.
+    Any number of threads may call it; the last MOST_IDLE connections are kept for the next calls, each at the cost of
+    some 25 kB of the serving rank. `dead`: ranks that could not be reached, closed the connection, or did not move a
+    byte for `patience` seconds; they are not asked again.
     """
 
     def __init__(self, addresses: Sequence[Address], token: bytes, *, patience: float = PATIENCE_SECONDS) -> None:
         self._addresses, self._token, self._patience = addresses, token, patience
         self.dead: set[int] = set()
         self._lock = threading.Lock()
-        self._idle: dict[int, list[socket.socket]] = {}
+        self._idle: dict[socket.socket, int] = {}  # their ranks; the longest idle first
         self._open: set[socket.socket] = set()
         self._closed = threading.Event()
 
@@ -209,17 +213,16 @@ class Peers:
             self._closed.set()
             for link in self._open:
                 links.shut_down(link)
-            for link in [link for idle in self._idle.values() for link in idle]:
-                self._open.discard(link)
-                links.close(link)
-            self._idle.clear()
+            for link in [*self._idle]:
+                self._drop(link)
 
     def _take(self, rank: int) -> socket.socket | None:
         with self._lock:
             if self._closed.is_set() or rank in self.dead:
                 return None
-            if idle := self._idle.get(rank):
-                return idle.pop()
+            if (idle := next((link for link in reversed(self._idle) if self._idle[link] == rank), None)) is not None:
+                del self._idle[idle]
+                return idle
         address = self._addresses[rank]
         link = links.dial(address.host, address.port)
         if link is not None:
@@ -236,18 +239,24 @@ class Peers:
     def _give(self, rank: int, link: socket.socket, whole: bool) -> None:
         with self._lock:
             if whole and not self._closed.is_set():
-                self._idle.setdefault(rank, []).append(link)
+                self._idle[link] = rank
+                if len(self._idle) > MOST_IDLE:
+                    self._drop(next(iter(self._idle)))
             else:
-                self._open.discard(link)
-                links.close(link)
+                self._drop(link)
 
     def _mark_dead(self, rank: int) -> None:
         with self._lock:
             if not self._closed.is_set():
                 self.dead.add(rank)
-            for link in self._idle.pop(rank, []):
-                self._open.discard(link)
-                links.close(link)
+            for link in [link for link, theirs in self._idle.items() if theirs == rank]:
+                self._drop(link)
+
+    def _drop(self, link: socket.socket) -> None:
+        """Needs the lock."""
+        self._idle.pop(link, None)
+        self._open.discard(link)
+        links.close(link)
 
 
 def _ask(

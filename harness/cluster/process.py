@@ -238,7 +238,11 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the launcher, politely first (it ends its ranks on every node), then its whole group."""
+    """End the launcher, politely first (it ends its ranks on every node), then its whole group and its children.
+
+    Its connections to other hosts are children in groups of their own; one to a host that was cut off would stay.
+    """
+    children = _children(process.pid)
     if process.poll() is None:
         process.terminate()
         deadline = time.monotonic() + GRACE_SECONDS
@@ -247,8 +251,22 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):  # the group is gone already
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _children(pid: int) -> list[int]:
+    """Descriptors of the processes that a process has started, which stay theirs when their numbers are used again."""
+    children = []
+    with contextlib.suppress(OSError):  # it has ended
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                children.append(os.pidfd_open(int(child)))
+    return children
 
 
 def _written_reports(folder: Path) -> list[dict[str, Any]]:

@@ -53,8 +53,8 @@ def _why_not(name: str) -> str | None:
     folder, python, interface = str(Path.cwd()), sys.executable, os.environ.get(INTERFACE)
     script = f"cd {shlex.quote(folder)} || exit {NO_FOLDER}; test -x {shlex.quote(python)} || exit {NO_PYTHON}"
     if interface:
-        net = Path("/sys/class/net")
-        script += f"; test -e {shlex.quote(str(net / interface))} || {{ echo $(ls {net}); exit {NO_INTERFACE}; }}"
+        script += '; set -- $(sed -n "s/^ *\\([^ :]*\\):.*/\\1/p" /proc/net/dev); echo $*'
+        script += f'; case " $* " in *" "{shlex.quote(interface)}" "*) ;; *) exit {NO_INTERFACE};; esac'
     answer = ask((*agent(os.environ), name, f"sh -c {shlex.quote(script)}"), os.environ, ANSWER_SECONDS)
     if answer.status == 0:
         return None

@@ -26,7 +26,7 @@ from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster import peers as peers_module
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
-from tests.processes import open_files
+from tests.processes import open_files, until
 
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
@@ -288,6 +288,19 @@ def test_somebody_who_takes_anybody_is_not_believed() -> None:
         pretending = pool.submit(pretend)
         assert peers.fetch(0, [1], buffers(5)) == [False]
         pretending.result(60)
+
+
+def test_a_rank_keeps_a_few_connections_to_many_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "MOST_IDLE", 3)
+    with contextlib.ExitStack() as stack:
+        servings = [stack.enter_context(served(store.piece)) for _ in range(12)]
+        before = len(open_files())
+        peers = stack.enter_context(asking(*(serving.address for serving in servings)))
+        for rank in [*range(12), 11, 0]:
+            assert peers.fetch(rank, [3], buffers(5)) == [True]
+        # both ends; a server notices a little later
+        until(lambda: len(open_files()) - before <= 2 * 3, missing="too many connections")
+        assert peers.dead == set()
 
 
 @pytest.mark.parametrize("first", ["server", "client"])

@@ -62,12 +62,13 @@ def test_a_wait_with_a_limit_of_its_own_keeps_that() -> None:
 
 
 @pytest.fixture
-def rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Life, list[dict[str, Any]]]]:
+def rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Life, list[dict[str, Any]]]]:
     """The life of a rank, and what is told of it twenty times a second."""
     life, told = Life(), []
     monkeypatch.setattr(rank_side, "life", life)
     monkeypatch.setattr(rank_side, "_SHORTEST", 0.05)
-    beating = Pulse(0.1, {"rank": 3}, told.append)
+    rank_side.write_limit(tmp_path, 0.1)  # the job lives
+    beating = Pulse(0.1, {"rank": 3}, told.append, tmp_path)
     yield life, told
     beating.close()
 
