@@ -88,10 +88,10 @@ def _tell_where(stacks: Stacks) -> None:
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
     """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
-    for rank, digest in enumerate(comm.allgather(here)):
+    for rank, (host, digest) in enumerate(comm.allgather((host_name(), here))):
         if digest != expected:
             raise EnvironmentFailure(
-                f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
+                f"Rank {rank} on {host} has another {what} (digest {digest[:19]}...) than the command that launched it "
                 f"({expected[:19]}...). Make the same {thing} visible on every node."
             )
 

@@ -20,7 +20,7 @@ from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
-from dlio_bench.harness.run.told import passes, trained
+from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.reports import types
@@ -129,7 +129,11 @@ def build(
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
             # what the published pipeline does worse than it could is done here too
-            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
+            notes=[
+                *setting.notes,
+                *nodes.notes(job, measured.hosts, measured.rank_hosts[0]),
+                *(() if pipeline is None else pipeline.defects),
+            ],
         ),
         compute=_emulated(job, request)
         if reader_measured.trained is None
