@@ -27,6 +27,7 @@ OUTCOMES = {  # what is measured, or has a new name in each run
         "restarts",
     ),
 }
+OF_A_HOST = ("host", "room", "clock_offset_seconds")  # the same of a host
 
 
 def noted(draft: Draft, earlier: Sequence[Result]) -> Draft:
@@ -50,7 +51,9 @@ def differences(before: Draft, after: Draft) -> list[str]:
         lines.append(f"hosts: {', '.join(names[0])}; now {', '.join(names[1])}")
     hosts = (before.environment.hosts, after.environment.hosts)
     for pair in zip(*names, strict=False):
-        parts = [flat(_plain(known[name], "host")) for known, name in zip(hosts, pair, strict=True) if name in known]
+        parts = [
+            flat(_plain(known[name], *OF_A_HOST)) for known, name in zip(hosts, pair, strict=True) if name in known
+        ]
         lines += _differing(*parts) if len(parts) == 2 else []
     return list(dict.fromkeys(lines))
 

@@ -104,9 +104,9 @@ def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) ->
     differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0.0]))[0])
     if differing:
         rank = comm.size - differing
-        digest = comm.allgather(here)[rank]
+        host, digest = comm.allgather((host_name(), here))[rank]
         raise EnvironmentFailure(
-            f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
+            f"Rank {rank} on {host} has another {what} (digest {digest[:19]}...) than the command that launched it "
             f"({expected[:19]}...). Make the same {thing} visible on every node."
         )
 

@@ -17,9 +17,12 @@ from tempfile import gettempdir, mkdtemp
 from dlio_bench.harness.machine import mounts
 
 # Outlives the process that holds the other end of its standard input, and then removes the folder: until the other
-# ranks of the node, who are killed at the same time, write no more there. A removed folder is no work.
+# ranks of the node, who are killed at the same time, write no more there. A removed folder is no work. The fork makes
+# it nobody's child, as launchers end what ranks have started.
 _REMOVER = """
 import os, shutil, sys, time
+if os.fork():
+    os._exit(0)
 sys.stdin.read()
 for _ in range(50):
     if not os.path.isdir(sys.argv[1]):
@@ -57,12 +60,14 @@ def outlasted_folder(prefix: str, below: Path) -> Iterator[Path]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # a launcher ends its ranks with their process groups
+        start_new_session=True,  # launchers end process groups, too
     )
+    remover.wait()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
-    remover.communicate()
+    assert remover.stdin is not None
+    remover.stdin.close()
 
 
 def _made(prefix: str, below: Path) -> tuple[Path, int]:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.harness.cluster import interfaces
+from dlio_bench.errors import BenchError, DataError
+from dlio_bench.harness.cluster import clocks, interfaces
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
@@ -77,13 +78,13 @@ def _measure(
     device = training.begin(job, comm)
     hosts = comm.gather(host_name()) or []
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
-    memory = comm.gather(idle)
+    memory, ahead = comm.gather(idle), clocks.offsets(comm)
     places = interfaces.serving(comm)
     serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
     if comm.rank == 0:
         names = {
-            name: replace(host, room=rooms.get(name))
-            for name, host in zip(hosts, described or [], strict=True)
+            name: replace(host, room=rooms.get(name), clock_offset_seconds=offset)
+            for name, host, offset in zip(hosts, described or [], ahead, strict=True)
             if host is not None
         }
         interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
@@ -242,11 +243,22 @@ def started(job: Job) -> Iterator[Pipeline | None]:
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
-    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names."""
-    dataset = open_dataset(Path(job.dataset))
+    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names.
+
+    DataError, the same on all ranks, if a host has no such dataset.
+    """
+    opened: list[Dataset] = []
+
+    def open_here() -> None:
+        try:
+            opened.append(open_dataset(Path(job.dataset)))
+        except BenchError as error:
+            raise DataError(f"On {host_name()}: {error}") from error
+
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
-    require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
-    return dataset
+    together(comm, open_here)
+    require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
+    return opened[0]
 
 
 def _silent(event: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
-from dlio_bench.harness.run.told import passes, trained
+from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
@@ -135,6 +135,7 @@ def build(
             notes=[
                 *setting.notes,
                 *_retried(launched.launcher),
+                *nodes.notes(job, measured.hosts, measured.rank_hosts[0]),
                 *(() if pipeline is None else pipeline.defects),
             ],
         ),
