@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 NOTICE = 120  # seconds before the end at which Slurm sends SIGTERM, so that what is finished is saved
 MARGIN = 1.5  # of the time that a command takes, for what the estimate does not know
 LEAST_MINUTES = 10
+OWN_OUT = ("run", "capacity")  # commands that choose a folder for their results if none is given
 COMMANDS = ("run", "accept", "generate", "verify", "storage", "calibrate", "capacity")
 
 
@@ -30,7 +31,7 @@ class Script:
 
 
 def render(script: Script) -> str:
-    """The script. A repeated or requeued job goes on where the one before it ended."""
+    """The script. A job that Slurm requeues goes on where it was; so does a new one, if --out names the same folder."""
     directives = {
         "job-name": script.name,
         "nodes": str(script.nodes),
@@ -46,8 +47,8 @@ def render(script: Script) -> str:
         *(f"#SBATCH --{key}={value}" for key, value in directives.items()),
         "#SBATCH --exclusive",
         "#SBATCH --requeue",
-        f"# Slurm sends SIGTERM {NOTICE} s before the time is over: what is finished is saved, and the same command,",
-        "# submitted again or requeued, goes on there.",
+        f"# Slurm sends SIGTERM {NOTICE} s before the time is over: what is finished is saved. The same command",
+        "# with the same --out goes on there, in this job if Slurm requeues it, or in another.",
         "set -eo pipefail",
         f"cd {shlex.quote(script.folder)}",
         *script.setup,
@@ -60,6 +61,8 @@ def render(script: Script) -> str:
 def _start(script: Script) -> str:
     """`exec`, so that Slurm's signal reaches the command and not a shell that waits for it."""
     command = shlex.join((script.program, *script.command))
+    if script.command[0] in OWN_OUT and given(script.command, "--out") is None:
+        command += ' --out "dlio-results/$SLURM_JOB_ID"'  # a requeued job has the same number
     if script.container is None:
         return f"exec {command}"
     ranks = f" --ntasks-per-node={script.ranks_per_node or 1}"

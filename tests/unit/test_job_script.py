@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,15 @@ def test_bash_starts_what_was_asked_for(tmp_path: Path) -> None:
             variables=SCRIPT.variables,
         )
     )  # fmt: skip
-    told = subprocess.run(["bash"], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert told == [str(folder), "/scratch/$me", "1", *SCRIPT.command]
+    env = os.environ | {"SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash"], input=text, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        str(folder), "/scratch/$me", "1", *SCRIPT.command, "--out", "dlio-results/17"
+    ]  # fmt: skip
+
+
+def test_a_folder_that_was_named_stays() -> None:
+    assert "dlio-results" not in render(replace(SCRIPT, command=("run", "cdb", "--out=/x")))
 
 
 def test_a_container_holds_every_rank() -> None:
@@ -55,7 +63,8 @@ def test_a_container_holds_every_rank() -> None:
     last = shlex.split(render(inside).split("exec ", 1)[1])
     assert last[:2] == ["srun", "--mpi=pmix"]
     assert last[last.index("apptainer") :] == [
-        "apptainer", "exec", "a b.sif", "dlio-bench", "run", "cdb", "--launcher", "none"
+        "apptainer", "exec", "a b.sif", "dlio-bench", "run", "cdb", "--out", "dlio-results/$SLURM_JOB_ID",
+        "--launcher", "none",
     ]  # fmt: skip
     assert "--ntasks-per-node=4" in last
 
