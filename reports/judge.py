@@ -60,7 +60,7 @@ def reason(result: Result) -> str:
         return f"{len(broken)} of {len(result.checks)} checks failed ({names}): measured, but not to be used"
     if TINY in result.marks:
         return "every check held; TINY shrinks the samples, so this shows that it runs, not how fast"
-    return "every check held; no limits were given, so there is no verdict"
+    return "every check held; by itself a result has no verdict: limits give one"
 
 
 def exit_status(results: Sequence[Result]) -> int:

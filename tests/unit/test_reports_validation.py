@@ -59,9 +59,9 @@ def test_a_validation_pass_is_told_once_in_every_output(
 
 def test_readers_with_other_passes_are_not_compared(draft_and_steps: Callable[..., Drafted]) -> None:
     one, other = with_passes(draft_and_steps)[0], complete(*draft_and_steps("naive"))
-    assert "differ in validation passes (1 over 8 samples and none)" in str(comparable.refusals([one, other]))
+    assert "differ in validation passes (1 over 8 samples and none)" in comparable.refusals([one, other])[0]
     both = [with_passes(draft_and_steps, reader)[0] for reader in ("naive", "prefetch")]
-    assert not comparable.refusals(both)
+    assert comparable.refusals(both) == []
     assert max(map(len, text.render(both, verbose=True).splitlines())) <= 80
 
 
