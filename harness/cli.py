@@ -17,9 +17,10 @@ from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
-from dlio_bench.harness.cluster import stacks, watch
+from dlio_bench.harness.cluster import life, stacks, watch
+from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.generation import arguments as generation
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -30,6 +31,7 @@ from dlio_bench.harness.storage_bench import arguments as ceiling
 from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
+STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
 
 
 def parser() -> Parser:
@@ -67,6 +69,8 @@ def parser() -> Parser:
             help="end the run if a rank neither reads nor computes for this long (default "
             f"{watch.DEFAULT_TIMEOUT}; 0: never)",
         )
+    for name in STARTING:
+        add_hosts(commands.choices[name])
     listing = commands.add_parser(
         "list",
         help="list workloads, their step times, pipelines and sources; readers and orders",
@@ -192,7 +196,7 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    options, unknown = parser().parse_known_args(argv)
+    options, unknown = parser().parse_known_args(joined(sys.argv[1:] if argv is None else argv))
     if unknown:
         parser().refuse(unknown, options.command)
     if options.version:
@@ -206,7 +210,31 @@ def _command(argv: Sequence[str] | None) -> int:
     if hasattr(options, "timeout"):  # of commands that launch ranks
         watch.allow(options.timeout)
         del options.timeout
+    settle(options)
+    if options.command in STARTING and STARTED not in os.environ:
+        if getattr(options, "launcher", None) == "none":
+            return _join(options.command, sys.argv[1:] if argv is None else argv)
+        if (others := life.beside(os.environ)) > 1:
+            return _refuse_copies(others)
     return COMMANDS[options.command](options)
+
+
+def _join(command: str, argv: Sequence[str]) -> int:
+    if command == "capacity":
+        raise UsageError("capacity starts other numbers of ranks again and again, which --launcher none cannot do.")
+    from dlio_bench.harness.cluster import joined
+
+    return joined.take_part(argv)
+
+
+def _refuse_copies(count: int) -> int:
+    """UsageError; on the other copies of this command the status alone, so that one of them speaks."""
+    if life.numbered():
+        return UsageError.status
+    raise UsageError(
+        f"A launcher has started this command {count} times, and each would start ranks of its own. Start it once, and "
+        "it starts its ranks; or add --launcher none, and the processes that are there become the ranks."
+    )
 
 
 def _complain(message: str, status: int) -> int:

@@ -56,10 +56,11 @@ class Ceiling(Struct, frozen=True):
 
 
 class Launcher(Struct, frozen=True):
-    """Who started the ranks, and how."""
+    """Who started the ranks, and how. retries: starts that ended in MPI_Init by signal 11, before any rank worked."""
 
     name: str
     argv: list[str] = []
+    retries: Count = 0
 
 
 class Environment(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
-from dlio_bench.harness.ground.arguments import Commands, add_cache_dir, add_launcher, add_variant, values_of
+from dlio_bench.harness.ground.arguments import (
+    Commands,
+    add_cache_dir,
+    add_launcher,
+    add_variant,
+    allocated_scale,
+    values_of,
+)
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
 from dlio_bench.units import parse_bytes
 
@@ -50,9 +57,9 @@ def add_capacity(commands: Commands) -> None:
     scale.add_argument(
         "--nodes",
         type=partial(_positive, "--nodes"),
-        default=1,
         metavar="N",
-        help="most nodes. More nodes are tried only if a node holds with all its ranks (default 1)",
+        help="most nodes. More nodes are tried only if a node holds with all its ranks (default: all of the "
+        "scheduler's allocation, else 1)",
     )
     add_launcher(scale)
     data = parser.add_argument_group("data")
@@ -128,4 +135,6 @@ def run_capacity(options: argparse.Namespace) -> int:
     """Run it."""
     from dlio_bench.harness.capacity import command
 
+    if options.nodes is None:
+        options.nodes = allocated_scale(nodes=False, ranks_per_node=True).nodes
     return command.capacity(command.Options(**values_of(options)))

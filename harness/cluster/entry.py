@@ -15,7 +15,7 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
+from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED, die_with_parent
 from dlio_bench.harness.cluster.stacks import Stacks
 
 STDOUT = 1
@@ -42,6 +42,8 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
                 pulse.tell()
             comm = connect(ranks)
         about |= {"rank": comm.rank, "mute": False}
+        if comm.rank == 0:
+            say({"event": MET})
         stacks.rename(f"rank-{comm.rank}")
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes

@@ -7,7 +7,7 @@ reads or writes. One of its threads reports that regularly on standard output; `
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class Pulse:
         self._about, self._tell = about, tell
         self._idle = 0.0
         self._end = threading.Event()
+        _beating.append(self)
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
         self._thread.start()
 
@@ -97,6 +98,15 @@ class Pulse:
             if _moved(seen, signs, now - then, now):
                 self._idle = 0.0
             seen, then = signs, now
+
+
+_beating: list[Pulse] = []  # of this process
+
+
+def hush() -> None:
+    """The process goes on without this job: no more signs of life."""
+    while _beating:
+        _beating.pop().close()
 
 
 def _signs() -> tuple[int, float, int]:
@@ -138,6 +148,17 @@ def read_limit(folder: Path) -> float:
     with suppress(OSError, ValueError):
         return float((folder / _LIMIT).read_text())
     return 0.0
+
+
+def beside(env: Mapping[str, str]) -> int:
+    """How many processes a launcher has started together with this one; 1 where none has.
+
+    Open MPI; MPICH, Intel MPI and PALS; srun; jsrun.
+    """
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "JSM_NAMESPACE_SIZE"):
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    return 1
 
 
 def numbered() -> int | None:

@@ -16,6 +16,7 @@ from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,7 +51,7 @@ class Mpi:
         meeting, hosts = self._places
         if meeting is None:
             assert hosts is not None
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
         if not last and (hosts is None or self.host_rank == 0):
@@ -58,7 +59,7 @@ class Mpi:
         if hosts is None:
             return
         if self.host_rank == 0:
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             meeting.go()
         else:
             meeting.wait_for_hosts(self._world.Iprobe)
@@ -186,8 +187,12 @@ class Mpi:
 
     def abort(self, status: int) -> None:
         """See Comm."""
+        if on_abort is not None:
+            on_abort(status)
         self._world.Abort(status)
 
+
+on_abort: Callable[[int], None] | None = None  # what comes before MPI_Abort, where another process tells why
 
 # A request that timed out cannot be cancelled: a late rank still writes to its buffers, so they must stay allocated.
 _abandoned: "list[MPI.Request]" = []
@@ -200,7 +205,7 @@ def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     return parent, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
 
 
-def _until_over(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
+def wait_for(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
     """Poll until all are over; False when they are not at `deadline`, in seconds of time.monotonic."""
     from mpi4py import MPI
 
@@ -225,7 +230,7 @@ def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
 
     try:
         requests = begin()
-        if not _until_over(requests, deadline):
+        if not wait_for(requests, deadline):
             _abandoned.extend(requests)
             raise TimeoutError
     except MPI.Exception as error:
@@ -264,12 +269,24 @@ def connect(ranks: int) -> Comm:
         ) from error
     world = MPI.COMM_WORLD
     if world.Get_size() != ranks:
-        raise EnvironmentFailure(
-            f"{ranks} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
-            "library do not belong together (under Slurm: srun --mpi=pmix with an MPI that speaks PMIx). "
-            "`dlio-bench doctor` shows both; choose another with --launcher."
-        )
+        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
     return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+
+
+def _unconnected(ranks: int, size: int) -> str:
+    """The message where a launcher has started several worlds, as srun does without the right plug-in."""
+    wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
+    if "SLURM_STEP_ID" not in os.environ:
+        return (
+            f"{wrong}: the launcher and the MPI library do not belong together. `dlio-bench doctor` shows both; choose "
+            "another with --launcher."
+        )
+    known = os.environ.get(MPI_PLUGINS)
+    return (
+        f"{wrong}: srun did not connect them, as its --mpi does not fit the MPI library ({mpi_version()}). Take "
+        "SLURM_MPI_TYPE and --mpi out of the way, or name there what the library speaks: pmix for Open MPI, pmi2 for "
+        f"MPICH and Intel MPI.{f' `srun --mpi=list` has {known}.' if known else ''} Or use --launcher mpirun."
+    )
 
 
 def mpi_version() -> str | None:

@@ -28,6 +28,8 @@ def plan(
     ranks = launchers.Job(nodes, ranks_per_node, command, virtual)
     site = launchers.detect_site(os.environ)
     name = launchers.choose(os.environ, ranks, site, requested)
+    if name == "srun":
+        site = replace(site, plugins=launchers.slurm_plugins(site.programs[name], os.environ))
     env = launchers.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
     return Launch(name, () if name == "local" else argv, env)

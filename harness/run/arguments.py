@@ -7,7 +7,15 @@ from typing import Any
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
-from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes, values_of
+from dlio_bench.harness.ground.arguments import (
+    add_cache_dir,
+    add_launcher,
+    add_variant,
+    allocated_scale,
+    counts,
+    tier_sizes,
+    values_of,
+)
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
@@ -41,13 +49,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--nodes",
         type=partial(counts, "--nodes"),
         metavar="N[,N...]",
-        help="number of nodes; give several to compare them (default 1)",
+        help="number of nodes; give several to compare them (default: all of the scheduler's allocation, else 1)",
     )
     scale.add_argument(
         "--ranks-per-node",
         type=int,
         metavar="R",
-        help="ranks on each node; a rank is one trainer (default 1)",
+        help="ranks on each node; a rank is one trainer (default: the allocation's tasks per node, else its GPUs per "
+        "node, else 1)",
     )
     add_launcher(scale)
     scale.add_argument(
@@ -345,4 +354,11 @@ def run(options: argparse.Namespace) -> int:
         return command.run(*repeat.asked(options.origin, given(options)))
     if options.workload is None:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
-    return command.run(Options(**given(options)))
+    values = given(options)
+    scale = allocated_scale(nodes="nodes" in values, ranks_per_node="ranks_per_node" in values)
+    defaults: dict[str, Any] = {
+        "nodes": (scale.nodes,),
+        "ranks_per_node": scale.ranks_per_node,
+        "scale_from": scale.origin,
+    }
+    return command.run(Options(**defaults | values))

@@ -40,19 +40,7 @@ class Cluster:
         )  # fmt: skip
 
     def on(self, host: str, *command: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command on a host, which must end with this status and without a traceback.
-
-        Again, where a rank died in MPI_Init under srun, as ranks of Open MPI 5.0 sometimes do.
-        """
-        for _ in range(3):
-            told = self._once(host, *command, **env)
-            if "Segmentation fault" not in told.stderr:
-                break
-        assert told.returncode == status, told.stdout + told.stderr
-        assert "Traceback" not in told.stdout + told.stderr
-        return told
-
-    def _once(self, host: str, *command: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command on a host, which must end with this status and without a traceback."""
         process = self.start(host, *command, **env)
         try:
             out, err = process.communicate(timeout=PATIENCE)
@@ -60,6 +48,8 @@ class Cluster:
             process.kill()
             out, err = process.communicate()
             raise AssertionError(f"{command} was not over in time.\n{out}{err}") from None
+        assert process.returncode == status, out + err
+        assert "Traceback" not in out + err
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def processes(self, host: str, part: str) -> list[int]:

@@ -56,10 +56,60 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
 def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no such partition") as failure:
         launch(script("import sys; sys.exit('no such partition')"), os.environ, tmp_path, print)
-    assert str(tmp_path / "launcher.log") in str(failure.value)
-    assert "no such partition" in (tmp_path / "launcher.log").read_text()
+    assert str(tmp_path / "ranks.log") in str(failure.value)
+    assert "no such partition" in (tmp_path / "ranks.log").read_text()
     with pytest.raises(EnvironmentFailure, match="cannot be started"):
         launch(["/nowhere/mpirun"], os.environ, tmp_path, print)
+
+
+SRUN = """#!{python}
+import pathlib, sys
+starts = pathlib.Path({folder!r}) / "starts"
+starts.write_text(starts.read_text() + "." if starts.exists() else ".")
+if len(starts.read_text()) <= {crashes}:
+    if {began}:
+        print({met!r}, flush=True)
+    print("srun: error: node2: tasks 1-2: Segmentation fault", file=sys.stderr)
+    raise SystemExit(143)  # as srun does when it ends the other tasks
+print("  3: hello from rank 3")
+print("0: " + {ready!r})
+"""
+
+
+def srun(folder: Path, *, crashes: int, began: bool = False) -> tuple[list[str], Path]:
+    """An srun whose first starts end in MPI_Init by signal 11, or (began) right after it; and a work folder."""
+    program, work = folder / "srun", folder / "work"
+    ready, met = f'{EVENT}{{"event": "ready"}}', f'{EVENT}{{"event": "met"}}'
+    program.write_text(
+        SRUN.format(python=sys.executable, folder=str(folder), crashes=crashes, began=began, met=met, ready=ready)
+    )
+    program.chmod(0o755)
+    work.mkdir()
+    return [str(program)], work
+
+
+def test_a_crash_in_mpi_init_is_tried_again_and_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    argv, work = srun(tmp_path, crashes=2)
+    heard: list[dict[str, object]] = []
+    log = tmp_path / "kept.log"
+    assert launch(argv, os.environ, work, heard.append, log=log) == 2
+    assert heard == [{"event": "ready"}]
+    assert capfd.readouterr().err.count("ended in MPI_Init by signal 11") == 2
+    assert "[3] hello from rank 3" in log.read_text().splitlines()
+
+
+def test_crashes_that_do_not_end_are_told_with_a_way_out(tmp_path: Path) -> None:
+    argv, work = srun(tmp_path, crashes=3)
+    with pytest.raises(EnvironmentFailure, match=r"MPI_Init by signal 11, 3 times.*--launcher mpirun"):
+        launch(argv, os.environ, work, print)
+    assert (tmp_path / "starts").read_text() == "..."
+
+
+def test_ranks_that_have_met_are_never_started_again(tmp_path: Path) -> None:
+    argv, work = srun(tmp_path, crashes=1, began=True)
+    with pytest.raises(EnvironmentFailure, match="Segmentation fault"):
+        launch(argv, os.environ, work, print)
+    assert (tmp_path / "starts").read_text() == "."
 
 
 NEST = """

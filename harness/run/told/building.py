@@ -129,7 +129,11 @@ def build(
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
             # what the published pipeline does worse than it could is done here too
-            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
+            notes=[
+                *setting.notes,
+                *_retried(launched.launcher),
+                *(() if pipeline is None else pipeline.defects),
+            ],
         ),
         compute=_emulated(job, request)
         if reader_measured.trained is None
@@ -150,6 +154,13 @@ def build(
             code_digest=job.code_digest,
         ),
     )
+
+
+def _retried(launcher: Launcher) -> list[str]:
+    if not launcher.retries:
+        return []
+    times = "once" if launcher.retries == 1 else "twice"
+    return [f"{launcher.name} ended in MPI_Init by signal 11 and was started again, {times}, before any rank worked"]
 
 
 def _epoch_seconds(steps: Steps, trial: int) -> list[float]:

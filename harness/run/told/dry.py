@@ -45,6 +45,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
     system = f"from {request.options.system}"
     if request.options.system is None:
         system = "after the machine is measured with test files beside the dataset"
+    origin = f", from {request.options.scale_from}" if request.options.scale_from else ""
     rows = [
         (
             "dataset",
@@ -52,7 +53,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ),
         ("folder", job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
-        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}"),
+        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}{origin}"),
         ("step", f"{plural(job.batch, 'sample')} a rank, {compute}, ranks meet: {job.sync}"),
         ("trial", f"{_trial(request, job, steps, per_epoch)}; {left}"),
         (
