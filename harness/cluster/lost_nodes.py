@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 
-_ENDED = re.compile(r"^srun: error: \S+: tasks? ([\d,-]+): ", re.MULTILINE)  # "srun: error: node2: tasks 2-3,5: Killed"
+_ENDED = re.compile(
+    r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE
+)  # "srun: error: node2: tasks 2-3,5: Killed"
 _FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 
@@ -33,5 +35,5 @@ def told(output: str, hosts: Mapping[int, str], lost: str) -> str | None:
 
 def _numbers(ranks: str) -> list[int]:
     """Slurm's "0-1,4" -> [0, 1, 4]."""
-    spans = [span.partition("-") for span in ranks.split(",") if span.strip("-")]
+    spans = [span.partition("-") for span in ranks.strip("[]").split(",")]
     return [number for first, _, last in spans for number in range(int(first), int(last or first) + 1)]

@@ -261,16 +261,8 @@ def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog
         last = report["message"].strip().splitlines()[-1]
         trace = _kept(folder / "defect.txt", report["message"])
         return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
-    if nodes := lost_nodes.told(last_words, outcome.hosts, lost):
-        return EnvironmentFailure(f"{nodes}{_printed(output)}")
-    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words):
-        rank, pid, host, number = killed.groups()
-        name = signal.Signals(int(number)).name
-        hint = f" {MEMORY_HINT}" if number == "9" else ""
-        return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
-            f"{_printed(output)}"
-        )
+    if death := lost_nodes.told(last_words, outcome.hosts, lost) or _killed_rank(last_words, lost):
+        return EnvironmentFailure(death + _printed(output))
     if outcome.died_in_init(argv):
         return EnvironmentFailure(
             f"{program} ended in MPI_Init by signal 11, {RETRIES + 1} times, before any rank worked: {lost}. The MPI "
@@ -286,6 +278,16 @@ def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog
         f"The launcher {program} ended with status {status} before the ranks were done. "
         f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run.{_printed(output)}"
     )
+
+
+def _killed_rank(last_words: str, lost: str) -> str | None:
+    """What mpirun says of a rank that a signal ended, as sentences."""
+    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words)
+    if killed is None:
+        return None
+    rank, pid, host, number = killed.groups()
+    name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
+    return f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
 
 
 def _printed(output: RankLog) -> str:
