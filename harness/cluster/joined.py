@@ -116,7 +116,9 @@ def _lead(world: "MPI.Comm", argv: Sequence[str], scale: tuple[int, int], addres
 
 
 def _follow(world: "MPI.Comm") -> int:
-    """The other ranks: they do what rank 0 passes on."""
+    """The other ranks: they do what rank 0 passes on, and end without a word when they are ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     while True:
         status = _together(world, None)
         if status is not None:

@@ -275,10 +275,10 @@ def _none(job: Job, site: Site) -> tuple[str, ...]:
             "--launcher none: no ranks were started. Start them with the command, as in mpirun -n 8 dlio-bench run ..."
         )
     if site.started != (job.nodes, job.ranks_per_node):
-        nodes, each = site.started
         raise UsageError(
-            f"--launcher none: {nodes} nodes x {each} ranks were started, but {job.nodes} x {job.ranks_per_node} are "
-            "asked for. Leave --nodes and --ranks-per-node out, or start as many ranks as the command asks for."
+            f"--launcher none: {site.started[0]}x{site.started[1]} ranks were started (nodes x ranks on each), but "
+            f"{job.nodes}x{job.ranks_per_node} are asked for. Leave --nodes and --ranks-per-node out, or start as many "
+            "ranks as the command asks for."
         )
     if site.arguments:
         raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")

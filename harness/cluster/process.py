@@ -279,16 +279,8 @@ def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog
     status, program, last_words = outcome.status, Path(argv[0]).name, output.tail
     if reports := outcome.reports + _written_reports(folder):
         return _reported(reports, folder, output)
-    if nodes := lost_nodes.told(last_words, outcome.hosts, lost):
-        return EnvironmentFailure(f"{nodes}.{_printed(output)}")
-    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words):
-        rank, pid, host, number = killed.groups()
-        name = signal.Signals(int(number)).name
-        hint = f" {MEMORY_HINT}" if number == "9" else ""
-        return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
-            f"{_printed(output)}"
-        )
+    if death := lost_nodes.told(last_words, outcome.hosts, lost) or _killed_rank(last_words, lost):
+        return EnvironmentFailure(death + _printed(output))
     if outcome.died_in_init(argv):
         return EnvironmentFailure(
             f"{program} ended in MPI_Init by signal 11, {RETRIES + 1} times, before any rank worked: {lost}. The MPI "
@@ -318,6 +310,16 @@ def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) 
     last = report["message"].strip().splitlines()[-1]
     trace = _kept(folder / "defect.txt", report["message"])
     return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
+
+
+def _killed_rank(last_words: str, lost: str) -> str | None:
+    """What mpirun says of a rank that a signal ended, as sentences."""
+    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words)
+    if killed is None:
+        return None
+    rank, pid, host, number = killed.groups()
+    name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
+    return f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
 
 
 def _printed(output: RankLog) -> str:

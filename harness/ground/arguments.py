@@ -93,7 +93,7 @@ def allocated_scale(*, nodes: bool, ranks_per_node: bool, workers: int = 1) -> "
     given = allocation.find(os.environ)
     scale = allocation.default_scale(given, nodes=nodes, ranks_per_node=ranks_per_node, otherwise=workers)
     if scale.origin:
-        print(f"dlio-bench: the scale is that of {scale.origin}", file=sys.stderr)
+        print(f"scale  {scale.origin}", file=sys.stderr)
     return scale
 
 

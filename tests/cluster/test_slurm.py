@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.processes import until
+from tests.processes import PATIENCE, until
 
 ALLOCATE = ("salloc", "-N4", "--exclusive")
 RUN = ("dlio-bench", "run")
@@ -99,13 +99,14 @@ def test_more_nodes_than_were_allocated_are_refused(slurm: Cluster) -> None:
 
 
 def test_a_cancelled_job_leaves_no_rank(slurm: Cluster) -> None:
-    job = slurm.start(
+    job, says = slurm.measuring(
         "node1", *ALLOCATE, "--job-name=cancelled", *RUN, "cdb", "--tiny", *SCALE, "--reader", "prefetch",
         "--local-tier", "/tmp", "--min-seconds", "0", "--epochs", "4000", "--compute", "emulate:500ms",
     )  # fmt: skip
-    until(lambda: all(slurm.processes(f"node{number}", RANKS) for number in (1, 2, 3, 4)), job)
+    nodes = [f"node{number}" for number in (1, 2, 3, 4)]
+    assert all(slurm.processes(node, RANKS) for node in nodes)
     slurm.on("node2", "scancel", "--name=cancelled")
-    _, told = job.communicate(timeout=60)
-    assert job.returncode == 4, told
-    assert "Traceback" not in told
-    until(lambda: not any(slurm.processes(f"node{number}", RANKS) for number in (1, 2, 3, 4)))
+    job.communicate(timeout=PATIENCE)
+    assert job.returncode == 4, says.read_text()
+    assert "Traceback" not in says.read_text()
+    until(lambda: not any(slurm.processes(node, RANKS) for node in nodes))

@@ -1,7 +1,6 @@
 """A node of a job under Slurm is lost: the job ends, names it, and leaves nothing on the other nodes."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,9 +37,7 @@ def remains(made: Cluster) -> list[str]:
 def test_a_job_that_loses_a_node_names_it_and_leaves_nothing(breakable: Cluster, fault: str) -> None:
     """Whoever finds out first says so: ranks whose connections break, the time limit, or Slurm."""
     before = remains(breakable)
-    says = breakable.work / "told"
-    job = breakable.start("node1", "sh", "-c", f"exec {shlex.join(JOB)} 2>{says.name}")
-    until(lambda: says.exists() and "trial 1" in says.read_text(), job, "the job did not begin")
+    job, says = breakable.measuring("node1", *JOB)
     assert len(remains(breakable)) > len(before)
     breakable.do(fault, "node3")
     job.communicate(timeout=PATIENCE)

@@ -27,6 +27,10 @@ def test_tasks_and_gpus_of_a_slurm_job(env: dict[str, str], ranks: int | None, g
     assert find(JOB | env) == Allocation("slurm", 4, ranks, gpus, job="7")
 
 
+def test_ranks_that_are_there_come_before_a_scheduler() -> None:
+    assert find(JOB | {"DLIO_BENCH_STARTED": "2 3 /tmp/a b"}) == Allocation("launched", 2, 3)
+
+
 def test_numbers_by_node_are_expanded() -> None:
     assert repeated("2(x3),1") == [2, 2, 2, 1]
     assert repeated("16") == [16]

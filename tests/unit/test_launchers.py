@@ -74,13 +74,15 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "pals":
         ("pals", REAL, Site(programs={"pals": "/p/mpiexec"}),
          "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3"),
+    "none": ("none", REAL, Site(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.relay"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ARGV)
 def test_argv_is_what_the_manual_says(case: str) -> None:
     name, job, site, before_command = ARGV[case]
-    assert LAUNCHERS[name](job, site) == (*before_command.split(), *RUN)
+    command = RUN[1:] if name == "none" else RUN  # the ranks are interpreters already
+    assert LAUNCHERS[name](job, site) == (*before_command.split(), *command)
 
 
 def test_every_launcher_has_a_case() -> None:
@@ -149,6 +151,17 @@ def test_a_slurm_that_cannot_connect_ranks_is_refused() -> None:
     assert "--mpi=pmi2" in LAUNCHERS["srun"](REAL, replace(site, mpi_type="pmi2"))
 
 
+def test_ranks_that_are_there_must_be_as_many_as_are_asked_for() -> None:
+    site = replace(FULL, started=(2, 8))
+    with pytest.raises(UsageError, match=r"2x8 ranks were started .*, but 4x8 are asked for"):
+        LAUNCHERS["none"](REAL, site)
+    with pytest.raises(UsageError, match="no ranks were started"):
+        LAUNCHERS["none"](REAL, FULL)
+    assert choose({"SLURM_JOB_ID": "7"}, REAL, site) == "none"
+    with pytest.raises(UsageError, match="started already"):
+        choose({}, REAL, site, "srun")
+
+
 def _after(argv: tuple[str, ...], option: str) -> int:
     return int(argv[argv.index(option) + 1])
 
@@ -205,7 +218,7 @@ def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expect
 
 
 def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux or pals"):
+    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux, pals or none"):
         choose({}, ONE, FULL, requested="aprun")
 
 
