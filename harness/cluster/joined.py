@@ -19,16 +19,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
 from dlio_bench.harness.cluster.life import hush, life
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.cluster.variables import STARTED
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 DOOR = "door"  # the socket at which rank 0 takes requests
 HELLO, LEFT = "@dlio-bench-rank ", "@dlio-bench-left "  # first and last line of a rank: its number, its exit status
@@ -40,7 +37,7 @@ _OF_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_COMM_", "OMPI_UNIVERSE", "PRTE_LAUNCHED"
 
 def take_part(argv: Sequence[str]) -> int:
     """Be one of the ranks of the command `dlio-bench argv`; its exit status. Errors are raised on rank 0."""
-    world = _world()
+    world = mpi.whole_world("--launcher none")
     failure, scale = None, (1, 1)
     try:
         scale = _scale(world)
@@ -56,24 +53,9 @@ def take_part(argv: Sequence[str]) -> int:
     return _lead(world, argv, scale, address) if rank == 0 else _follow(world)
 
 
-def _world() -> "MPI.Comm":
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise EnvironmentFailure(
-            f"--launcher none: MPI cannot be loaded: {error}. `dlio-bench doctor` shows what is found."
-        ) from error
-    return MPI.COMM_WORLD
-
-
-def _scale(world: "MPI.Comm") -> tuple[int, int]:
+def _scale(world: mpi.World) -> tuple[int, int]:
     """Nodes, and ranks on each. UsageError on all ranks where nodes have unequal numbers, or ranks are dealt around."""
-    from mpi4py import MPI
-
-    host = world.Split_type(MPI.COMM_TYPE_SHARED)
-    first = host.bcast(world.Get_rank())
-    places = world.allgather((first, host.Get_rank(), host.Get_size()))
-    host.Free()
+    places = mpi.places(world)
     sizes = sorted({size for _, _, size in places})
     if len(sizes) > 1:
         raise UsageError(
@@ -88,7 +70,7 @@ def _scale(world: "MPI.Comm") -> tuple[int, int]:
     return len(places) // sizes[0], sizes[0]
 
 
-def _lead(world: "MPI.Comm", argv: Sequence[str], scale: tuple[int, int], address: str) -> int:
+def _lead(world: mpi.World, argv: Sequence[str], scale: tuple[int, int], address: str) -> int:
     """Rank 0: the command is a child, and asks for jobs at a door. address: at which the other hosts reach this one."""
     with tempfile.TemporaryDirectory(prefix="dlio-bench-") as folder, socket.socket(socket.AF_UNIX) as door:
         door.bind(str(Path(folder) / DOOR))
@@ -115,7 +97,7 @@ def _lead(world: "MPI.Comm", argv: Sequence[str], scale: tuple[int, int], addres
     return status
 
 
-def _follow(world: "MPI.Comm") -> int:
+def _follow(world: mpi.World) -> int:
     """The other ranks: they do what rank 0 passes on, and end without a word when they are ended."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -138,14 +120,14 @@ def _request(door: socket.socket) -> dict[str, Any] | None:
     return None
 
 
-def _end_with(command: "subprocess.Popen[bytes]", over: threading.Event, world: "MPI.Comm") -> None:
+def _end_with(command: "subprocess.Popen[bytes]", over: threading.Event, world: mpi.World) -> None:
     """End all ranks when the command ends during a job: it has told why."""
     while not over.wait(_LOOK_SECONDS):
         if (status := command.poll()) is not None:
             world.Abort(status if status > 0 else EnvironmentFailure.status)
 
 
-def _together(world: "MPI.Comm", request: dict[str, Any] | None) -> int | None:
+def _together(world: mpi.World, request: dict[str, Any] | None) -> int | None:
     """Rank 0 passes on a request, and all do it. The exit status at the end of all; None after a job."""
     mpi.wait_for([world.Ibarrier()])  # polled: idle ranks leave the cores to the command
     request = world.bcast(request)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+World: TypeAlias = "MPI.Comm"
 
 # A blocking MPI call spins, and a spinning rank takes the core that a reader thread of its neighbour needs. Waiting
 # for other hosts is therefore polled, at intervals that grow with the wait to half a millisecond.
@@ -294,19 +296,40 @@ def connect(ranks: int) -> Comm:
     """The communicator of a job of `ranks` ranks. EnvironmentFailure."""
     if ranks == 1:
         return Solo()
+    world = whole_world(f"a job of {ranks} ranks")
+    if world.Get_size() != ranks:
+        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
+    return Mpi(world, _host_of(world))
+
+
+def whole_world(needed_by: str) -> World:
+    """All processes that a launcher has started together. EnvironmentFailure where MPI cannot be loaded."""
+    is_new = "mpi4py.MPI" not in sys.modules
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise EnvironmentFailure(
-            f"MPI cannot be loaded for a job of {ranks} ranks: {error}. Install one with "
+            f"MPI cannot be loaded for {needed_by}: {error}. Install one with "
             "pip install 'dlio-bench[mpi]', or load the site's MPI module; `dlio-bench doctor` shows what is found."
         ) from error
-    if _must_settle(os.environ, MPI.Get_library_version()):
+    if is_new and _must_settle(os.environ, MPI.Get_library_version()):
         time.sleep(SETTLE_SECONDS)
-    world = MPI.COMM_WORLD
-    if world.Get_size() != ranks:
-        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
-    return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+    return MPI.COMM_WORLD
+
+
+def places(world: World) -> list[tuple[int, int, int]]:
+    """By rank: the first rank of its host, its number among the ranks there, and how many these are."""
+    host = _host_of(world)
+    first = host.bcast(world.Get_rank())
+    answer: list[tuple[int, int, int]] = world.allgather((first, host.Get_rank(), host.Get_size()))
+    host.Free()
+    return answer
+
+
+def _host_of(world: World) -> World:
+    from mpi4py import MPI
+
+    return world.Split_type(MPI.COMM_TYPE_SHARED)
 
 
 def _must_settle(env: Mapping[str, str], library: str) -> bool:

@@ -79,7 +79,7 @@ def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
     [
         ({"code_digest": "0" * 64}, "Rank 0 on {host} has another code"),
         ({"dataset_digest": "sha256:" + "0" * 64}, "Rank 0 on {host} has another dataset"),
-        ({"nodes": 2}, "2 ranks were asked for, but this rank sees a world of 1"),
+        ({"nodes": 2}, "2 ranks were asked for, but they came up in worlds of 1"),
     ],
 )
 def test_anything_else_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
