@@ -105,7 +105,7 @@ class Campaign:
             signals.met()
             note(self.folder, entry, "interrupted")
             raise EnvironmentFailure(
-                f"{signals.why()}, in {part.title}. What is finished stays finished. Go on with: {self.resume}"
+                f"{signals.why()} in {part.title}. What is finished stays finished. Go on with: {self.resume}"
             ) from None
         note(self.folder, entry, "ended", status=status)
         good = status in MEASURED and made.exists() if part.kind == "run" else status == 0

@@ -307,7 +307,8 @@ def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
     out = Path(words[words.index("--out") + 1])
     status, errors = 0, ""
     if not _is_measured(out, words):
-        shutil.rmtree(out, ignore_errors=True)  # what a stopped run left
+        if not (out / UNFINISHED).exists():  # with it, the run goes on by itself
+            shutil.rmtree(out, ignore_errors=True)
         status, errors = run_command(words, going_on(folder), told=False)
     if status not in (judge.PASS, judge.INVALID):
         reason = errors.strip().rpartition("dlio-bench: ")[2]

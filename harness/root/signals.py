@@ -62,7 +62,7 @@ def why() -> str:
     """What interrupted this process: 'Interrupted', with the signal's name if it was not Ctrl-C."""
     number = next(iter([*_met, *_seen]), signal.SIGINT)
     if number == signal.SIGALRM:
-        return "Interrupted, as the time of this job ends"
+        return "Interrupted by the end of this job's time"
     return "Interrupted" if number == signal.SIGINT else f"Interrupted by {signal.Signals(number).name}"
 
 

@@ -1,10 +1,12 @@
 """`dlio-bench capacity` with real ranks."""
 
 import json
+import signal
 from pathlib import Path
 
 from dlio_bench.reports.result import load
-from tests.mpi.conftest import dlio
+from tests.mpi.conftest import complaint, dlio, start
+from tests.processes import PATIENCE, until
 
 
 def test_the_answer_rests_on_results_that_stay(cache: Path, tmp_path: Path) -> None:
@@ -43,3 +45,27 @@ def test_a_storage_that_limits_is_found_and_the_next_scale_is_shown_to_fail(cach
     assert max(fails["runs"]["au"]) < 0.75 <= min(holds["runs"]["au"] + confirmed["runs"]["au"] + fails["null"]["au"])
     assert fails["runs"]["delivered_bandwidth"] < 0.9e6  # what the first batches and the rate give
     assert fails["null"]["delivered_bandwidth"] > fails["runs"]["delivered_bandwidth"]
+
+
+def test_a_search_that_was_stopped_goes_on(cache: Path, tmp_path: Path) -> None:
+    asked = (
+        "capacity", "cosmoflow", "--tiny", "--ranks-per-node", "1", "--compute", "emulate:5ms", "--au", "1%",
+        "--trials", "2", "--out", "out",
+    )  # fmt: skip
+    first = tmp_path / "out" / "1x1" / "double-buffer-1x1"
+    process = start(cache, tmp_path, *asked)
+    until((first / "result.json").exists, process, "no probe came to its end")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 4
+    assert f"Go on with: dlio-bench {' '.join(asked)}" in err
+    before = (first / "result.json").read_bytes()
+
+    late = complaint(dlio(cache, tmp_path, *asked, "--walltime", "61s", status=4))
+    assert "The time of this job does not suffice: the search at 1x1" in late
+    other = complaint(dlio(cache, tmp_path, *asked, "--trials", "3", status=2))
+    assert "trials was 2 and is 3" in other
+    done = dlio(cache, tmp_path, *asked, "--json")
+    assert json.loads(done.stdout)["accelerators"] == 1
+    assert (first / "result.json").read_bytes() == before
+    assert not (tmp_path / "out" / "unfinished.json").exists()

@@ -96,7 +96,7 @@ def test_a_dataset_is_made_as_far_as_the_time_goes(cache: Path, tmp_path: Path) 
     process.send_signal(signal.SIGALRM)  # as the timer of --walltime does
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
-    assert "Interrupted, as the time of this job ends" in err
+    assert "Interrupted by the end of this job's time" in err
     assert f"Go on with: dlio-bench {' '.join(asked)}" in err
 
 

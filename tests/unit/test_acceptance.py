@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness import cli
 from dlio_bench.harness.acceptance import campaign, contract, datasets, handover, outlook, record
 from dlio_bench.harness.acceptance.arguments import SHIPPED
@@ -21,6 +22,7 @@ from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part, parts
 from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
 from dlio_bench.harness.acceptance.record import Site
+from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.plan import policies
 from dlio_bench.reports import result
 from dlio_bench.reports.limits import JUDGED
@@ -369,6 +371,20 @@ def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
     assert "not made yet" not in told[0]
     events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert [(event["is"], event.get("status")) for event in events] == [("begun", None), ("ended", status)]
+
+
+def test_no_part_begins_that_cannot_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(campaign, "run_command", lambda words, *_, **__: (begun.append(words[0]), (0, ""))[1])
+    monkeypatch.setenv(walltime.ENDS, f"{time.time() + 1000:.0f}")
+    plan, told = plan_of(), list[str]()
+    parts = planned(plan, tmp_path)
+    assert [part.kind for part in parts][:2] == ["data", "run"]
+    work = campaign.Campaign(plan, tmp_path, 0, "dlio-bench accept plan.toml")
+    with pytest.raises(OutOfTime, match=r"stays finished\. Go on with: dlio-bench accept plan\.toml") as caught:
+        work.carry_out(parts, told.append, [3000.0] * len(parts))
+    assert begun == ["generate"]  # which goes on file by file
+    assert parts[1].title in str(caught.value)
 
 
 def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,5 +69,5 @@ raise SystemExit(cli.main(["generate", "cdb", "--files", "1", "--out", "x", "--w
 def test_a_command_ends_before_its_time_is_over_and_later_signals_do_not_disturb(tmp_path: Path) -> None:
     done = run(AT_THE_END_OF_THE_TIME, tmp_path)
     assert (done.returncode, done.stdout) == (4, "in good order\n"), done.stderr
-    assert "Interrupted, as the time of this job ends" in done.stderr
+    assert "Interrupted by the end of this job's time" in done.stderr
     assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 30s" in done.stderr
