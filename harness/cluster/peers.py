@@ -3,11 +3,11 @@
 A rank serves with threads that sleep in the kernel until a request comes. Bytes go from the file to the network by
 sendfile(2) and from the network into the buffer, without the interpreter's lock and without a copy in Python.
 
-One-sided MPI was measured against it (tests/perf/two-hosts 1gbit python tests/perf/serve_samples.py, Open MPI 5.0.11):
-over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the 2 s of
-the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB came with
-54 MB/s and those of 115 KB, 16 at once, with 51, at 4 CPU seconds a GB; from here with 115 and 111 MB/s, at half a
-second.
+One-sided MPI was measured against it over 1 Gbit/s (tests/perf/serve_samples.py, which names the commands; Open MPI
+5.0.11): over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the
+4 s of the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB
+came with 57 MB/s and those of 115 KB, 16 at once, with 118, at 21 and 11 CPU seconds a GB of both ranks; from here with
+116 and 119 MB/s, at 1.3.
 
 The protocol, integers little-endian. Request: the number of samples (uint32), their ids (int64 each). Reply, in the
 order of the request: the length of each sample (int64), -1 where it is not here, followed by its bytes.
@@ -220,9 +220,10 @@ class Peers:
         with self._lock:
             if self._closed.is_set() or rank in self.dead:
                 return None
-            if (idle := next((link for link in reversed(self._idle) if self._idle[link] == rank), None)) is not None:
-                del self._idle[idle]
-                return idle
+            for idle in reversed(self._idle):
+                if self._idle[idle] == rank:
+                    del self._idle[idle]
+                    return idle
         address = self._addresses[rank]
         link = links.dial(address.host, address.port)
         if link is not None:
