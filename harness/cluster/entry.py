@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,18 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
             if pulse is not None:
                 pulse.tell()
             comm = connect(ranks)
+        if pulse is None and (timeout := read_limit(folder)):  # its file has shown only now
+            pulse = Pulse(timeout, about, _say_unbuffered)
         about |= {"rank": comm.rank, "mute": False}
         stacks.rename(f"rank-{comm.rank}")
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
+        say({"event": FAILED, **report})  # the file may show too late where the command runs
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        try:
+        with suppress(OSError):  # a full disk
             (folder / f"error-{where}.part").write_text(json.dumps(report))
             (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
-        except OSError:  # a full disk
-            say({"event": FAILED, **report})
         if isinstance(error, Stalled) and stacks is not None:
             _tell_where(stacks)
         if comm is not None:

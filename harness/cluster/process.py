@@ -24,7 +24,7 @@ from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
-FAILED = "failed"  # the event that carries a report which the rank could not write to a file
+FAILED = "failed"  # the event that carries a rank's report of its failure, which it also writes to a file
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
@@ -103,7 +103,7 @@ def _listen(
 ) -> str | None:
     """Read the ranks' output until it ends, or a rank stands still: then why, after all wrote their stacks.
 
-    Lines that are no event go into `output`, reports that a rank could not write to a file into `reports`.
+    Lines that are no event go into `output`, the ranks' reports of a failure into `reports`.
     """
     assert process.stdout is not None
     asked_all, stalled, over = False, None, math.inf

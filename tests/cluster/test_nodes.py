@@ -101,6 +101,14 @@ def test_each_host_drops_its_own_page_cache(slurm: Cluster, data: Path) -> None:
         assert all(host["bytes"] == stored for host in trial["cache"]["hosts"].values())
 
 
+def test_no_node_needs_a_home(slurm: Cluster, data: Path, disks: Path) -> None:
+    home = Path("/nonexistent/home")
+    arguments = ("--data", str(data), "--local-tier", str(disks), "--reader", "prefetch,staged")
+    assert len(results(slurm, *arguments, HOME=str(home))) == 2
+    for host in NODE_NAMES:
+        slurm.on(host, "test", "-e", str(home.parent), status=1)
+
+
 def test_a_tier_that_nodes_share_is_refused(slurm: Cluster, data: Path) -> None:
     shared = slurm.work / "shared"
     shared.mkdir()
