@@ -13,7 +13,7 @@ from typing import Any
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.job import leave
+from dlio_bench.harness.cluster.job import await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
@@ -30,6 +30,8 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     """
     die_with_parent()
     about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
+    with suppress(EnvironmentFailure):  # what is missing then is told below
+        await_path(folder)
     timeout = read_limit(folder)
     pulse = Pulse(timeout, about, _say_unbuffered) if timeout else None
     comm: Comm | None = None

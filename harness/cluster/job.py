@@ -35,21 +35,24 @@ class SavedJob:
 
 
 def awaited(path: Path, seconds: float = VISIBLE_SECONDS) -> bytes:
-    """The content of a file that another host has written. EnvironmentFailure if it does not show within `seconds`.
+    """The content of a file that another host has written; see `await_path`. OSError."""
+    await_path(path, seconds)
+    return path.read_bytes()
+
+
+def await_path(path: Path, seconds: float = VISIBLE_SECONDS) -> None:
+    """Return when a path that another host has made is there. EnvironmentFailure if that takes longer than `seconds`.
 
     Shared file systems keep for a while that a file was not there (nfs(5), "Attribute caching"); reading its folder
-    makes them look again. OSError for other failures.
+    makes them look again.
     """
     deadline, pause = time.monotonic() + seconds, _FIRST_LOOK
-    while True:
-        try:
-            return path.read_bytes()
-        except FileNotFoundError as error:
-            if time.monotonic() > deadline:
-                raise EnvironmentFailure(
-                    f"{path} did not show on {host_name()} within {seconds:g} s. Its folder must be on a file system "
-                    "that all nodes share: choose one with --out."
-                ) from error
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise EnvironmentFailure(
+                f"{path} did not show on {host_name()} within {seconds:g} s. Its folder must be on a file system that "
+                "all nodes share: choose one with --out."
+            )
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_LOOK)
         with suppress(OSError):
