@@ -16,7 +16,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_me
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.job import leave
+from dlio_bench.harness.cluster.job import await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED, die_with_parent
@@ -33,6 +33,8 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     """
     die_with_parent()
     about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
+    with suppress(EnvironmentFailure):  # what is missing then is told below
+        await_path(folder)
     timeout = read_limit(folder)
     pulse = Pulse(timeout, about, _say_unbuffered, folder) if timeout else None
     comm: Comm | None = None
@@ -48,18 +50,19 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
             if pulse is not None:
                 pulse.tell()
             comm = connect(ranks)
+        if pulse is None and (timeout := read_limit(folder)):  # its file has shown only now
+            pulse = Pulse(timeout, about, _say_unbuffered, folder)
         about |= {"rank": comm.rank, "mute": False}
         if comm.rank == 0:
             say({"event": MET})
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
+        say({"event": FAILED, **report})  # the file may show too late where the command runs
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        try:
+        with suppress(OSError):  # a full disk
             (folder / f"error-{where}.part").write_text(json.dumps(report))
             (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
-        except OSError:  # a full disk
-            say({"event": FAILED, **report})
         if isinstance(error, Stalled) and stacks is not None:
             _tell_where(stacks)
         if comm is not None:

@@ -28,7 +28,7 @@ from dlio_bench.harness.cluster.rank_log import RankLog
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
 MET = "met"  # the event of rank 0 when all ranks have met in MPI
-FAILED = "failed"  # the event that carries a report which the rank could not write to a file
+FAILED = "failed"  # the event that carries a rank's report of its failure, which it also writes to a file
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends

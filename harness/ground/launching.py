@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.job import MEASURED_FILE, awaited
 from dlio_bench.harness.cluster.process import OnEvent, launch
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 
@@ -38,8 +38,8 @@ def brought_back(path: Path, share: str) -> bytes:
     EnvironmentFailure if the file is not there.
     """
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
+        return awaited(path)
+    except EnvironmentFailure:
         raise EnvironmentFailure(
             f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "
             f"system that all nodes share: {share}."

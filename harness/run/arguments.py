@@ -197,8 +197,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--local-tier",
         type=Path,
         metavar="DIR",
-        help="folder on node-local storage, for samples that a reader keeps and for staged copies (staged copies"
-        " on one machine: default the temporary folder)",
+        help="folder on node-local storage, for samples that a reader keeps and for staged copies (default: on one"
+        " machine the temporary folder; in an allocation, on each node, the first of $SLURM_TMPDIR, $BBPATH,"
+        " $PBS_JOBFS, $TMPDIR, /tmp and /var/tmp that lies on its own storage, neither in memory nor on a network)",
     )
     how.add_argument(
         "--tiers",
@@ -206,7 +207,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="NAME=SIZE[,...]",
         help="sizes of a node's tiers in memory and on node-local storage, such as ram=10GB,disk=40GB (default: from "
         f"--system, else ram: at most {defaults.OF_MEMORY:g} of the memory and {defaults.OF_FREE:g} of the free space "
-        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it)",
+        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it; in an "
+        "allocation the least that a node has)",
     )
     how.add_argument(
         "--emulate-pfs",

@@ -71,9 +71,9 @@ def measure(
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
     launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
     for reader in finished:
+        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
-        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
         yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:
         raise failure

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from dlio_bench.harness import listing
 from dlio_bench.harness.storage.tier import NODES
 from tests.cluster.cluster import PATIENCE, Cluster
 
+LAGGING, LAG = Path(__file__).with_name("lagging.py"), 2.0  # seconds
 SOON = 30.0  # seconds
 NODE_NAMES = ("node1", "node2")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
@@ -89,16 +91,41 @@ def test_each_node_makes_a_tier_folder_of_its_own_and_the_least_size_counts(
     assert len(set(folders)) == 2
     assert [note for note in prefetch["plan"]["notes"] if "'disk'" in note and "which node2 has" in note]
     assert prefetch["options"]["tiers"]["disk"] == rooms["node2"]["disk_tier_bytes"]
+    for trial in prefetch["trials"]:  # each host drops its own page cache
+        assert trial["cache"]["hosts"].keys() == set(NODE_NAMES)
+        assert {host["bytes"] for host in trial["cache"]["hosts"].values()} == {prefetch["dataset"]["stored_bytes"]}
     for host in NODE_NAMES:
         assert entries(slurm, host, disks) == []
 
 
-def test_each_host_drops_its_own_page_cache(slurm: Cluster, data: Path) -> None:
-    [result] = results(slurm, "--data", str(data), "--reader", "naive")
-    for trial in result["trials"]:
-        assert trial["cache"]["hosts"].keys() == set(NODE_NAMES)
-        stored = result["dataset"]["stored_bytes"]
-        assert all(host["bytes"] == stored for host in trial["cache"]["hosts"].values())
+def test_no_node_needs_a_home(slurm: Cluster, data: Path, disks: Path) -> None:
+    home = Path("/nonexistent/home")
+    arguments = ("--data", str(data), "--local-tier", str(disks), "--reader", "prefetch,staged")
+    assert len(results(slurm, *arguments, HOME=str(home))) == 2
+    for host in NODE_NAMES:
+        slurm.on(host, "test", "-e", str(home.parent), status=1)
+
+
+def test_files_of_other_hosts_may_show_late(slurm: Cluster, data: Path) -> None:
+    """Rank 0 is on another host than the command, so both wait for the other's files."""
+    behind, point = slurm.work / "behind", slurm.work / "lagging"
+    behind.mkdir()
+    point.mkdir()
+    for host in ("node1", "node2"):
+        slurm.on(host, sys.executable, str(LAGGING), str(behind), str(point), str(LAG))
+    try:
+        one = asked(
+            "--data", str(data), "--reader", "naive", "--out", str(point / "out"), "--launcher", "srun", nodes=1
+        )
+        told = json.loads(slurm.on("node1", *one[:3], "-w", "node2", *one[3:]).stdout)
+        assert told[0]["environment"]["rank_hosts"] == ["node2"]
+        wrong = asked("--data", str(data), "--reader", "staged", "--out", str(point / "failed"),
+                      "--local-tier", "/nowhere", "--launcher", "srun", nodes=1)  # fmt: skip
+        said = slurm.on("node1", *wrong[:3], "-w", "node2", *wrong[3:], status=4).stderr
+        assert "--local-tier /nowhere is not a folder on node2" in said
+    finally:
+        for host in ("node1", "node2"):
+            slurm.on(host, "fusermount3", "-u", "-z", str(point))
 
 
 def test_a_tier_that_nodes_share_is_refused(slurm: Cluster, data: Path) -> None:
@@ -120,11 +147,9 @@ def gone(slurm: Cluster, host: str, folder: Path) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
-def test_the_folders_go_when_a_rank_is_killed(slurm: Cluster, data: Path, disks: Path, launcher: str) -> None:
+def test_the_folders_go_when_a_rank_is_killed(slurm: Cluster, data: Path, disks: Path) -> None:
     arguments = asked(
         "--data", str(data), "--reader", "staged", "--local-tier", str(disks), "--compute", "emulate:60s",
-        "--launcher", launcher,
     )  # fmt: skip
     running = slurm.start("node1", *arguments)
     deadline = time.monotonic() + PATIENCE
