@@ -119,7 +119,7 @@ def test_what_cannot_end_before_the_job_does_not_begin(slurm: Cluster) -> None:
 
 
 def test_a_dataset_goes_on_after_a_requeue(slurm: Cluster) -> None:
-    line = "dlio-bench generate cdb --tiny --files 1500 --nodes 4 --out made"
+    line = "dlio-bench generate cdb --tiny --files 600 --nodes 4 --out made"
     job = Job(slurm, "made", line)
     job.wait(lambda: len(list(job.out.glob("*.h5"))) > 8)
     job.do("scontrol", "requeue")
