@@ -185,7 +185,7 @@ def _interrupted(argv: Sequence[str]) -> int:
     signals.met()
     message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
     if any(word in argv for word in STARTING):
-        message += f" Go on with: {going_on()}"
+        message += f" Go on with: {going_on(words=argv)}"
     return _complain(message, EnvironmentFailure.status)
 
 

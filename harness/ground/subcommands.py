@@ -18,11 +18,11 @@ RESUME = "DLIO_BENCH_RESUME"  # for the commands that another one starts: what a
 END_SECONDS = 30.0  # that an interrupted command has to end its ranks and to remove what it left half done
 
 
-def going_on(out: Path | None = None) -> str:
-    """What a user gives to go on where this command was stopped. out: where its results are."""
+def going_on(out: Path | None = None, words: Sequence[str] | None = None) -> str:
+    """What a user gives to go on where this command was stopped. out: where its results are. words: of the command."""
     if RESUME in os.environ:
         return os.environ[RESUME]
-    words = sys.argv[1:]
+    words = sys.argv[1:] if words is None else words
     named = out is None or any(word == "--out" or word.startswith("--out=") for word in words)
     return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(out)])])
 

@@ -60,7 +60,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     progress = Progress()
     record = resuming.record_of(options, earlier)
     state = None if options.dry_run else resuming.begun_before(options, record)
-    if state is None and (pairs := resuming.finished_before(options)):
+    pairs = resuming.finished_before(options)
+    if state is None and pairs:
         print("This run was finished before the job began again: nothing is measured.", file=sys.stderr)
         return _told(pairs, asked, options.out or Path(), options, progress)
     if state is not None:

@@ -147,10 +147,15 @@ def finished_before(options: Options) -> list[Finished]:
 
     A batch script that begins again gives all of its commands again.
     """
-    out = options.out
-    if not walltime.restarts(os.environ) or out is None or not (out / "report.html").is_file():
+    out, times = options.out, walltime.restarts(os.environ)
+    if times:
+        print(f"Slurm has begun this job again: restart {times}.", file=sys.stderr)
+    if not times or out is None or options.dry_run or (out / UNFINISHED).exists():
         return []
-    pairs = load_all([out])
+    try:
+        pairs = load_all([out])
+    except BenchError:  # nothing there, or something else
+        return []
     return pairs if all(known.command == ["dlio-bench", *sys.argv[1:]] for known, _ in pairs) else []
 
 

@@ -103,7 +103,9 @@ def test_a_requeued_job_goes_on(running: Callable[..., Job]) -> None:
         "node1", "scontrol", "update", f"JobId={job.number}", "StartTime=now"
     )  # else Slurm waits for 2 minutes
     job.wait(lambda: not (job.out / "unfinished.json").exists())
-    assert "finished before at 1 nodes" in job.ended()
+    said = job.ended()
+    assert "Slurm has begun this job again: restart 1." in said
+    assert "finished before at 1 nodes" in said
     after = finished(job.out)
     assert after["naive-1x1"]["trials"] == first["naive-1x1"]["trials"]
     assert after["naive-1x1"]["environment"]["restarts"] is None
@@ -117,7 +119,7 @@ def test_what_cannot_end_before_the_job_does_not_begin(slurm: Cluster) -> None:
 
 
 def test_a_dataset_goes_on_after_a_requeue(slurm: Cluster) -> None:
-    line = "dlio-bench generate cdb --tiny --files 1500 --nodes 4 --out made"
+    line = "dlio-bench generate cdb --tiny --files 600 --nodes 4 --out made"
     job = Job(slurm, "made", line)
     job.wait(lambda: len(list(job.out.glob("*.h5"))) > 8)
     job.do("scontrol", "requeue")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.run.node_folders import tier_folders
 from dlio_bench.harness.storage.tier import NODES
 
@@ -36,3 +37,33 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_tier_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--local-tier"), tier_folders(1, tmp_path / "nowhere"):
         pass
+
+
+def test_two_runs_never_work_in_one_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with output_folder(out, "cdb", goes_on=True):
+        (out / UNFINISHED).write_text("{}")
+        with (
+            pytest.raises(EnvironmentFailure, match="Another process works in"),
+            output_folder(out, "cdb", goes_on=True),
+        ):
+            pass
+        assert (out / UNFINISHED).exists()
+
+
+def test_an_unfinished_folder_takes_only_what_goes_on_and_vanishes_where_nothing_was_finished(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "work").mkdir(parents=True)  # of a run that was killed
+    (out / UNFINISHED).write_text("{}")
+    with pytest.raises(UsageError, match="not empty"), output_folder(out, "cdb"):
+        pass
+    with output_folder(out, "cdb", goes_on=True):
+        assert not (out / "work").exists()
+        (out / "result").mkdir()
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
+        raise KeyboardInterrupt
+    assert (out / UNFINISHED).exists()
+    (out / "result").rmdir()
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
+        raise KeyboardInterrupt
+    assert not out.exists()
