@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
@@ -218,7 +217,7 @@ def started(job: Job) -> Iterator[Pipeline | None]:
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names."""
     dataset = open_dataset(Path(job.dataset))
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
     return dataset
 
