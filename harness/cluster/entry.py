@@ -99,7 +99,7 @@ def _tell_where(stacks: Stacks) -> None:
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
     """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
-    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0.0]))[0])
+    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0], np.float64))[0])
     if differing:
         rank = comm.size - differing
         digest = comm.allgather(here)[rank]
