@@ -24,9 +24,8 @@ from dlio_bench.harness.bench_readers.job import (
     raws,
 )
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -57,7 +56,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     """Run all contenders `trials` times on this rank: {times, missing, resident_share} on rank 0, elsewhere {}."""
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     dataset = open_dataset(Path(job.dataset))
     form = SampleView(dataset, registry.find(job.workload).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}

@@ -16,9 +16,8 @@ from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
@@ -41,7 +40,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     small reads while a thread on every node reads so (one node: nothing), open, barrier; network,
     preprocess: None where not measured; ram, disk: as of tiers.measure (disk: None without a folder); hosts.
     """
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     fine_timers()
     place, most = _place(job, comm), max(job.threads)
     typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))

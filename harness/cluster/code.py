@@ -1,6 +1,7 @@
 """A digest of the code that a rank runs, so that ranks on different code are noticed."""
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -48,6 +49,13 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def place() -> str:
+    """The same for two processes of a host whose code is the same files: interpreter, path, folders of packages."""
+    rooms = ("dlio_bench", *(f"dlio_bench.{room}" for room in _ROOMS))
+    folders = [folder.stat() for name in rooms for folder in _folders(name)]
+    return repr((sys.executable, sys.path, [(folder.st_dev, folder.st_ino) for folder in folders]))
 
 
 def code_digest() -> str:

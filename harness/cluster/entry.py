@@ -5,6 +5,7 @@ import os
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
 from dlio_bench.harness.cluster import interfaces
+from dlio_bench.harness.cluster.code import code_digest, place
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import await_path, leave
@@ -104,7 +106,7 @@ def _tell_where(stacks: Stacks) -> None:
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
     """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
-    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0.0]))[0])
+    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0], np.float64))[0])
     if differing:
         rank = comm.size - differing
         host, digest = comm.allgather((host_name(), here))[rank]
@@ -112,6 +114,19 @@ def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) ->
             f"Rank {rank} on {host} has another {what} (digest {digest[:19]}...) than the command that launched it "
             f"({expected[:19]}...). Make the same {thing} visible on every node."
         )
+
+
+def require_same_code(comm: Comm, expected: str) -> None:
+    """`require_same` for the code. The first rank of a host reads it, for all whose code is the same files.
+
+    To read it takes a rank as many calls of the file system as to import it.
+    """
+    here = (host_name(), place())
+    part = comm.split(zlib.crc32(repr(here).encode()) & 0x7FFFFFFF)  # MPI_Comm_split's colours are not negative
+    assert part is not None
+    alike = len(set(part.allgather(here))) == 1  # a checksum may be that of two hosts
+    digest = code_digest() if part.rank == 0 or not alike else ""
+    require_same(comm, "code", expected, part.allgather(digest)[0] if alike else digest, "installation")
 
 
 def say(event: dict[str, Any]) -> None:

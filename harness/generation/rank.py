@@ -8,15 +8,14 @@ from typing import Any
 
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank
+from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_measuring_rank
 from dlio_bench.harness.generation.job import Job
 
 
 def write(job: Job, comm: Comm) -> Timing:
     """Write every `comm.size`-th of the job's files, this rank's; the time that all of them took."""
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     require_same(comm, "idea of the dataset", job.spec, job.spec_here(), "installation")
     layout = job.layout()
     mine = job.todo[comm.rank :: comm.size]

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
@@ -24,7 +23,7 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
     `tell` hears of every trial on rank 0.
     """
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     size = max(reading.REQUEST, int(files.samples[:, 2].max()))
     buffers = reading.buffers(max(job.threads), size)
     kinds = [(pattern, threads) for threads in job.threads for pattern in PATTERNS]

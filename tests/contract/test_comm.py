@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import mpi
+from dlio_bench.harness.cluster import entry, mpi
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
 from dlio_bench.harness.cluster.mpi import connect
 from tests.ranks import WORLD
@@ -150,6 +150,20 @@ def test_a_failure_of_one_rank_is_raised_on_all(comm: Comm) -> None:
 
     with pytest.raises(UsageError, match="the last rank minds"):
         together(comm, work)
+
+
+def test_the_code_is_read_once_for_ranks_that_share_it_and_each_other_is_named(
+    comm: Comm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(entry, "code_digest", lambda: read.append("") or "right")
+    entry.require_same_code(comm, "right")
+    assert sum(comm.allgather(len(read))) == 1
+    if comm.rank == WORLD - 1:  # another installation
+        monkeypatch.setattr(entry, "place", lambda: "elsewhere")
+        monkeypatch.setattr(entry, "code_digest", lambda: "wrong")
+    with pytest.raises(EnvironmentFailure, match=f"Rank {WORLD - 1} has another code"):
+        entry.require_same_code(comm, "right")
 
 
 def test_a_world_of_another_size_is_refused(comm: Comm) -> None:

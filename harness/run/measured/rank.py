@@ -14,9 +14,8 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.cluster import clocks, interfaces
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same, run_rank, say
+from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
@@ -255,7 +254,7 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
         except BenchError as error:
             raise DataError(f"On {host_name()}: {error}") from error
 
-    require_same(comm, "code", job.code_digest, code_digest(), "installation")
+    require_same_code(comm, job.code_digest)
     together(comm, open_here)
     require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
     return opened[0]
