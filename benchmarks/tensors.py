@@ -30,6 +30,7 @@ def tensorflow() -> Any:
     """The module, silent. EnvironmentFailure where it is not installed."""
     first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells of every library that it does not find
+    os.environ.setdefault("KERAS_HOME", os.devnull)  # a node's home may be missing, and its settings change results
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate

@@ -17,13 +17,15 @@ from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
-from dlio_bench.harness.cluster import stacks, walltime, watch
+from dlio_bench.harness.cluster import life, stacks, walltime, watch
+from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.ground.subcommands import going_on
+from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import compare, export, judge, report
+from dlio_bench.harness.results import compare, export, judge, report, trace
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
@@ -55,11 +57,13 @@ def parser() -> Parser:
     feeding.add_capacity(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
+    job_script.add_sbatch(commands)
     results.add_show(commands)
     compare.add_compare(commands)
     export.add_export(commands)
     judge.add_judge(commands)
     report.add_report(commands)
+    trace.add_trace(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -126,11 +130,13 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "capacity": feeding.run_capacity,
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
+    "sbatch": job_script.run_sbatch,
     "show": results.run_show,
     "compare": compare.run_compare,
     "export": export.run_export,
     "judge": judge.run_judge,
     "report": report.run_report,
+    "trace": trace.run_trace,
     "list": _list,
     "doctor": _doctor,
 }
@@ -222,12 +228,35 @@ def _command(argv: Sequence[str] | None) -> int:
     settle(options)
     if options.command not in STARTING:
         return COMMANDS[options.command](options)
+    if STARTED not in os.environ:
+        if getattr(options, "launcher", None) == "none":
+            return _join(options.command, sys.argv[1:] if argv is None else argv)
+        if (others := life.beside(os.environ)) > 1:
+            return _refuse_copies(others)
     walltime.settle(options.walltime)
     del options.walltime
     left = walltime.left()
     launches = not getattr(options, "dry_run", False)
     with signals.alarm(left - walltime.LAST_SECONDS if launches and left is not None else None):
         return COMMANDS[options.command](options)
+
+
+def _join(command: str, argv: Sequence[str]) -> int:
+    if command == "capacity":
+        raise UsageError("capacity starts other numbers of ranks again and again, which --launcher none cannot do.")
+    from dlio_bench.harness.cluster import joined
+
+    return joined.take_part(argv)
+
+
+def _refuse_copies(count: int) -> int:
+    """UsageError; on the other copies of this command the status alone, so that one of them speaks."""
+    if life.numbered():
+        return UsageError.status
+    raise UsageError(
+        f"A launcher has started this command {count} times, and each would start ranks of its own. Start it once, and "
+        "it starts its ranks; or add --launcher none, and the processes that are there become the ranks."
+    )
 
 
 def _complain(message: str, status: int) -> int:

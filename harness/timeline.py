@@ -11,13 +11,12 @@ from dlio_bench.reports.metrics import PHASES
 MEETING = PHASES.index("exchange")
 
 
-def beyond_last(came: npt.NDArray[np.float64], left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Seconds that each rank spent in barriers after the last rank had come, float64 [..., ranks].
+def beyond_last(left: npt.NDArray[np.float64], last: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Seconds that a rank spent in barriers after the last rank had come, float64 [].
 
-    came, left: times, float64 [..., ranks, steps], all by the clock of one host.
+    left: when this rank left each of them; last: when the last rank came; float64 [steps], by the clock of one host.
     """
-    beyond: npt.NDArray[np.float64] = np.maximum(left - came.max(axis=-2, keepdims=True), 0.0)
-    return np.asarray(beyond.sum(axis=-1))
+    return np.asarray(np.maximum(left - last, 0.0).sum())
 
 
 @dataclass(frozen=True)

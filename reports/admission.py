@@ -15,13 +15,14 @@ from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"
+WAS_ALTERED = "its files are not as they were written"
 SAME = 1e-9  # relative: processors add up in another order, which changes the last digits
 NOTHING = 1e-12  # absolute: shares that are zero but for rounding
 
 
 def reasons(result: Result, steps: Steps, asked: Settings) -> list[Reason]:
     """All reasons, in a fixed order; none for a result that may be used."""
-    altered = [Reason("altered", "its files are not as they were written")] if ALTERED in result.marks else []
+    altered = [Reason("altered", f"its digest does not match: {WAS_ALTERED}")] if ALTERED in result.marks else []
     return [*altered, *_checks(result), *_numbers(result, steps), *_amount(result, asked), *_caches(result, asked)]
 
 

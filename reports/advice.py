@@ -19,6 +19,8 @@ LATE_COMPUTE = 0.05
 """Emulated compute that overruns its wait by more than this was disturbed, most often by too few cores."""
 FASTER_LATER = 0.8
 """Later epochs below this part of the first epoch's time were most likely served by a cache on the way."""
+WORTH_TELLING = 0.05
+"""Less stall than this needs no explanation beside AU."""
 WORTH_WAITING = 0.01
 """Ranks that wait less than this have no slowest one worth naming."""
 
@@ -67,6 +69,17 @@ def _slow_rank(result: Result, steps: Steps) -> str | None:
     return (
         f"rank {rank} ({host}) waits {format_share(worst)} of its time, {format_ratio(worst / mean)} the "
         "mean: see its row in the heat map"
+    )
+
+
+def _stall_beside_au(result: Result) -> str | None:
+    stall, au = result.value("stall_share"), result.metrics["au"].value
+    if au is None or stall <= WORTH_TELLING or stall <= 2 * (1 - au):
+        return None  # beyond that the steps that AU counts have room for less than half of the stall
+    what = "the copying to node-local storage" if result.policy.placement.startswith("stage-") else "most of the stall"
+    return (
+        f"AU {format_share(au)} beside {format_share(stall)} of stall: AU leaves the first step of each epoch out, and "
+        f"{what} lies there"
     )
 
 
@@ -119,4 +132,4 @@ def _few_trials(result: Result) -> str | None:
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
 
 
-DOUBTS = (_invalid, _late_compute, _first_epoch, _spread, _few_trials)
+DOUBTS = (_invalid, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)

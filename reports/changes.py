@@ -1,7 +1,7 @@
 """Results before and after, pair by pair: which belong together, what changed, and whether limits on changes hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,10 +30,11 @@ Key = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class Measured:
-    """A result, and each metric's values of its trials, float64 [trials], or None."""
+    """A result, and each metric's values of its trials, float64 [trials], or None. copies: how often it was named."""
 
     result: Result
     values: Mapping[str, Floats | None]
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Side(Struct, frozen=True):
 class PairChanges(Struct, frozen=True, kw_only=True):
     """What changed between two results. unequal: why their work was not the same; differs: what else is not the same.
 
-    paired: both readers took turns in one run, so trial k of both is one pair.
+    no_value: the metrics asked for that one of the two lacks. paired: both readers took turns in one run, so trial k of
+    both is one pair.
     """
 
     before: Side
@@ -76,6 +78,7 @@ class PairChanges(Struct, frozen=True, kw_only=True):
     unequal: list[str]
     differs: list[Differing]
     metrics: list[MetricChange]
+    no_value: list[str]
 
 
 class LimitOutcome(Struct, frozen=True):
@@ -88,12 +91,16 @@ class LimitOutcome(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """All pairs of two sides. only_before, only_after: results that the other side has no partner of."""
+    """All pairs of two sides. only_before, only_after: results that the other side has no partner of.
+
+    repeated: results that one side names more than once, which count once.
+    """
 
     schema: Literal["dlio-bench/changes/1"] = "dlio-bench/changes/1"
     pairs: list[PairChanges]
     only_before: list[str]
     only_after: list[str]
+    repeated: list[str]
     limits: list[LimitOutcome]
 
     @property
@@ -111,8 +118,14 @@ def load(paths: Sequence[Path]) -> list[Measured]:
     for path in paths:
         for result, steps in load_all([path]):
             identity = result.digest, ALTERED in result.marks
-            by_digest.setdefault(identity, Measured(result, statistics.per_trial(result, steps)))
+            known = by_digest.get(identity) or Measured(result, statistics.per_trial(result, steps), 0)
+            by_digest[identity] = replace(known, copies=known.copies + 1)
     return list(by_digest.values())
+
+
+def repeated(results: Sequence[Measured]) -> list[str]:
+    """The results that were named more than once: 'cdb · naive · 4 nodes × 1 rank, named 3 times'."""
+    return [f"{describe(each.result)}, named {each.copies} times" for each in results if each.copies > 1]
 
 
 def changes(
@@ -143,6 +156,7 @@ def changes(
         pairs=compared,
         only_before=[describe(measured.result) for measured in only_before],
         only_after=[describe(measured.result) for measured in only_after],
+        repeated=[*repeated(before), *repeated(after)],
         limits=outcomes,
     )
 
@@ -224,9 +238,13 @@ def require_equal(before: Result, after: Result, *, label: bool) -> list[str]:
     """Why the work of two results is not equal, to label them with. Raises UsageError, unless `label`."""
     reasons = unequal(before, after)
     if reasons and not label:
+        names = list(dict.fromkeys((describe(before), describe(after))))
+        head = (
+            f"{names[0]} is not compared with {names[1]}" if len(names) > 1 else f"two of {names[0]} are not compared"
+        )
         raise UsageError(
-            f"{describe(before)} is not compared with {describe(after)}, because of: {'; '.join(reasons)}. Compare "
-            "results of the same work, or give --unequal to see the changes all the same."
+            f"{head}, because of: {'; '.join(reasons)}. Compare results of the same work, or give --unequal to see the "
+            "changes all the same."
         )
     return reasons
 
@@ -273,6 +291,7 @@ def _pair_changes(pair: Pair, names: Sequence[str], *, label_unequal: bool) -> P
         unequal=reasons,
         differs=differing(before, after),
         metrics=metric_changes(pair.before, pair.after, names, paired=paired),
+        no_value=[name for name in names if pair.before.values[name] is None or pair.after.values[name] is None],
     )
 
 

@@ -19,11 +19,12 @@ FEW, MANY_RUNS = 6, 12  # lines of what differs, runs of a table, without --verb
 ELAPSED = "elapsed_seconds"
 
 
-def render_changes(changes: Changes, *, verbose: bool) -> str:
-    """The text of pairs, ending in a newline."""
+def render_changes(changes: Changes, asked: Sequence[str], *, verbose: bool) -> str:
+    """The text of pairs, ending in a newline. asked: the metrics that are missed if they have no value."""
     lines = [*_limits(changes.limits), *_overview(changes.pairs)]
     for pair in changes.pairs:
-        lines += [*([""] if lines else []), *_pair(pair, verbose=verbose)]
+        lines += [*([""] if lines else []), *_pair(pair, asked, verbose=verbose)]
+    lines += _repeated(changes.repeated)
     for side, left in (("A", changes.only_before), ("B", changes.only_after)):
         lines += wrapped(listed(left), f"only in {side}  ") if left else []
     return _plain(lines)
@@ -36,7 +37,20 @@ def render_trend(trend: Trend, asked: Sequence[str], *, verbose: bool) -> str:
         lines += [*([""] if lines else []), *_history(history, asked, verbose=verbose)]
     if trend.left_out:
         lines += wrapped(listed(trend.left_out), "too few runs for a history  ")
+    lines += _repeated(trend.repeated)
     return _plain(lines)
+
+
+def _repeated(named: Sequence[str]) -> list[str]:
+    return wrapped("; ".join(named), "counted once  ") if named else []
+
+
+def _without(no_value: Sequence[str], asked: Sequence[str], which: str) -> list[str]:
+    """The metrics that were asked for and have no value."""
+    missed = [name for name in asked if name in no_value]
+    return (
+        wrapped(f"{listed(missed)} {'has' if len(missed) == 1 else 'have'} no value in {which}", "  ") if missed else []
+    )
 
 
 def _limits(outcomes: Sequence[LimitOutcome]) -> Iterator[str]:
@@ -51,7 +65,7 @@ def _limits(outcomes: Sequence[LimitOutcome]) -> Iterator[str]:
         yield from wrapped(text, f"  {'missed' if outcome.missed else 'held':<8}")
 
 
-def _pair(pair: PairChanges, *, verbose: bool) -> Iterator[str]:
+def _pair(pair: PairChanges, asked: Sequence[str], *, verbose: bool) -> Iterator[str]:
     before, after = pair.before, pair.after
     names = title(before) if title(before) == title(after) else f"{title(before)} -> {title(after)}"
     trials = f"{before.trials} and {after.trials} trials{', paired' if pair.paired else ''}"
@@ -59,9 +73,11 @@ def _pair(pair: PairChanges, *, verbose: bool) -> Iterator[str]:
     yield from _warnings(pair)
     yield from wrapped(_answer(pair), "  ", 2)
     yield ""
-    yield f"  {'metric':<{NAME}}{HEADS}"
+    if pair.metrics:
+        yield f"  {'metric':<{NAME}}{HEADS}"
     for metric in pair.metrics:
         yield from _row(metric.metric, metric)
+    yield from _without(pair.no_value, asked, "A or in B")
     yield from wrapped(_method(pair.metrics), "  ", 2)
     yield from _differs(pair.differs, verbose=verbose)
 
@@ -88,8 +104,12 @@ def _warnings(pair: PairChanges) -> Iterator[str]:
     for name, side in (("A", pair.before), ("B", pair.after)):
         if side.altered:
             yield from wrapped(f"{name} was altered after it was written: its digest does not match", "  ALTERED  ")
-    if pair.unequal:
-        yield from wrapped("; ".join(pair.unequal), "  UNEQUAL WORK  ")
+    yield from _unequal(pair.unequal)
+
+
+def _unequal(reasons: Sequence[str]) -> Iterator[str]:
+    for position, reason in enumerate(reasons):
+        yield from wrapped(reason, f"  {'' if position else 'UNEQUAL WORK':<14}")
 
 
 def _answer(pair: PairChanges) -> str:
@@ -132,13 +152,13 @@ def _differs(differs: Sequence[Differing], *, verbose: bool) -> Iterator[str]:
 def _history(history: History, asked: Sequence[str], *, verbose: bool) -> Iterator[str]:
     runs = history.runs
     yield from wrapped(f"{history.of} · {plural(len(runs), 'run')}")
-    if reasons := sorted({reason for run in runs for reason in run.unequal}):
-        yield from wrapped("; ".join(reasons), "  UNEQUAL WORK  ")
+    yield from _unequal(sorted({reason for run in runs for reason in run.unequal}))
     if changed := [str(position + 1) for position, run in enumerate(runs) if run.altered]:
         text = f"run {listed(changed)}: altered after it was written: the digest does not match"
         yield from wrapped(text, "  ALTERED  ")
     for metric in history.metrics:
         yield from _line(metric, history)
+    yield from _without(history.no_value, asked, "one of the runs")
     for metric in (metric for metric in history.metrics if metric.metric in asked):
         yield ""
         yield from _table(metric, history, verbose=verbose)
@@ -203,7 +223,12 @@ def _interval(change: Change) -> str:
 
 
 def _percent(change: float) -> str:
-    return f"{round(100 * change, 1) + 0.0:+.1f}"  # + 0.0: no minus before a zero
+    percent = round(100 * change, 1) + 0.0  # + 0.0: no minus before a zero
+    if abs(percent) < 100:
+        return f"{percent:+.1f}"
+    if abs(percent) < 9999.5:
+        return f"{percent:+.0f}"
+    return f"{percent:+.0e}".replace("e+0", "e").replace("e+", "e")  # columns stay apart
 
 
 def _value(metric: MetricChange, value: float) -> str:

@@ -1,20 +1,19 @@
-"""Readers side by side: when they may be compared, how far apart they are, and which axis of the policy made it."""
+"""Readers side by side: how far apart they are, and which axis of the policy made it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, permutations
-from typing import Any
 
 import numpy as np
 
 from dlio_bench.reports import tables
+from dlio_bench.reports.comparable import comparable, groups, places
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.formatting import format_times, listed, plural
-from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.reasons import why_equal, why_faster
-from dlio_bench.reports.sentences import reader, shortness
-from dlio_bench.reports.types import Plan, PlannedPasses, Result
+from dlio_bench.reports.sentences import reader
+from dlio_bench.reports.types import Result
 
 AXES = ("order", "placement", "delivery")
 
@@ -52,38 +51,6 @@ def _elapsed(result: Result) -> list[float]:
     return [trial.elapsed_seconds for trial in result.measured]
 
 
-def _passes(plan: PlannedPasses | None) -> str:
-    """What validation passes a trial has; readers may go through them in different orders."""
-    return f"{plan.passes} over {plan.samples} samples" if plan else "none"
-
-
-def _steps(plan: Plan) -> int | str:
-    """Steps of a trial; where no sample is left out, readers may need different numbers of them for the same."""
-    if plan.last == "keep":
-        return f"as many as {plan.epochs} x {plan.samples_per_epoch} samples need"
-    return plan.steps
-
-
-SAME: dict[str, Callable[[Result], Any]] = {
-    "workload": lambda result: result.workload.name,
-    "dataset": lambda result: result.dataset.digest,
-    "view": lambda result: tuple(result.dataset.view),
-    "nodes": lambda result: result.plan.nodes,
-    "ranks per node": lambda result: result.plan.ranks_per_node,
-    "batch": lambda result: result.plan.batch,
-    "steps": lambda result: _steps(result.plan),
-    "ranks that each sample goes to": lambda result: result.plan.copies,
-    "validation passes": lambda result: _passes(result.plan.validation),
-    "synchronisation": lambda result: result.plan.sync,
-    "cache regime": lambda result: result.plan.cache,
-    "compute": lambda result: tuple(
-        getattr(result.compute, key)
-        for key in ("mode", "device", "asked_step_seconds", "model", "exchange", "fp16", "lag", "hierarchical")
-    ),
-}
-"""What must be equal before two readers' times may be put side by side."""
-
-
 @dataclass(frozen=True)
 class Row:
     """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s.
@@ -103,25 +70,28 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Readers of one node count. `refused` says why they are not compared; then there are no rows."""
+    """Readers of one workload at one node count, which `place` names."""
 
-    nodes: int
-    refused: str | None
+    place: str
     rows: tuple[Row, ...]
     sentences: tuple[str, ...]
 
 
 def comparisons(results: Sequence[Result]) -> list[Comparison]:
-    """One comparison for each node count at which several results were measured, in rising node count."""
-    return [compare(group) for group in by_nodes(results).values() if len(group) > 1]
+    """One comparison for each workload and node count at which several results are comparable, as `groups` has them."""
+    several = [group for group in groups(comparable(results)).values() if len(group) > 1]
+    return [compare(group, place) for group in several for place in places(results, group[:1])]
 
 
-def compare(results: Sequence[Result]) -> Comparison:
-    """Compare results of one node count, in the order given; the first is the reference of the ratios."""
-    nodes = results[0].plan.nodes
-    if why := refusal(results):
-        return Comparison(nodes, why, (), ())
-    first = results[0].value("elapsed_seconds")
+def rows_of(results: Sequence[Result]) -> dict[int, Row]:
+    """The row of each result that is compared, by the `id` of the result."""
+    compared = groups(comparable(results)).values()
+    return {id(result): row for group in compared for result, row in zip(group, compare(group).rows, strict=True)}
+
+
+def compare(group: Sequence[Result], place: str = "") -> Comparison:
+    """Compare results of one workload and node count, in the order given; the first is the reference of the ratios."""
+    first = group[0].value("elapsed_seconds")
     rows = tuple(
         Row(
             reader(result),
@@ -130,18 +100,19 @@ def compare(results: Sequence[Result]) -> Comparison:
             result.value("delivered_bandwidth"),
             result.value("stall_share"),
             result.value("elapsed_seconds") / first,
-            None if result is results[0] else elapsed_ratio(results[0], result),
+            None if result is group[0] else elapsed_ratio(group[0], result),
         )
-        for result in results
+        for result in group
     )
-    return Comparison(nodes, None, rows, tuple(_sentence(*pair) for pair in _pairs(results)))
+    return Comparison(place, rows, tuple(_sentence(*pair) for pair in _pairs(group)))
 
 
 def answer(results: Sequence[Result], *, why: bool = True) -> list[str]:
     """Which reader is fastest, by how much and (unless `why` is false) why: a sentence for each node count, rising.
 
     The fastest stands against the first; where that is the fastest, against the next one. The ratio is that of their
-    median elapsed times. Empty where the results may not be compared, or where there is one of each node count.
+    median elapsed times. Results that may not be compared are left out (`refusals`). Empty where no two are left of
+    one node count.
     """
     return [at + said for at, said in _tell(results, lambda group: _answer(group, why=why)).items()]
 
@@ -189,55 +160,6 @@ def extremes(results: Sequence[Result]) -> tuple[Result, Result]:
     return (following if fast is results[0] else results[0]), fast
 
 
-def refusals(results: Sequence[Result]) -> list[str]:
-    """Every reason why results of one report may not stand side by side; empty when they may."""
-    several = len(results) > 1
-    reasons = [
-        _altered(results) or unfit(results) if several else None,
-        *(group.refused for group in comparisons(results)),
-    ]
-    return list(dict.fromkeys(why for why in reasons if why))
-
-
-def refusal(results: Sequence[Result]) -> str | None:
-    """Why these results, of one node count, may not be compared, or None."""
-    if len(results) < 2:
-        return "one reader was measured, so there is nothing to compare it with"
-    if why := _altered(results) or unfit(results):
-        return why
-    for quantity, key in SAME.items():
-        values = list(dict.fromkeys(key(result) for result in results))
-        if len(values) > 1:
-            return f"no comparison: the results differ in {quantity} ({' and '.join(map(_shown, values))})"
-    return None
-
-
-def _altered(results: Sequence[Result]) -> str | None:
-    names = list(dict.fromkeys(reader(result) for result in results if ALTERED in result.marks))
-    return f"no comparison: {listed(names)} {'was' if len(names) == 1 else 'were'} altered" if names else None
-
-
-def unfit(results: Sequence[Result]) -> str | None:
-    """Why one of these results may not stand beside any other, or None."""
-    invalid = [reader(result) for result in results if result.class_ == "INVALID"]
-    if invalid:
-        names = list(dict.fromkeys(invalid))
-        return f"no comparison: {listed(names)} {'is' if len(names) == 1 else 'are'} INVALID"
-    if any("TINY" in result.marks for result in results):
-        return "no comparison: TINY shrinks the samples, so the times are not those of the workload"
-    if short := [result for result in results if not result.plan.comparable]:
-        return f"no comparison: {reader(short[0])} is SHORT: {shortness(short[0])}"
-    return None
-
-
-def by_nodes(results: Sequence[Result]) -> dict[int, list[Result]]:
-    """Results of the same node count together, in rising node count."""
-    groups: dict[int, list[Result]] = {}
-    for result in sorted(results, key=lambda result: result.plan.nodes):
-        groups.setdefault(result.plan.nodes, []).append(result)
-    return groups
-
-
 def axes_changed(before: Result, after: Result) -> list[str]:
     """The axes of the policy, of order, placement and delivery, in which two results differ."""
     return [axis for axis in AXES if getattr(before.policy, axis) != getattr(after.policy, axis)]
@@ -248,12 +170,19 @@ def _policy(result: Result) -> tuple[str, ...]:
 
 
 def _tell(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> dict[str, str]:
-    """What is told of each node count with several readers, headed by 'at 4 nodes ' if there are other node counts."""
-    if refusals(results):
-        return {}
-    groups = by_nodes(results)
-    told = {nodes: tell(group) for nodes, group in groups.items() if len(group) > 1}
-    return {f"at {plural(nodes, 'node')} " if len(groups) > 1 else "": said for nodes, said in told.items() if said}
+    """What is told of each group with several readers, by its head: 'at 4 nodes ', or 'with cdb at 4 nodes '.
+
+    The head is empty where there are results of no other group.
+    """
+    several = [group for group in groups(comparable(results)).values() if len(group) > 1]
+    heads = [""]
+    if len(groups(results)) > 1:
+        workloads = {result.workload.name for result in results}
+        heads = [
+            (f"with {result.workload.name} " if len(workloads) > 1 else "") + f"at {plural(result.plan.nodes, 'node')} "
+            for result, *_ in several
+        ]
+    return {head: said for head, group in zip(heads, several, strict=False) if (said := tell(group))}
 
 
 def _answer(group: Sequence[Result], *, why: bool) -> str:
@@ -346,9 +275,3 @@ def _overlap(before: Result, after: Result) -> bool:
     """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
     ranges = [_elapsed(result) for result in (before, after)]
     return bool(max(map(min, ranges)) <= min(map(max, ranges)))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "/".join(str(part) for part in value)
-    return str(value)

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports import judge, predictions, sentences, tables, transfers
 from dlio_bench.reports.advice import advice, shared_advice
-from dlio_bench.reports.comparison import Comparison, answer, comparisons, credits, refusals
+from dlio_bench.reports.comparable import comparable, groups, ordered, refusals
+from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
 from dlio_bench.reports.formatting import NOTHING, format_time, number, plural
 from dlio_bench.reports.lines import HEAD, beneath, entry, listing, marks, metric, title
 from dlio_bench.reports.metrics import METRICS
@@ -26,8 +27,8 @@ SENTENCES = {
 def lines(results: Sequence[Result]) -> Iterator[str]:
     """Everything that is known of one or several results, in lines of at most 80 columns.
 
-    Several results share one table of readers x nodes. Where results may not be compared they get a block each
-    instead, and the reason.
+    Several results share one table of readers x nodes. Those that may not be compared get a block each instead, and
+    the reason.
     """
     yield from _single(results[0]) if len(results) == 1 else _several(results)
 
@@ -43,23 +44,23 @@ def _single(result: Result) -> Iterator[str]:
 
 
 def _several(results: Sequence[Result]) -> Iterator[str]:
-    results = sorted(results, key=lambda result: result.plan.nodes)
-    labels, refused = tables.labels(results), refusals(results)
+    results = ordered(results)
+    labels, compared = tables.labels(results), {id(result) for result in comparable(results)}
     yield from title(results)
     yield from marks(results)
-    if refused:
-        for why in refused:
-            yield from beneath(why)
-        for result in results:
-            yield ""
-            yield from wrapped(
-                f"{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
-            )
-            yield from _block(result)
-    else:
-        yield from beneath(judge.reason(results[0]))
+    for why in refusals(results) or [judge.reason(results[0])]:
+        yield from beneath(why)
+    if kept := [position for position, result in enumerate(results) if id(result) in compared]:
         yield ""
-        yield from _side_by_side(results, labels)
+        yield from _side_by_side([results[position] for position in kept], [labels[position] for position in kept])
+    workloads = {result.workload.name for result in results}
+    for result in (result for result in results if id(result) not in compared):
+        yield ""
+        name = f"{result.workload.name} · " if len(workloads) > 1 else ""
+        yield from wrapped(
+            f"{name}{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
+        )
+        yield from _block(result)
     yield from _transfers(results)
     yield from _predictions(results)
     yield from _notes(results)
@@ -68,14 +69,15 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
 
 def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     compared = comparisons(results)
-    yield from _table(results, compared)
+    yield from _table(results)
     yield ""
     yield from _shares(results, labels)
     yield ""
     yield from listing("answer", answer(results))
     yield from listing("credits", credits(results))
     for comparison in compared:
-        yield from listing(f"at {plural(comparison.nodes, 'node')}", comparison.sentences)
+        head = comparison.place if "," in comparison.place else f"at {comparison.place}"
+        yield from listing(head, comparison.sentences)
     bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
     yield from listing("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
     for label, tell in SENTENCES.items():
@@ -194,22 +196,24 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
     yield from listing("notes", sentences.shared(tables.labels(results), [result.plan.notes for result in results]))
 
 
-def _table(results: Sequence[Result], compared: Sequence[Comparison]) -> Iterator[str]:
+def _table(results: Sequence[Result]) -> Iterator[str]:
     """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
-    rows = {group.nodes: iter(group.rows) for group in compared}
+    rows = rows_of(results)
+    names = [name for group in groups(results).values() for name in tables.labels(group)]
+    if len({result.workload.name for result in results}) > 1:
+        names = [f"{result.workload.name} {name}" for result, name in zip(results, names, strict=True)]
     heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
     yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
-    for result in results:
-        metrics, nodes = result.metrics, result.plan.nodes
-        row = next(rows.get(nodes, iter(())), None)  # a comparison's rows are in the order of the results
+    for result, name in zip(results, names, strict=True):
+        metrics, row = result.metrics, rows.get(id(result))
         yield from _row(
-            result.policy.alias or result.policy.name,
-            f"{nodes:>6}"
+            name,
+            f"{result.plan.nodes:>6}"
             f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
             f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
             f"{number(metrics['step_p99']):>9}{NOTHING if row is None else f'{row.ratio:.2f}':>8}",
         )
-    yield f"  {sentences.certainty(results[0])}"
+    yield from wrapped(sentences.certainty(*results), "  ")
 
 
 def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench.reports import comparison
+from dlio_bench.reports import comparable, sentences
 from dlio_bench.reports.environment import Environment, Host
+from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
@@ -24,12 +25,17 @@ class Differing(Struct, frozen=True):
 
 def unequal(before: Result, after: Result) -> list[str]:
     """Every reason why the two did not do the same work, or why one of them may not be compared; empty if they did."""
-    unfit = comparison.unfit([before, after])
-    reasons = [] if unfit is None else [printable(unfit.removeprefix("no comparison: "))]
-    for quantity, key in comparison.SAME.items():
+    faults = [
+        printable(f"{sentences.reader(result)} is {wrong}")
+        for result in (before, after)
+        if ALTERED not in result.marks and (wrong := comparable.fault(result)) is not None
+    ]
+    reasons = list(dict.fromkeys(faults))
+    for quantity, key in comparable.SAME.items():
         values = [key(result) for result in (before, after)]
         if values[0] != values[1]:
-            reasons.append(f"{quantity} ({_shown(values[0])} and {_shown(values[1])})")
+            told = [_shown(comparable.words(value)) for value in values]
+            reasons.append(f"{quantity} ({told[0]} and {told[1]})")
     return reasons
 
 

@@ -16,6 +16,15 @@ class Mount(Struct, frozen=True):
     options: list[str]
 
 
+class NodeRoom(Struct, frozen=True, kw_only=True):
+    """What a node offers to the plan, which is made for the smallest: memory and its tiers, in bytes. None: no tier."""
+
+    memory_bytes: Count
+    ram_tier_bytes: Count | None = None
+    disk_tier_bytes: Count | None = None
+    local_tier: str | None = None
+
+
 class Host(Struct, frozen=True, kw_only=True):
     """A machine: enough to explain a number, no secrets. None: not known."""
 
@@ -34,6 +43,8 @@ class Host(Struct, frozen=True, kw_only=True):
     mount: Mount | None = None
     stripe: dict[str, str] | None = None
     variables: dict[str, str] = {}
+    room: NodeRoom | None = None
+    clock_offset_seconds: float | None = None
 
 
 class EmulatedPfs(Struct, frozen=True, kw_only=True):
@@ -56,18 +67,23 @@ class Ceiling(Struct, frozen=True):
 
 
 class Launcher(Struct, frozen=True):
-    """Who started the ranks, and how."""
+    """Who started the ranks, and how. retries: starts that ended in MPI_Init by signal 11, before any rank worked."""
 
     name: str
     argv: list[str] = []
+    retries: Count = 0
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """The machines, and how the job was started on them. restarts: how often the scheduler had begun the job again."""
+    """The machines, and how the job was started on them. restarts: how often the scheduler had begun the job again.
+
+    interfaces: the network interface and address on which each host served samples to others; empty if none did.
+    """
 
     hosts: Annotated[dict[str, Host], Meta(min_length=1)]
     rank_hosts: list[str]
     rank_memory_bytes: Count | None = None
+    interfaces: dict[str, str] = {}
     tier_folders: list[str] = []
     emulated_pfs: EmulatedPfs | None = None
     launcher: Launcher | None = None

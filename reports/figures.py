@@ -7,9 +7,10 @@ are in `step_figures` and `byte_figures`.
 from collections.abc import Sequence
 
 from dlio_bench.reports import comparison, drawing, predictions, sentences, tables
-from dlio_bench.reports.comparison import axes_change, by_nodes, comparisons
+from dlio_bench.reports.comparable import groups, places
+from dlio_bench.reports.comparison import axes_change, rows_of
 from dlio_bench.reports.drawing import INK, Figure, plain
-from dlio_bench.reports.formatting import format_share, format_time, format_times, interval, listed, number, plural
+from dlio_bench.reports.formatting import format_share, format_time, format_times, interval, listed, number
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.result_drawing import (
     centres,
@@ -18,6 +19,7 @@ from dlio_bench.reports.result_drawing import (
     finished,
     laid,
     parts,
+    readers_of,
     row_layout,
     rows,
 )
@@ -31,7 +33,7 @@ STRONG = ("share_stall", "share_compute")  # their colours want light numbers
 
 def times(results: Sequence[Result]) -> Figure:
     """Elapsed time of a trial: a bar for the median with its interval, a mark for each trial, and the time over the
-    first reader's of the same node count on the right. results: sorted by node count.
+    first reader's of the same node count on the right. results: in the order of `comparable.groups`.
     """
     shape, labels = rows(results), tables.labels(results)
     values = [result.metrics["elapsed_seconds"] for result in results]
@@ -70,11 +72,11 @@ def _time_told(label: str, result: Result) -> str:
 
 def _beside(results: Sequence[Result]) -> list[str]:
     """What stands at the end of each row: '5.2 s · 0.61×'."""
-    ratios = {group.nodes: [row.ratio for row in group.rows] for group in comparisons(results)}
+    compared = rows_of(results)
     texts = []
     for result in results:
-        ratio = ratios[result.plan.nodes].pop(0) if ratios.get(result.plan.nodes) else None
-        beside = "" if ratio is None else f" · {format_times(ratio)[0]}×"
+        row = compared.get(id(result))
+        beside = "" if row is None else f" · {format_times(row.ratio)[0]}×"
         texts.append(number(result.metrics["elapsed_seconds"]) + beside)
     return texts
 
@@ -85,19 +87,19 @@ def credited(results: Sequence[Result]) -> Figure | None:
     None where no result lies between them.
     """
     steps: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {}
-    for nodes, group in by_nodes(results).items():
+    for place, group in zip(dict.fromkeys(places(results, results)), groups(results).values(), strict=True):
         walk = comparison.walk(*comparison.extremes(group), group) if len(group) > 1 else []
         for before, after in walk:
             axes = comparison.axes_changed(before, after)
             change = axes_change(before, after).replace("->", "→") if len(axes) == 1 else listed(axes)
             ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
-            at = steps.setdefault(plural(nodes, "node"), {})
+            at = steps.setdefault(place, {})
             at[change] = ratio, comparison.elapsed_ratio(before, after)
     if not steps:
         return None
     told = [f"{at}, {change}: {_ratio_told(*step)}" for at, parts in steps.items() for change, step in parts.items()]
     changes = [step for at in steps.values() for step in at.values()]
-    shape = laid({nodes: list(at) for nodes, at in steps.items()})
+    shape = laid({place: list(at) for place, at in steps.items()})
     data: list[Figure] = [
         {"type": "bar", "orientation": "h", "y": shape.places, "base": 1, "x": [ratio - 1 for ratio, _ in changes],
          "marker": {"color": ["--better" if ratio < 1 else "--worse" for ratio, _ in changes], "opacity": 0.6},
@@ -183,9 +185,9 @@ def scaling(results: Sequence[Result]) -> Figure:
     """Samples per second against nodes, with the line that perfect scaling from the smallest run would give."""
     data: list[Figure] = []
     told = []
-    names = rows(results).names
-    for reader, colour in dict(zip(names, colours(results), strict=True)).items():
-        chosen = [result for result, name in zip(results, names, strict=True) if name == reader]
+    readers = readers_of(results)
+    for reader, colour in dict(zip(readers, colours(results), strict=True)).items():
+        chosen = [result for result, name in zip(results, readers, strict=True) if name == reader]
         nodes = [result.plan.nodes for result in chosen]
         rates = [result.metrics["samples_per_second"] for result in chosen]
         values = [result.value("samples_per_second") for result in chosen]

@@ -15,13 +15,15 @@ from dlio_bench.reports import (
     judge,
     predictions,
     published,
+    repetition,
     sentences,
     step_figures,
     tables,
     transfers,
 )
 from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
-from dlio_bench.reports.comparison import answer, comparisons, credits, refusals
+from dlio_bench.reports.comparable import comparable, ordered, refusals
+from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.judgement import Judgement
@@ -51,11 +53,12 @@ def write(results: Sequence[tuple[Result, Steps]], path: Path, judgement: Judgem
 
 def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = None) -> str:
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
-    pairs = sorted(pairs, key=lambda pair: pair[0].plan.nodes)
-    results = [result for result, _ in pairs]
+    results = ordered([result for result, _ in pairs])
+    steps_of = {id(result): steps for result, steps in pairs}
+    pairs, compared = [(result, steps_of[id(result)]) for result in results], comparable(results)
     labels = tables.labels(results)
     maps = {f"map{position}": position for position in _mapped(results)}
-    drawn = _figures(pairs, maps)
+    drawn = _figures(pairs, compared, maps)
     shown_advice, all_advice = _advice(pairs)
     said = answer(results)
     return render(
@@ -102,8 +105,9 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
         pfs=next(iter(sentences.emulated(results)), None),
         environment=facts.environment(results),
         plans=facts.plans(results),
+        repeats=repetition.lines(results),
         commands=list(dict.fromkeys(shlex.join(result.command) for result in results)),
-        certainty=sentences.certainty(results[0]),
+        certainty=sentences.certainty(*(compared or results)),
         device_known=all(trial.bytes_device is not None for result in results for trial in result.measured),
         formatting=formatting,
     )
@@ -114,21 +118,23 @@ def _mapped(results: Sequence[Result]) -> list[int]:
     return sorted(range(len(results)), key=lambda position: -results[position].plan.nodes)[:MOST_MAPS]
 
 
-def _figures(pairs: Sequence[tuple[Result, Steps]], maps: Mapping[str, int]) -> dict[str, Figure]:
-    """Figures by the id of their place on the page; comparing ones are left out where comparing is refused. maps: the
-    position of the result of each heat map.
+def _figures(
+    pairs: Sequence[tuple[Result, Steps]], compared: Sequence[Result], maps: Mapping[str, int]
+) -> dict[str, Figure]:
+    """Figures by the id of their place on the page. compared: what comparing figures show, all of a single result; they
+    are left out where it is empty. maps: the position of the result of each heat map.
     """
     results = [result for result, _ in pairs]
-    side_by_side = not refusals(results)
+    beside = results if len(results) == 1 else compared
+    scales = {(result.workload.name, result.plan.nodes) for result in beside}
+    grown = len({workload for workload, _ in scales}) < len(scales)
     ceiling = step_figures.stall_ceiling(pairs)
     drawn: dict[str, Figure | None] = {
-        "times": figures.times(results) if side_by_side else None,
-        "credits": figures.credited(results) if side_by_side else None,
+        "times": figures.times(beside) if beside else None,
+        "credits": figures.credited(beside) if beside else None,
         "phases": figures.phases(results),
-        "epochs": figures.epochs(results) if side_by_side else None,
-        "scaling": (
-            figures.scaling(results) if side_by_side and len({result.plan.nodes for result in results}) > 1 else None
-        ),
+        "epochs": figures.epochs(beside) if beside else None,
+        "scaling": figures.scaling(beside) if grown else None,
         "steps": step_figures.step_times(pairs),
         **{name: step_figures.stall_map(*pairs[position], ceiling) for name, position in maps.items()},
         "bytes": byte_figures.bytes_by_epoch(results),
@@ -144,9 +150,7 @@ def _title(results: Sequence[Result]) -> str:
 def _subject(results: Sequence[Result], hosts: int) -> str:
     """'naive, prefetch · 8 nodes × 1 rank · 4 trials each'."""
     readers = ", ".join(dict.fromkeys(sentences.reader(result) for result in results))
-    nodes = list(dict.fromkeys(str(result.plan.nodes) for result in results))
-    scale = sentences.scale(results[0]) if len(nodes) == 1 else f"{formatting.listed(nodes)} nodes"
-    trials = formatting.plural(len(results[0].measured), "trial")
+    scale, trials = sentences.scales(results), sentences.trials(results)
     return f"{readers} · {scale} on {formatting.plural(hosts, 'host')} · {trials}" + (
         " each" if len(results) > 1 else ""
     )
@@ -175,12 +179,11 @@ def _cards(result: Result) -> list[dict[str, str]]:
 
 def _compared(results: Sequence[Result]) -> list[dict[str, str]]:
     """The rows of the table that compares results: one a result."""
-    rows = {group.nodes: list(group.rows) for group in comparisons(results)}
+    rows = rows_of(results)
     common = set.intersection(*(set(result.marks) for result in results))
     told = []
     for label, result in zip(tables.labels(results), results, strict=True):
-        metrics, own = result.metrics, rows.get(result.plan.nodes)
-        row = own.pop(0) if own else None
+        metrics, row = result.metrics, rows.get(id(result))
         ratio, *ends = formatting.format_times(row.ratio, *(row.interval or ())) if row else ["-"]
         told.append({
             "label": label, "headline": judge.headline(result),

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dlio_bench.reports import admission
-from dlio_bench.reports.admission import CONTENT_CHECK
+from dlio_bench.reports.admission import CONTENT_CHECK, WAS_ALTERED
 from dlio_bench.reports.formatting import listed, plural
 from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
 from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
@@ -53,12 +53,14 @@ def gravest_headline(results: Sequence[Result]) -> str:
 def reason(result: Result) -> str:
     """One sentence: why the result has the class and verdict it has."""
     broken = failed(result)
+    if ALTERED in result.marks:
+        return f"its digest does not match: {WAS_ALTERED}"
     if broken:
         names = ", ".join(check.name for check in broken)
         return f"{len(broken)} of {len(result.checks)} checks failed ({names}): measured, but not to be used"
     if TINY in result.marks:
         return "every check held; TINY shrinks the samples, so this shows that it runs, not how fast"
-    return "every check held; no limits were given, so there is no verdict"
+    return "every check held; by itself a result has no verdict: limits give one"
 
 
 def exit_status(results: Sequence[Result]) -> int:
@@ -140,8 +142,10 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
     elif findings:
         yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
     explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
-    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped)):
+    if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped if mark != TINY)):
         yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
+    if any(TINY in judged.capped for judged in explored):
+        yield f"EXPLORE at best with {TINY}, which allow_marks may not name: shrunken samples can accept no system"
     places = [_place(judged) for judged in counted]
     for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"

@@ -143,11 +143,14 @@ class _Parser:
         self.where, self.workloads, self.readers = where, workloads, readers
 
     def limits(self, document: Mapping[str, Any], name: str, sha256: str) -> Limits:
+        for key in (*Settings.__struct_fields__, "version"):
+            if isinstance(document.get(key), dict):
+                raise self.fault(key, f"the table [{key}]", f"Write {key} = ... before the first table")
         tables = {key: value for key, value in document.items() if isinstance(value, dict)}
         settings = {key: value for key, value in document.items() if key not in tables}
         version = settings.pop("version", "")
         if isinstance(version, bool) or not isinstance(version, str | int) or not _is_plain(str(version)):
-            raise self.fault("version", version, 'Write a word or a number, such as version = "2026-1"')
+            raise self.fault("version", version, 'Write a text in quotes or a whole number, such as version = "2026-1"')
         common, limits = self.settings(settings), list(self.tables(tables))
         if not limits:
             raise UsageError(
@@ -175,7 +178,7 @@ class _Parser:
         self.require(found, "allow_marks", lambda value: isinstance(value, list), 'Write a list: ["VIRTUAL NODES"]')
         for mark in marks:
             if not isinstance(mark, str) or mark not in MARKS:
-                raise self.unknown("mark in allow_marks:", mark, MARKS)
+                raise self.unknown("mark in allow_marks:", mark, [name for name in MARKS if name != TINY])
             if mark == TINY:
                 raise self.fault("a mark in allow_marks", mark, "Take it out: shrunken samples can accept no system")
         for key in ("min_seconds", "dataset_to_memory"):

@@ -15,7 +15,7 @@ CUT = "…"
 
 
 def title(results: Sequence[Result]) -> Iterator[str]:
-    """'EXPLORE    cdb · naive, prefetch · 4 nodes × 1 rank · 3 trials of 2.26 GB'."""
+    """'EXPLORE    cdb · naive, prefetch · 4 nodes × 1 rank · 3 trials of 2.26 GB'; the size where all read the same."""
     workloads = " + ".join(unique(result.workload.name for result in results))
     if len(results) == 1:
         readers, word = sentences.reader(results[0]), judge.headline(results[0])
@@ -24,10 +24,9 @@ def title(results: Sequence[Result]) -> Iterator[str]:
         readers, word = ", ".join(names), judge.gravest_headline(results)
         if len(readers) > WIDTH:
             readers = plural(len(names), "reader")
-    nodes = unique(str(result.plan.nodes) for result in results)
-    scale = sentences.scale(results[0]) if len(nodes) == 1 else f"{', '.join(nodes)} nodes"
-    trials = f"{plural(len(results[0].measured), 'trial')} of {number(results[0].metrics['bytes_requested'])}"
-    yield from wrapped(f"{workloads} · {readers} · {scale} · {trials}", f"{word:<{HEAD}}")
+    sizes = unique(number(result.metrics["bytes_requested"]) for result in results)
+    trials = sentences.trials(results) + (f" of {sizes[0]}" if len(sizes) == 1 else "")
+    yield from wrapped(f"{workloads} · {readers} · {sentences.scales(results)} · {trials}", f"{word:<{HEAD}}")
 
 
 def marks(results: Sequence[Result]) -> Iterator[str]:
@@ -43,7 +42,7 @@ def beneath(text: str) -> Iterator[str]:
 
 def entry(label: str, content: str, indent: int = 0) -> Iterator[str]:
     """A label and what it says."""
-    head = f"  {label:<{LABEL - 2}}"
+    head = f"  {label:<{LABEL - 3}} "
     yield from wrapped(content, head, len(head) + indent)
 
 

@@ -4,11 +4,18 @@ from collections.abc import Collection, Iterable
 
 TINY = "TINY"
 ALTERED = "ALTERED"  # given on loading: a digest does not match
+INTERRUPTED = "INTERRUPTED"  # of results that an interrupted run finished: those of other node counts may be missing
 MARKS = (
-    TINY, "SHORT", "INTERRUPTED", "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
+    TINY, "SHORT", INTERRUPTED, "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
     "UNTRAINED NETWORK", "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
 )  # fmt: skip
 HARMLESS = ("REDUCED BATCH",)  # smaller batches read the same bytes
+
+
+def gravest_first(marks: Iterable[str]) -> list[str]:
+    """Each mark once, in the order in which a reader must know of them; unknown ones come last."""
+    known = (ALTERED, *(mark for mark in MARKS if mark not in HARMLESS), *HARMLESS)
+    return sorted(dict.fromkeys(marks), key=lambda mark: known.index(mark) if mark in known else len(known))
 
 
 def capping(marks: Iterable[str], allowed: Collection[str] = ()) -> list[str]:

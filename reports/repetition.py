@@ -1,6 +1,7 @@
 """A run that repeats an earlier one: what the two results say of each other, and what differs now."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import structs, to_builtins
@@ -20,11 +21,13 @@ OUTCOMES = {  # what is measured, or has a new name in each run
         "rank_hosts",
         "startup_seconds",
         "rank_memory_bytes",
+        "interfaces",
         "tier_folders",
         "launcher",
         "restarts",
     ),
 }
+OF_A_HOST = ("host", "room", "clock_offset_seconds")  # the same of a host
 
 
 def noted(draft: Draft, earlier: Sequence[Result]) -> Draft:
@@ -48,21 +51,29 @@ def differences(before: Draft, after: Draft) -> list[str]:
         lines.append(f"hosts: {', '.join(names[0])}; now {', '.join(names[1])}")
     hosts = (before.environment.hosts, after.environment.hosts)
     for pair in zip(*names, strict=False):
-        parts = [flat(_plain(known[name], "host")) for known, name in zip(hosts, pair, strict=True) if name in known]
+        parts = [
+            flat(_plain(known[name], *OF_A_HOST)) for known, name in zip(hosts, pair, strict=True) if name in known
+        ]
         lines += _differing(*parts) if len(parts) == 2 else []
     return list(dict.fromkeys(lines))
 
 
 def told(results: Sequence[Result]) -> str:
     """What differs now from the results that these repeat, at most 80 columns wide. Empty if they repeat none."""
+    if not (differs := lines(results)):
+        return ""
+    heads = (HEAD, *[" " * len(HEAD)] * (len(differs) - 1))
+    wraps = [wrapped(printable(line), head) for line, head in zip(differs, heads, strict=True)]
+    return "\n".join(["", *chain.from_iterable(wraps)]) + "\n"
+
+
+def lines(results: Sequence[Result]) -> list[str]:
+    """What differs now from the results that these repeat, a sentence each. Empty if they repeat none."""
     named = zip(tables.labels(results), results, strict=True)
     differs = {label: result.repeats.differs for label, result in named if result.repeats is not None}
     if not differs:
-        return ""
-    lines = sentences.shared(list(differs), list(differs.values())) or ["nothing that results record"]
-    heads = (HEAD, *[" " * len(HEAD)] * (len(lines) - 1))
-    wraps = [wrapped(printable(line), head) for line, head in zip(lines, heads, strict=True)]
-    return "\n".join(["", *(line for lines in wraps for line in lines)]) + "\n"
+        return []
+    return sentences.shared(list(differs), list(differs.values())) or ["nothing that results record"]
 
 
 def _facts(draft: Draft) -> Facts:

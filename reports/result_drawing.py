@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.reports import drawing, tables
-from dlio_bench.reports.comparison import by_nodes
+from dlio_bench.reports.comparable import groups, places
 from dlio_bench.reports.drawing import INK, Figure, compact
-from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.types import Metric, Result
 
 COLOURS = tuple(f"--reader{number}" for number in range(8))
@@ -35,31 +34,50 @@ class Rows:
 
 
 def rows(results: Sequence[Result]) -> Rows:
-    """The rows of results that are sorted by node count."""
-    return laid({plural(nodes, "node"): tables.labels(group) for nodes, group in by_nodes(results).items()})
+    """The rows of results in the order of `comparable.groups`."""
+    parted = groups(results).values()
+    labels = flagged([name for group in parted for name in tables.labels(group)], results)
+    by_place: dict[str, list[str]] = {}
+    for place, label in zip(places(results, results), labels, strict=True):
+        by_place.setdefault(place, []).append(label)
+    return laid(by_place)
+
+
+def readers_of(results: Sequence[Result]) -> list[str]:
+    """The readers of results in the order of `comparable.groups`: a colour each, and a line over the node counts."""
+    several = len({result.workload.name for result in results}) > 1
+    names = [name for group in groups(results).values() for name in tables.labels(group)]
+    return [f"{result.workload.name} {name}" if several else name for result, name in zip(results, names, strict=True)]
+
+
+def flagged(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """The names of results, 'prefetch · INVALID' of those that are no measurement; `finished` tells where all are."""
+    words = [_void(result) for result in results]
+    return [f"{name} · {word}" if word and not all(words) else name for name, word in zip(names, words, strict=True)]
 
 
 def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result]) -> Rows:
     """Rows of parts of results, such as epochs. labels: of the result of each part, as `tables.labels` gives them."""
-    owners = dict(zip(tables.labels(results), zip(results, rows(results).names, strict=True), strict=True))
-    groups: dict[str, list[str]] = {}
+    named = zip(places(results, results), rows(results).names, strict=True)
+    owners = dict(zip(tables.labels(results), named, strict=True))
+    titled: dict[str, list[str]] = {}
     for label, title in zip(labels, titles, strict=True):
-        result, name = owners[label]
+        place, name = owners[label]
         short = name if len(name) <= drawing.LINE else f"{name[: drawing.LINE - 1]}…"
-        groups.setdefault(plural(result.plan.nodes, "node"), []).append(f"{short}, {title}")
-    return laid(groups)
+        titled.setdefault(place, []).append(f"{short}, {title}")
+    return laid(titled)
 
 
-def laid(groups: Mapping[str, Sequence[str]]) -> Rows:
+def laid(parted: Mapping[str, Sequence[str]]) -> Rows:
     """The rows of names in groups, {heading: names}; a single group needs no heading."""
     places: list[float] = []
     headings: list[tuple[float, str]] = []
-    for heading, names in groups.items():
-        if len(groups) > 1:
+    for heading, names in parted.items():
+        if len(parted) > 1:
             headings.append((float(len(places) + len(headings)), heading))
         top = len(places) + len(headings)
         places += [float(top + number) for number in range(len(names))]
-    return Rows(tuple(places), tuple(name for names in groups.values() for name in names), tuple(headings))
+    return Rows(tuple(places), tuple(name for names in parted.values() for name in names), tuple(headings))
 
 
 def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -> Figure:
@@ -84,10 +102,10 @@ def row_layout(shape: Rows, title: str, row_height: int, **horizontal: object) -
 
 
 def colours(results: Sequence[Result]) -> list[str]:
-    """One colour a reader (of a machine), whatever its node count. results: sorted by node count."""
-    names = rows(results).names
-    known = list(dict.fromkeys(names))
-    return [COLOURS[known.index(name) % len(COLOURS)] for name in names]
+    """One colour a reader (of a machine), whatever its node count. results: as for `rows`."""
+    readers = readers_of(results)
+    known = list(dict.fromkeys(readers))
+    return [COLOURS[known.index(name) % len(COLOURS)] for name in readers]
 
 
 def dashes(results: Sequence[Result]) -> list[str]:
@@ -112,13 +130,13 @@ def centres(metrics: Sequence[Metric]) -> list[tuple[float | None, tuple[float, 
 
 
 def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[Result]) -> Figure:
-    """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when a
-    result in it is no measurement.
+    """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when no
+    result in it is a measurement.
     """
-    word = next((word for word in ("INVALID", "TINY") if any(_is(result, word) for result in results)), None)
-    if word:
+    if all(map(_void, results)):
+        word = _void(results[0])
         mark = {
-            "text": "TINY: not a measurement" if word == "TINY" else "INVALID", "xref": "paper", "yref": "paper",
+            "text": "TINY: not a measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
             "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
             "font": {"size": min(36, 0.15 * layout["height"]), "color": "--grave"},
         }  # fmt: skip
@@ -126,5 +144,6 @@ def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[R
     return dict(compact({"data": data, "layout": layout, "words": words}))
 
 
-def _is(result: Result, word: str) -> bool:
-    return result.class_ == word or word in result.marks
+def _void(result: Result) -> str | None:
+    """Why the times of a result are no measurement, in a word; None where they are one."""
+    return next((word for word in ("INVALID", "TINY") if result.class_ == word or word in result.marks), None)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.formatting import format_share, format_time, number, plural
+from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import SHARES
 from dlio_bench.reports.types import Draft, Metric, Result
 from dlio_bench.units import format_bytes
@@ -54,6 +55,25 @@ def scale(result: Result) -> str:
     return f"{plural(plan.nodes, 'node')} × {plural(plan.ranks_per_node, 'rank')}"
 
 
+def scales(results: Sequence[Result]) -> str:
+    """'8 nodes × 1 rank', '1, 4 nodes', or '4 nodes × 1, 2 ranks': what several results have in common."""
+    plans = [result.plan for result in results]
+    nodes, ranks = sorted({plan.nodes for plan in plans}), sorted({plan.ranks_per_node for plan in plans})
+    if len(nodes) > 1:
+        return f"{', '.join(map(str, nodes))} nodes"
+    return f"{plural(nodes[0], 'node')} × {_range(ranks, 'rank', ', ')}"
+
+
+def trials(results: Sequence[Result]) -> str:
+    """'5 trials', '3 to 5 trials'."""
+    return _range(sorted({len(result.measured) for result in results}), "trial")
+
+
+def _range(counts: Sequence[int], noun: str, joint: str = " to ") -> str:
+    ends = counts if joint == ", " else dict.fromkeys((counts[0], counts[-1]))
+    return joint.join(map(str, ends)) + f" {noun}" + "s" * (counts[-1] != 1)
+
+
 def shortness(result: Result) -> str:
     """Of a result whose trials are too short to be compared: what they have, and what they need."""
     plan, least = result.plan, min(trial.elapsed_seconds for trial in result.measured)
@@ -66,11 +86,13 @@ def shortness(result: Result) -> str:
     )
 
 
-def certainty(result: Result) -> str:
+def certainty(*results: Result) -> str:
     """How the numbers were made: 'median of 3 trials, no confidence interval'."""
-    count = len(result.measured)
-    known = "95 % confidence interval" if has_interval(result) else "no confidence interval"
-    return f"median of {plural(count, 'trial')}, {known}"
+    sure = {has_interval(result) for result in results}
+    known = "95 % confidence interval" if all(sure) else "no confidence interval"
+    if len(sure) > 1:
+        known = f"95 % confidence interval where there are {MIN_TRIALS} or more"
+    return f"median of {trials(results)}, {known}"
 
 
 def has_interval(result: Result) -> bool:

@@ -13,7 +13,7 @@ from dlio_bench.reports import drawing, statistics, tables
 from dlio_bench.reports.drawing import INK, Figure
 from dlio_bench.reports.formatting import format_time, number, plural
 from dlio_bench.reports.meetings import Floats, Steps
-from dlio_bench.reports.result_drawing import DASH_NAMES, colours, dashes, finished, rows
+from dlio_bench.reports.result_drawing import DASH_NAMES, colours, dashes, finished, flagged, readers_of
 from dlio_bench.reports.types import Result
 
 MAX_POINTS = 20_000
@@ -80,7 +80,7 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
     curves = sum(len(statistics.measured(result)) for result in results)
     data: list[Figure] = []
     named: set[str] = set()
-    looks = zip(labels, rows(results).names, colours(results), dashes(results), strict=True)
+    looks = zip(labels, flagged(readers_of(results), results), colours(results), dashes(results), strict=True)
     for (result, steps), (label, name, colour, dash) in zip(pairs, looks, strict=True):
         cost = statistics.step_cost(steps)
         for row in statistics.measured(result):

@@ -11,14 +11,19 @@ from dlio_bench.reports.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+
+def _workload(result: Result) -> str:
+    return result.workload.name
+
+
 APART: tuple[Callable[[Result], str], ...] = (
-    lambda result: result.workload.name,
     lambda result: (
         " and ".join(result.environment.hosts)
         if len(result.environment.hosts) < 3
         else f"{next(iter(result.environment.hosts))} and others"
     ),
     lambda result: f"{plural(result.plan.ranks_per_node, 'rank')} a node",
+    lambda result: f"{plural(result.dataset.samples, 'sample')}",
 )
 """What tells results of one reader and node count apart, best first."""
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
@@ -26,12 +31,14 @@ VALIDATION = ("validation_seconds", "validation_bytes_requested", "validation_re
 
 
 def labels(results: Sequence[Result]) -> list[str]:
-    """A name for each result, unique and short: the reader, its node count where that varies, and what else tells those
-    of one name apart, or a number if need be.
+    """A name for each result, unique and short: the reader, its workload and node count where these vary, and what else
+    tells those of one name apart, or a number if need be.
     """
-    several = len({result.plan.nodes for result in results}) > 1
+    workloads, nodes = ({key(result) for result in results} for key in (_workload, lambda result: result.plan.nodes))
     names = [
-        (result.policy.alias or result.policy.name) + (f", {plural(result.plan.nodes, 'node')}" if several else "")
+        (f"{_workload(result)} " if len(workloads) > 1 else "")
+        + (result.policy.alias or result.policy.name)
+        + (f", {plural(result.plan.nodes, 'node')}" if len(nodes) > 1 else "")
         for result in results
     ]
     for tell in APART:

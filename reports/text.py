@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports import detail, judge, predictions, sentences, tables
 from dlio_bench.reports.advice import shared_advice
-from dlio_bench.reports.comparison import answer, credits, refusals
+from dlio_bench.reports.comparable import comparable, ordered, refusals
+from dlio_bench.reports.comparison import answer, credits
 from dlio_bench.reports.formatting import format_share, number, plural
 from dlio_bench.reports.lines import beneath, clipped, entry, listing, marks, metric, title, unique
 from dlio_bench.reports.marks import ALTERED
-from dlio_bench.reports.side_by_side import table
+from dlio_bench.reports.side_by_side import lines_beside, table
 from dlio_bench.reports.types import Check, Result
 from dlio_bench.wrapping import printable, wrapped
 
@@ -16,6 +17,7 @@ LINES = 20  # of the screen; the command adds where the files are, and the shell
 NUMBERS = 5  # of one result
 LEAST_ROWS = 4  # of a table, where sentences take the rest of the screen
 MOST_ADVICE = 3  # lines
+MOST_FAILURES = 2  # lines, where there are sentences too
 
 
 def render(results: Sequence[Result], *, verbose: bool = False) -> str:
@@ -67,10 +69,11 @@ def _one(result: Result) -> Iterator[str]:
 
 
 def _several(results: Sequence[Result], most: int) -> Iterator[str]:
-    results = sorted(results, key=lambda result: result.plan.nodes)
+    results = ordered(results)
     head, last = list(_head(results)), [*_predicted(results), *_advice(results)]
-    room = most - len(head) - len(last) - 3  # lines for rows and sentences; head, foot and a blank line are the table's
-    said = _failures_of_several(results, room) if refusals(results) else _sentences(results, room)
+    room = most - len(head) - len(last) - lines_beside(results) - 1  # lines for rows and sentences
+    failed = clipped(_failures(results), MOST_FAILURES if comparable(results) else max(1, room - LEAST_ROWS))
+    said = [*_sentences(results, room - len(failed)), *failed]
     yield from head
     yield from table(results, room - len(said))
     yield ""
@@ -101,6 +104,8 @@ def _sentences(results: Sequence[Result], room: int) -> list[str]:
     Next best it gives the reason for the largest node count alone, then no other node count.
     """
     full, brief = answer(results), answer(results, why=False)
+    if not full:
+        return []
     others = f"{plural(len(full) - 1, 'more node count')}: --verbose"
     for rows in (len(results), LEAST_ROWS):
         for said in (full + credits(results), full, brief[:-1] + full[-1:], [*full[-1:], others]):
@@ -108,10 +113,6 @@ def _sentences(results: Sequence[Result], room: int) -> list[str]:
             if len(lines) <= room - min(rows, len(results)):
                 return lines
     return clipped(wrapped(full[-1], "  "), max(1, room - LEAST_ROWS))
-
-
-def _failures_of_several(results: Sequence[Result], room: int) -> list[str]:
-    return clipped(_failures(results), max(1, room - min(LEAST_ROWS, len(results))))
 
 
 def _failures(results: Sequence[Result]) -> Iterator[str]:

@@ -67,19 +67,21 @@ class Run(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """Runs of one workload, reader and scale."""
+    """Runs of one workload, reader and scale. no_value: the metrics asked for that one of the runs lacks."""
 
     of: str
     runs: list[Run]
     metrics: list[MetricTrend]
+    no_value: list[str]
 
 
 class Trend(Struct, frozen=True, kw_only=True):
-    """All histories. left_out: results with too few runs for one."""
+    """All histories. left_out: results with too few runs for one; repeated: those that were named more than once."""
 
     schema: Literal["dlio-bench/trend/1"] = "dlio-bench/trend/1"
     histories: list[History]
     left_out: list[str]
+    repeated: list[str]
     limits: list[LimitOutcome]
 
     @property
@@ -94,29 +96,42 @@ def trend(
     """The histories of these results, by workload, reader and scale, in the metrics of these names.
 
     Raises UsageError where there are fewer than 3 runs of each, where one did other work than the first, unless
-    `label_unequal`, and for a limit that cannot be judged.
+    `label_unequal`, and for a limit that cannot be judged, of one with too few runs too: a limit must not hold because
+    measurements are missing.
     """
     groups: dict[changes.Key, list[Measured]] = {}
     for measured in sorted(results, key=lambda measured: measured.result.created):
         groups.setdefault(changes.key(measured.result), []).append(measured)
     long = [group for group in groups.values() if len(group) >= FEWEST_RUNS]
+    few = [group for group in groups.values() if len(group) < FEWEST_RUNS]
+    counts = "; ".join(f"{changes.describe(group[0].result)}: {len(group)}{_named_again(group)}" for group in few)
     if not long:
-        counts = "; ".join(f"{changes.describe(group[0].result)}: {len(group)}" for group in groups.values())
         raise UsageError(
             f"a history needs {FEWEST_RUNS} runs of the same workload, reader and scale; there are: {counts}. Name "
             "more runs; or name two results, or two folders, to compare them with each other."
         )
     if limits:
         changes.require_whole(results)
+        if few:
+            raise UsageError(
+                f"--fail-if: a limit needs {FEWEST_RUNS} runs of each result, and must not hold because measurements "
+                f"are missing; there are too few of {counts}. Name more runs of it, or leave its results out."
+            )
     return Trend(
         histories=[_history(group, names, label_unequal=label_unequal) for group in long],
-        left_out=[changes.describe(group[0].result) for group in groups.values() if len(group) < FEWEST_RUNS],
+        left_out=[changes.describe(group[0].result) for group in few],
+        repeated=changes.repeated(results),
         limits=[
             changes.outcome(limit, changes.describe(group[0].result), _last(limit.metric, _values(limit.metric, group)))
             for limit in limits
             for group in long
         ],
     )
+
+
+def _named_again(group: Sequence[Measured]) -> str:
+    copies = sum(measured.copies for measured in group)
+    return f" (named {copies} times)" if copies > len(group) else ""
 
 
 def change_points(values: Sequence[float], *, in_points: bool = False) -> list[int]:
@@ -167,6 +182,7 @@ def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: 
         changes.describe(results[0]),
         runs,
         [_metric_trend(name, created, column) for name, column in known.items() if len(column) == len(group)],
+        [name for name, column in known.items() if len(column) < len(group)],
     )
 
 

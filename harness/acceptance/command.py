@@ -14,7 +14,7 @@ from dlio_bench.harness.acceptance.campaign import Campaign
 from dlio_bench.harness.acceptance.datasets import Memory, require_space, sources
 from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.parts import parts
-from dlio_bench.harness.acceptance.plan import load
+from dlio_bench.harness.acceptance.plan import load, placed
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.machine.memory import memory_bytes
@@ -45,10 +45,11 @@ def accept(options: Options) -> int:
     here = Site(plan.memory or memory_bytes(), allocation.nodes() is not None, str(cache_folder().absolute()))
     site = here if before is None else before.site
     memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
-    by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
-    planned = parts(plan, options.plan.parent, by_table)
-    foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
-    contract.require_answerable(plan, limits, [entry.measures for entry in foreseen if entry.request])
+    with placed(f"'{options.plan}'"):
+        by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
+        planned = parts(plan, options.plan.parent, by_table)
+        foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
+    contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.request])
 
     different = list({source.name: source for source in by_table.values()}.values())
     made = [source for source in different if not source.is_given]
@@ -70,6 +71,8 @@ def accept(options: Options) -> int:
         raise EnvironmentFailure(f"--out {options.out} cannot be made: {error.strerror}. Name another.") from error
     resume = shlex.join(["dlio-bench", "accept", str(options.plan), "--out", str(options.out)])
     with record.held(options.out, _say) as handle:
+        if (now := record.load(options.out)) is not None:  # of a process that has just ended
+            record.require_same(now, plan, options.out)
         record.save(plan, site, options.out)
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)

@@ -9,12 +9,15 @@ from typing import Any
 from dlio_bench import documents
 from dlio_bench.benchmarks import registry
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.acceptance.lacking import lacking
+from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 from dlio_bench.reports import limits
-from dlio_bench.reports.limits import CEILING_SHARE, Limits
+from dlio_bench.reports.limits import Limits
 
 NAME = "limits.toml"
+MOST_RUNS = 8  # that a message names
 LEVELS = 3  # of tables in a file of limits: workload, reader, scale
 
 
@@ -22,6 +25,11 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
     """The limits of the plan that lies in `path`, and the bytes of a file with them. UsageError, EnvironmentFailure."""
     if isinstance(plan.limits, str):
         beside = path.parent / plan.limits
+        if not beside.is_file():
+            raise UsageError(
+                f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
+                "(docs/reference/limits.md), or write a table [limits]."
+            )
         return _loaded(beside), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME
@@ -37,37 +45,65 @@ def _loaded(path: Path) -> Limits:
     return limits.load(path, list(registry.WORKLOADS), [*POLICIES, *ALIASES])
 
 
-def require_answerable(plan: Plan, asked: Limits, measured: Sequence[tuple[str, Sequence[str], str]]) -> None:
-    """UsageError for limits that no result of the plan can meet.
+def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:
+    """UsageError for limits that no result of the plan in `path` can meet; names file, key and plan key, and the fix.
 
-    measured: (workload, names of the readers, "NODESxRANKS") of each run.
+    runs: what is foreseen of each run.
     """
+    where = f"'{path.parent / plan.limits}'" if isinstance(plan.limits, str) else f"'{path}': limits"
+    lacks = [lacking(plan, entry) for entry in runs]
     for limit in asked.limits:
-        if not any(limit.covers(workload, readers, scale) for workload, readers, scale in measured):
-            runs = ", ".join(f"{workload} {scale}" for workload, _, scale in measured[:8])
+        key = f'{where}: [{limit.workload}.{limit.reader}."{limit.scale}"] {limit.metric}'
+        covered = [number for number, entry in enumerate(runs) if limit.covers(*entry.measures)]
+        if not covered:
+            measured = ", ".join(f"{entry.measures[0]} {entry.measures[2]}" for entry in runs[:MOST_RUNS])
             raise UsageError(
-                f"The limits ask for [{limit.table}] {limit.metric}, which the plan does not measure: it runs {runs}. "
+                f"{key}: '{path}' does not measure it. It runs {measured}{', ...' if len(runs) > MOST_RUNS else ''}. "
                 "Add a [[run]] to the plan, or take the limit out."
             )
-        if limit.metric == CEILING_SHARE and plan.storage is None:
-            raise UsageError(
-                f"The limits ask for [{limit.table}] {limit.metric}, but the plan does not measure the storage. Add a "
-                "table [storage] to it, or take the limit out."
-            )
-    for key, needed, given in (
-        ("trials", asked.settings.trials, plan.trials),
-        ("min_seconds", asked.settings.min_seconds, plan.min_seconds),
+        for number in covered:
+            if lack := lacks[number].get(limit.metric):
+                raise UsageError(
+                    f"{key}: {runs[number].part.name} of '{path}' cannot have it, as {lack.why}. {lack.fix}, or take "
+                    "the limit out."
+                )
+    settings = asked.settings
+    for name, needed, given in (
+        ("trials", settings.trials, plan.trials),
+        ("min_seconds", settings.min_seconds, plan.min_seconds),
     ):
         if given < needed:
             raise UsageError(
-                f"The limits ask for {key} = {needed:g}, but the plan has {key} = {given:g}: every result would be "
-                f"INVALID. Write {key} = {needed:g} or more into the plan."
+                f"{where}: {name} is {needed:g}, but '{path}' has {name} = {given:g}: every result would be INVALID. "
+                f"Write {name} = {needed:g} or more into the plan."
             )
-    if asked.settings.cache not in (None, plan.cache) and (asked.settings.cache, plan.cache) != ("cold", "cold-epochs"):
+    if settings.cache not in (None, plan.cache) and (settings.cache, plan.cache) != ("cold", "cold-epochs"):
         raise UsageError(
-            f'The limits ask for cache = "{asked.settings.cache}", but the plan has "{plan.cache}": every result would '
-            "be INVALID. Write the same into both."
+            f'{where}: cache is "{settings.cache}", but \'{path}\' has cache = "{plan.cache}": every result would be '
+            "INVALID. Write the same into both."
         )
+    for entry in runs:
+        if any(limit.covers(*entry.measures) for limit in asked.limits):
+            _require_steps(plan, path, f"{where}: min_steps is {settings.min_steps}", settings.min_steps, entry)
+
+
+def _require_steps(plan: Plan, path: Path, key: str, needed: int, entry: Foreseen) -> None:
+    """UsageError for a run whose trials have fewer steps than `needed`. A first look may still lengthen some."""
+    assert entry.request is not None
+    assert entry.part.run is not None
+    size = entry.request.trial_size(entry.part.source.samples)
+    if entry.request.looks_first or size.trial_steps >= needed:
+        return
+    table, options = f"run[{plan.run.index(entry.part.run)}]", entry.request.options
+    if options.steps is not None and options.steps < needed:
+        has, fix = f"{table}.steps = {options.steps}", f"Write steps = {needed} or more"
+    else:
+        has = f"{size.trial_steps} steps in {size.epochs} x the {entry.part.source.samples} samples of its data"
+        fix = f"Write epochs = {-(-needed * size.epochs // size.trial_steps)} or more"
+    raise UsageError(
+        f"{key}, but {entry.part.name} of '{path}' has {has}: its results would be INVALID. {fix} into {table}, or ask "
+        "for fewer in min_steps."
+    )
 
 
 def as_toml(document: Mapping[str, Any]) -> str:

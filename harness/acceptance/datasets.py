@@ -8,11 +8,11 @@ from pathlib import Path
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
-from dlio_bench.datagen.layout import Layout
+from dlio_bench.datagen.layout import VALIDATION, Layout
 from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.acceptance.plan import Plan, Run
+from dlio_bench.harness.acceptance.plan import Plan, Run, placed
 from dlio_bench.harness.generation.amount import sizes
 from dlio_bench.harness.generation.plan import enough
 from dlio_bench.harness.machine.mounts import existing
@@ -43,6 +43,7 @@ class Source:
     """A dataset that runs read. Bytes and samples are of its training split, which is what an epoch reads.
 
     needed: bytes that the plan's rules ask for. files: of each split, to be made; empty where the plan names the data.
+    validation_samples: of the validation split; 0 without one.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Source:
     bytes: int
     samples: int
     files: dict[str, int]
+    validation_samples: int = 0
 
     @property
     def is_given(self) -> bool:
@@ -93,12 +95,13 @@ def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, So
     by_table: dict[int, Source] = {}
     for numbers in wanted.values():
         runs = [plan.run[number] for number in numbers]
-        layout = _layout(plan, runs[0])
+        layout = _layout(plan, numbers[0])
         needed = max(_needed(plan, run, layout, memory) for run in runs)
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
-            source = _given(name, layout, base / runs[0].data, needed)
+            with placed(f"run[{numbers[0]}].data"):
+                source = _given(name, layout, base / runs[0].data, needed)
         else:
             folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
             source = _made(name, layout, folder.absolute(), needed, plan)
@@ -123,8 +126,12 @@ def require_space(made: list[Source]) -> None:
             )
 
 
-def _layout(plan: Plan, run: Run) -> Layout:
-    return find_layout(registry.find(run.workload), run.variant, tiny=run.tiny, fill=plan.dataset.fill)
+def _layout(plan: Plan, number: int) -> Layout:
+    run = plan.run[number]
+    with placed(f"run[{number}].workload"):
+        workload = registry.find(run.workload)
+    with placed(f"run[{number}].variant"):
+        return find_layout(workload, run.variant, tiny=run.tiny, fill=plan.dataset.fill)
 
 
 def _names(layout: Layout) -> Iterator[str]:
@@ -152,7 +159,7 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
 
 def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
     files = enough(layout, needed)
-    training = sizes(layout, files)[0]
+    training, *held_out = sizes(layout, files)
     if training.stored_bytes < needed and not plan.dataset.at_most_published:
         raise UsageError(
             f"The rules of [dataset] ask for {format_bytes(needed)} of {layout.workload}, but the published training "
@@ -161,7 +168,8 @@ def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> S
             "true: the caches then must prove to be empty."
         )
     where = folder / f"{name}-{plan.dataset.fill}-{sum(files.values())}"
-    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files)
+    validation = sum(split.samples for split in held_out if split.name == VALIDATION)
+    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
 
 
 def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
@@ -169,7 +177,7 @@ def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
         raise UsageError(
-            f"data = '{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
+            f"'{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
             f"{layout.workload} {layout.variant}. Name the folder of a dataset that fits."
         )
     if bad := missing_or_resized(dataset):
@@ -177,7 +185,9 @@ def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     stored = sum(file.bytes for file in dataset.training_files)
     if stored < needed:
         raise UsageError(
-            f"data = '{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
+            f"'{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
             f"{format_bytes(stored)}. Name a larger dataset, ask for fewer nodes, or lower times_memory or steps."
         )
-    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {})
+    part = dataset.part(VALIDATION)
+    validation = 0 if part is None else len(part.samples)
+    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {}, validation)

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -49,7 +50,7 @@ class Foreseen:
 
 def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
-    request = request_of(part) if part.kind == "run" else None
+    request = request_of(plan, part) if part.kind == "run" else None
     if request is not None:
         require_enough(plan, part, request, memory)
     reason = unfinished(part, plan, folder)
@@ -57,16 +58,32 @@ def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
 
 
-def request_of(part: Part) -> Request:
-    """What a run's command asks for, every name resolved. UsageError."""
+def request_of(plan: Plan, part: Part) -> Request:
+    """What a run's command asks for, every name resolved. UsageError that names the plan's key."""
+    try:
+        return _looked_up(part.words)
+    except UsageError as error:
+        assert part.run is not None
+        key = next((f".{key}" for key in ("readers", *part.run.given) if _is_right_without(part.words, key)), "")
+        raise UsageError(f"run[{plan.run.index(part.run)}]{key}: {error}") from None
+
+
+def _looked_up(words: Sequence[str]) -> Request:
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
     arguments.add_run(cast("Commands", made))
     made.choices["run"].add_argument("--timeout", type=parse_timeout)
+    return look_up(Options(**arguments.given(parser.parse_args(words))))
+
+
+def _is_right_without(words: Sequence[str], key: str) -> bool:
+    """Whether a command would be right without the option of a plan's key."""
+    at = words.index("--reader" if key == "readers" else f"--{key.replace('_', '-')}")
     try:
-        return look_up(Options(**arguments.given(parser.parse_args(part.words))))
-    except UsageError as error:
-        raise UsageError(f"The plan's run of {part.name} cannot be: {error}") from None
+        _looked_up([*words[:at], *words[at + 2 :]])
+    except BenchError:
+        return False
+    return True
 
 
 def require_possible(part: Part, request: Request) -> None:

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -10,8 +11,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dlio_bench import documents
-from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
-from dlio_bench.refusals import did_you_mean, one_of
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.harness.cluster.launchers import LAUNCHERS
+from dlio_bench.harness.cluster.watch import parse_timeout
+from dlio_bench.refusals import did_you_mean, one_of, unknown
 from dlio_bench.units import parse_bytes
 
 FIX = "`dlio-bench accept --example one-machine` shows a plan"
@@ -123,6 +126,15 @@ class Plan(_Table, frozen=True):
         return None if self.memory_per_node is None else parse_bytes(self.memory_per_node)
 
 
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """Begin the errors of what is done within by their place: a file, or a key of one."""
+    try:
+        yield
+    except BenchError as error:
+        raise type(error)(f"{place}: {error}") from None
+
+
 def node_count(words: int | str, total: int | None) -> int:
     """4 -> 4; '15%' of 128 nodes -> 20, never fewer than one. UsageError."""
     if isinstance(words, int):
@@ -163,10 +175,8 @@ def _require(plan: Plan, name: str) -> None:
     """UsageError for values that do not go together, or that are no sizes."""
     first_of: dict[tuple[str, int, int], int] = {}
     for number, run in enumerate(plan.run):
-        try:
+        with placed(f"'{name}': {f'run[{number}].' if run.nodes else ''}nodes"):
             scales = plan.scales(run)
-        except UsageError as error:
-            raise UsageError(f"'{name}': {f'run[{number}].' if run.nodes else ''}nodes: {error}") from None
         for nodes, ranks in scales:
             first = first_of.setdefault((run.workload, nodes, ranks), number)
             if first != number:
@@ -179,12 +189,16 @@ def _require(plan: Plan, name: str) -> None:
         "storage.size": None if plan.storage is None else plan.storage.size,
     }
     for key, size in sizes.items():
-        try:
+        with placed(f"'{name}': {key}"):
             size_bytes = None if size is None else parse_bytes(size)
-        except UsageError as error:
-            raise UsageError(f"'{name}': {key}: {error}") from None
         if size_bytes == 0:
             raise UsageError(f"'{name}': {key}: '{size}' is nothing. Give a size such as 1GiB.")
+    if plan.launcher is not None and plan.launcher not in LAUNCHERS:
+        with placed(f"'{name}': launcher"):
+            raise unknown("launcher", plan.launcher, list(LAUNCHERS))
+    if plan.timeout is not None:
+        with placed(f"'{name}': timeout"):
+            parse_timeout(plan.timeout)
 
 
 def _explained(error: msgspec.ValidationError, document: Any) -> str:
@@ -204,12 +218,26 @@ def _explained(error: msgspec.ValidationError, document: Any) -> str:
         problem = problem.replace(word, ours)
     if key in CHOICES:
         problem = f"write {CHOICES[key]}"
-    return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {FIX}."
+    problem = problem.replace("`", "")
+    return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {_example(key, problem)}{FIX}."
+
+
+def _example(key: str, problem: str) -> str:
+    """How a value of the wrong type is written, where an example of it is known."""
+    written = WRITTEN.get(re.sub(r".*\.|\[[0-9]+\]", "", key)) if "got " in problem else None
+    return f"Write {written}; " if written else ""
 
 
 TOML_WORDS = {  # for msgspec's own
     " | null": "", " | ": " or ", "array": "list", "object": "table", "str": "text", "int": "whole number",
     "float": "number",
+}  # fmt: skip
+WRITTEN = {  # keys whose type is easily mistaken
+    "nodes": 'nodes = [1, "15%"]', "ranks_per_node": "ranks_per_node = [4]", "readers": 'readers = ["prefetch"]',
+    "ranks": "ranks = [1, 4]", "threads": "threads = 4 in [[run]], threads = [1, 4] in [storage]",
+    "memory_per_node": 'memory_per_node = "32GiB"', "size": 'size = "4GB"', "staging": 'staging = "256MB"',
+    "timeout": 'timeout = "10min"', "min_seconds": "min_seconds = 30, in seconds",
+    "limits": 'limits = "limits.toml"',
 }  # fmt: skip
 CHOICES = {"cache": "cold or cold-epochs", "dataset.fill": "random or physical"}
 TABLES: dict[str, type[Struct]] = {"system": System, "dataset": Dataset, "storage": Ceiling, "run": Run}

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.acceptance.parts import RESULTS, STORAGE
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import convert, to_json
@@ -45,15 +46,16 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path) -> Record | None:
-    """The record of a folder; None where there is no folder, or nothing in it. UsageError for a folder of others."""
+    """The record of a folder; None where nothing was measured yet. UsageError for a folder of others."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
-        return convert(documents.load_json(documents.read(folder / CAMPAIGN)), Record)
+        record = convert(documents.load_json(documents.read(folder / CAMPAIGN)), Record)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--out {folder} exists and is not the folder of a campaign ({CAMPAIGN}: {error}). Choose a new folder."
         ) from None
+    return record if any((folder / product).exists() for product in (RESULTS, STORAGE)) else None
 
 
 def save(plan: Plan, site: Site, folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, values_of
+from dlio_bench.harness.ground.arguments import Commands, add_launcher, add_variant, allocated_scale, values_of
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.units import parse_bytes
 
@@ -41,7 +41,12 @@ def add_calibrate(commands: Commands) -> None:
     )
     parser.add_argument("--pfs", type=Path, metavar="DIR", help="folder on the parallel file system (or --compute)")
     parser.add_argument("--local", type=Path, metavar="DIR", help="folder on node-local storage, on every node")
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes that read, one rank each (default 1)")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="nodes that read, one rank each (default: all of the scheduler's allocation, else 1)",
+    )
     parser.add_argument(
         "--threads",
         type=partial(_ascending, "--threads"),
@@ -96,7 +101,8 @@ def run_calibrate(options: argparse.Namespace) -> int:
         return compute.calibrate(compute.Options(**values), options.out or Path("compute.toml"), as_json=options.json)
     from dlio_bench.harness.calibration.command import Options, calibrate
 
-    return calibrate(Options(**values), options.out or Path("system.toml"), as_json=options.json)
+    nodes = allocated_scale(nodes="nodes" in values, ranks_per_node=True).nodes
+    return calibrate(Options(**{"nodes": nodes} | values), options.out or Path("system.toml"), as_json=options.json)
 
 
 def _kind(given: Mapping[str, Any]) -> str:

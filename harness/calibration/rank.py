@@ -15,6 +15,7 @@ from dlio_bench.harness.calibration import tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
+from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, run_measuring_rank, say
@@ -115,12 +116,13 @@ def _network(comm: Comm) -> float | None:
         return None
     memory = os.memfd_create("dlio-bench-calibrate")
     token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
+    places = interfaces.serving(comm)
     serving: Serving | None = None
     seconds = 0.0
     try:
         if comm.rank == 1:
             os.pwrite(memory, bytes(MESSAGE_BYTES), 0)
-            serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token)
+            serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token, host=places[1].address)
         addresses = comm.allgather(None if serving is None else serving.address)
         if comm.rank == 0:
             seconds = _fetched(addresses, token)
@@ -135,7 +137,7 @@ def _network(comm: Comm) -> float | None:
 
 def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
-    absent = Address((), 0, "", b"")  # of ranks that do not serve
+    absent = Address("", 0, b"")  # of ranks that do not serve
     peers = Peers([address or absent for address in addresses], token)
     outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
     times = []

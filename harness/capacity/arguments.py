@@ -7,7 +7,14 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
-from dlio_bench.harness.ground.arguments import Commands, add_cache_dir, add_launcher, add_variant, values_of
+from dlio_bench.harness.ground.arguments import (
+    Commands,
+    add_cache_dir,
+    add_launcher,
+    add_variant,
+    allocated_scale,
+    values_of,
+)
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
 from dlio_bench.units import parse_bytes
 
@@ -50,9 +57,9 @@ def add_capacity(commands: Commands) -> None:
     scale.add_argument(
         "--nodes",
         type=partial(_positive, "--nodes"),
-        default=1,
         metavar="N",
-        help="most nodes. More nodes are tried only if a node holds with all its ranks (default 1)",
+        help="most nodes. More nodes are tried only if a node holds with all its ranks (default: all of the "
+        "scheduler's allocation, else 1)",
     )
     add_launcher(scale)
     data = parser.add_argument_group("data")
@@ -84,7 +91,8 @@ def add_capacity(commands: Commands) -> None:
     how.add_argument("--batch", type=partial(_positive, "--batch"), metavar="B", help="samples in a step of one rank")
     how.add_argument(
         "--steps", type=partial(_positive, "--steps"), metavar="N",
-        help=f"steps of a run (default: {defaults.TIMED_STEPS}, and at least {defaults.TIMED_SECONDS:g} s)",
+        help="steps of a run (default: 320 or what 20 s have, whichever is less; at least "
+        f"{defaults.TIMED_STEPS}, and {defaults.TIMED_SECONDS:g} s)",
     )  # fmt: skip
     how.add_argument(
         "--trials",
@@ -128,4 +136,6 @@ def run_capacity(options: argparse.Namespace) -> int:
     """Run it."""
     from dlio_bench.harness.capacity import command
 
+    if options.nodes is None:
+        options.nodes = allocated_scale(nodes=False, ranks_per_node=True).nodes
     return command.capacity(command.Options(**values_of(options)))

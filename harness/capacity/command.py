@@ -5,8 +5,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import Request, look_up
+from dlio_bench.harness.run.told.foresight import READ, making_seconds
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.reports import capacity as document
 from dlio_bench.reports import judge
 from dlio_bench.reports.capacity import Capacity, Probe, Runs
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.result import load
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Result
@@ -35,6 +38,9 @@ from dlio_bench.wrapping import wrapped
 
 RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
 START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time alone
+# Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
+# a twentieth of so many steps, and a quarter of the 64 that other runs have.
+RUN_STEPS, RUN_SECONDS = 320, 20.0
 OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
 
 
@@ -113,13 +119,16 @@ def capacity(options: Options) -> int:
             "more with --ranks-per-node or --nodes."
         )
     request = look_up(_asked(options, tried[-1]))
-    if request.step_time is None or not options.compute.startswith("emulate"):
+    if request.step_time is None or not request.step_seconds(options.batch or request.workload.batch):
         raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
     progress = Progress()
     data.await_given(request.options, progress)
+    if options.steps is None and not options.tiny:
+        request = replace(request, options=replace(request.options, steps=_steps(request)))
     source = data.source(request)
     setting = _setting(options, request, source)
     if options.dry_run:
+        foreseen = _foreseen(setting, tried, request, source)
         plan = {
             "scales": [asdict(scale) for scale in tried],
             "data": str(setting.dataset),
@@ -127,8 +136,9 @@ def capacity(options: Options) -> int:
             "stored_bytes": setting.stored_bytes,
             "steps": setting.steps,
             "step_seconds": setting.step_seconds,
+            "seconds": foreseen,
         }
-        print(json.dumps(plan) if options.json else _planned(setting, tried, source))
+        print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
         return 0
     record = unfinished.begun(_facts(options))
     if before := unfinished.load(options.out):
@@ -179,6 +189,13 @@ def _asked(options: Options, scale: Scale) -> RunOptions:
     )
 
 
+def _steps(request: Request) -> int:
+    """Steps of a run where the user gives none."""
+    batch = request.trial_size(data.source(request).samples).batch
+    in_time = int(RUN_SECONDS / request.step_seconds(batch))
+    return max(request.needed(batch), min(RUN_STEPS, in_time))
+
+
 def _setting(options: Options, request: Request, source: data.Source) -> Setting:
     size = request.trial_size(source.samples)
     available = OF_MEMORY * memory().available
@@ -188,25 +205,43 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
             f"of what is available ({format_bytes(available)}). Give --max-data {int(available / 1e6)}MB or less, or a "
             "smaller dataset."
         )
-    steps = options.steps or request.needed(size.batch)
+    steps = request.options.steps or request.needed(size.batch)
     step_seconds = request.step_seconds(size.batch)
     return Setting(options, source.folder, source.stored_bytes, size.batch, steps, step_seconds)
 
 
-def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source) -> str:
+def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
+    """About how many seconds each part takes at most, with readers that keep up: data, probes, confirmation."""
+    each, options = setting.steps * setting.step_seconds, setting.options
+    making = 0.0
+    if not source.exists and source.files is not None:
+        making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
+    trials = options.trials + (options.trials > 1)
+    return {
+        "making the data": making,
+        "probes": 2 * _most(tried) * (each + START_SECONDS),  # each with its null run
+        "confirmation": trials * each + START_SECONDS + setting.stored_bytes / READ,
+    }
+
+
+def _most(tried: Sequence[Scale]) -> int:
+    """Scales that are probed at most."""
+    return min(len(tried), 2 * max(1, len(tried).bit_length()) - 1)
+
+
+def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, foreseen: Mapping[str, float]) -> str:
     """What --dry-run prints."""
-    each = setting.steps * setting.step_seconds
-    most = 2 * max(1, len(tried).bit_length()) - 1
-    seconds = most * 2 * (each + START_SECONDS) + (setting.options.trials + 1) * each + START_SECONDS
     made = "" if source.exists else ", made first"
+    runs = f"{plural(setting.options.trials, 'run')} to confirm"
+    parts = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in foreseen.items() if seconds)
     return "\n".join([
         f"{setting.options.workload}: from {tried[0]} to {tried[-1]} nodes x ranks, AU at least "
         f"{format_percent(setting.options.au)}",
         f"  each run  {setting.steps} steps of {format_seconds(setting.step_seconds)}, batch {setting.batch}, reader "
         f"{setting.options.reader}",
         f"  data      {format_bytes(setting.stored_bytes)} in {setting.dataset}{made}",
-        f"  time      about {format_seconds(seconds)} at most: {most} scales, each with a null run, then "
-        f"{setting.options.trials} runs to confirm",
+        f"  time      about {format_seconds(sum(foreseen.values()))} at most: {parts}",
+        f"  runs      at most {plural(_most(tried), 'scale')}, each with a null run, then {runs}",
         f"  command   dlio-bench {shlex.join(setting.command(tried[0], null=False, trials=1, out=Path('OUT')))}",
     ])  # fmt: skip
 
@@ -214,7 +249,7 @@ def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source) -> s
 def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Progress) -> Capacity:
     """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
     options, probes = setting.options, dict[tuple[Scale, bool], Probe]()
-    marks: dict[str, None] = {}
+    marks = dict[tuple[Scale, bool], list[str]]()
 
     def probed(scale: Scale, *, confirmed: bool) -> Probe:
         if (scale, confirmed) not in probes:
@@ -223,7 +258,7 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
             name = f"{scale}{'-confirmed' if confirmed else ''}"
             progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
             result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
-            marks.update(dict.fromkeys(result.marks))
+            marks[scale, confirmed] = result.marks
             null = probes.get((scale, False))
             if null is None:
                 progress.show(f"{options.workload}  {scale} ranks  null run")
@@ -247,6 +282,7 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
         client = any(probe.client_limited(options.au) for probe in failed if not probe.holds(options.au))
         limit = document.CLIENT if client else document.STORAGE
     scale = tried[best - 1] if best else Scale(0, 0)
+    behind = [marks[scale, True]] if best else list(marks.values())  # the answer
     return Capacity(
         command=["dlio-bench", *sys.argv[1:]],
         version=dlio_bench.__version__,
@@ -261,7 +297,7 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
         accelerators=scale.accelerators,
         nodes=scale.nodes,
         limited_by=limit,
-        marks=list(marks),
+        marks=list(dict.fromkeys(mark for of_run in behind for mark in of_run)),
         probes=list(probes.values()),
     )
 

@@ -1,18 +1,28 @@
 """The nodes that a scheduler, or a host file, has given to this command; and until when."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import host_file
 from dlio_bench.harness.cluster.mpi_library import ask
+from dlio_bench.harness.cluster.variables import STARTED
+from dlio_bench.reports.formatting import plural
+
+GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
 
 
 @dataclass(frozen=True)
 class Allocation:
     """What was given. None: whoever gave it does not say.
 
-    `giver` is slurm, flux, lsf, pbs or hostfile; `ends` is in seconds since the epoch, as time.time counts them.
+    `giver` is slurm, flux, lsf, pbs, hostfile or launched (ranks that are there already); `job` is the scheduler's
+    number of the job. `ranks_per_node` are the tasks that its user asked for on each node; `unequal` tells them where
+    nodes differ. `ends` is in seconds since the epoch, as time.time counts them.
     """
 
     giver: str
@@ -20,18 +30,121 @@ class Allocation:
     ranks_per_node: int | None = None
     gpus_per_node: int | None = None
     ends: float | None = None
+    job: str | None = None
+    unequal: str | None = None
+
+    def __str__(self) -> str:
+        """For people: the Slurm allocation 123."""
+        if self.giver == "launched":
+            return "the ranks that were launched"
+        if self.giver == "hostfile":
+            return "the host file"
+        return f"the {GIVERS.get(self.giver, self.giver)} allocation{f' {self.job}' if self.job else ''}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Nodes, and ranks on each. `origin` says, for people, whence those come that nobody asked for; it may be empty."""
+
+    nodes: int
+    ranks_per_node: int
+    origin: str = ""
+
+
+def default_scale(
+    given: Allocation | None, *, nodes: bool = False, ranks_per_node: bool = False, otherwise: int = 1
+) -> Scale:
+    """The scale of a command whose user named neither nodes nor ranks per node; True: the user named those.
+
+    The nodes are all of the allocation. The ranks of a node are its tasks, else its GPUs, else `otherwise`.
+    UsageError where nodes have unequal tasks.
+    """
+    if given is None:
+        return Scale(1, 1)
+    if given.unequal is not None and not ranks_per_node:
+        raise UsageError(
+            f"{given} has {given.unequal} tasks on its nodes, and every node gets as many ranks. Say how many with "
+            "--ranks-per-node R."
+        )
+    ranks = given.ranks_per_node or given.gpus_per_node or otherwise
+    parts = [] if nodes else [plural(given.nodes, "node")]
+    if not ranks_per_node and (given.ranks_per_node or given.gpus_per_node):
+        parts.append(f"{plural(ranks, 'task' if given.ranks_per_node else 'GPU')} per node")
+    return Scale(given.nodes, ranks, f"{' and '.join(parts)} of {given}" if parts else "")
 
 
 def find(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation that this process is in; None outside of one, or where its nodes cannot be told."""
+    """The allocation that this process is in; None outside of one, or where its nodes cannot be told.
+
+    A file of hosts that the user names comes before a scheduler's. UsageError if it is not one.
+    """
+    if STARTED in env:
+        count, each, _ = env[STARTED].split(" ", 2)
+        return Allocation("launched", int(count), int(each))
+    if named := host_file.given(env):
+        slots = [host.slots for host in named if host.slots is not None]
+        return _with_tasks(Allocation("hostfile", len(named)), slots if len(slots) == len(named) else [])
     giver, nodes = _nodes(env)
-    return None if nodes is None else Allocation(giver, nodes)
+    if nodes is None:
+        return None
+    if giver == "slurm":
+        return _slurm(env, nodes)
+    job = env.get({"lsf": "LSB_JOBID", "pbs": "PBS_JOBID", "flux": "FLUX_JOB_ID"}[giver])
+    tasks = [] if giver == "flux" else _tasks_in_files(env)
+    return _with_tasks(Allocation(giver, nodes, job=job), tasks)
 
 
 def nodes(env: Mapping[str, str] | None = None) -> int | None:
     """Nodes of the allocation; None outside of one. env: this process's environment, if not given."""
     given = find(os.environ if env is None else env)
     return None if given is None else given.nodes
+
+
+def _slurm(env: Mapping[str, str], nodes: int) -> Allocation:
+    """Tasks and GPUs of a Slurm job (salloc(1), sbatch(1), "Output environment variables").
+
+    SLURM_TASKS_PER_NODE is the number of processors where no tasks were asked for: then SLURM_NTASKS is missing.
+    """
+    tasks: list[int] = []
+    if (each := env.get("SLURM_NTASKS_PER_NODE", "")).isdigit():
+        tasks = [int(each)]
+    elif (total := env.get("SLURM_NTASKS", "")).isdigit():
+        tasks = repeated(env.get("SLURM_TASKS_PER_NODE", ""))
+        if sum(tasks) != int(total):  # of a step in the job, say
+            tasks = [int(total) // nodes] if int(total) % nodes == 0 else []
+    gpus = env.get("SLURM_GPUS_ON_NODE") or env.get("SLURM_GPUS_PER_NODE", "")
+    counted = re.findall(r"(\d+)(?:,|$)", gpus)  # "4", "a100:4", "a100:2,v100:2"
+    made = Allocation("slurm", nodes, gpus_per_node=sum(map(int, counted)) or None, job=env.get("SLURM_JOB_ID"))
+    return _with_tasks(made, tasks)
+
+
+def repeated(text: str) -> list[int]:
+    """Slurm's list of numbers by node: "2(x3),1" -> [2, 2, 2, 1]; empty where it is none."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
+            return []
+        numbers += [int(match[1])] * int(match[2] or 1)
+    return numbers
+
+
+def _with_tasks(given: Allocation, tasks: Sequence[int]) -> Allocation:
+    if len(set(tasks)) > 1:
+        shown = sorted(set(tasks), reverse=True)
+        return replace(given, unequal=", ".join(map(str, shown[:-1])) + f" or {shown[-1]}")
+    return replace(given, ranks_per_node=tasks[0]) if tasks and tasks[0] else given
+
+
+def _tasks_in_files(env: Mapping[str, str]) -> list[int]:
+    """How often a PBS or LSF host file names each host: its MPI ranks (PBS: mpiprocs), or its slots (LSF's tasks).
+
+    Empty where there is a launch node: the slots are cores then, whatever is started on them.
+    """
+    hosts = _host_lines(env.get("LSB_DJOB_HOSTFILE") or env.get("PBS_NODEFILE"))
+    counts = Counter(hosts)
+    has_launch_node = "LSB_DJOB_HOSTFILE" in env and len(counts) > 1 and counts[hosts[0]] == 1 < max(counts.values())
+    return [] if has_launch_node else list(counts.values())
 
 
 def _nodes(env: Mapping[str, str]) -> tuple[str, int | None]:

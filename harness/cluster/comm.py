@@ -13,6 +13,8 @@ Outgoing = tuple[memoryview, Sequence[int]]
 Floats = npt.NDArray[np.floating[Any]]
 Result = TypeVar("Result")
 
+BLOCK_BYTES = 32 << 20  # what rank 0 holds of the others at once (see Comm.blocks)
+
 
 class Comm(Protocol):
     """The ranks of one job. `host_rank` of `host_size` counts the ranks that share this rank's machine."""
@@ -36,6 +38,18 @@ class Comm(Protocol):
 
     def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """Elementwise sum over the ranks."""
+        ...
+
+    def greatest(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Elementwise maximum over the ranks, on every rank."""
+        ...
+
+    def blocks(self, values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """On rank 0 everybody's `values`, by rank: [some ranks, ...] at a time, as many as BLOCK_BYTES hold, or one.
+
+        Nothing on other ranks. All ranks iterate to the end together, over contiguous values of one shape and kind,
+        below 2 GiB. A block is overwritten by the next one.
+        """
         ...
 
     def exchange(

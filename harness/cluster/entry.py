@@ -6,17 +6,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
+from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.job import leave
+from dlio_bench.harness.cluster.job import await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, STALLED, die_with_parent
-from dlio_bench.harness.cluster.stacks import Stacks
+from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED, die_with_parent
+from dlio_bench.harness.cluster.stacks import Stacks, on_signal
 
 STDOUT = 1
 
@@ -29,29 +33,36 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     """
     die_with_parent()
     about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
+    with suppress(EnvironmentFailure):  # what is missing then is told below
+        await_path(folder)
     timeout = read_limit(folder)
-    pulse = Pulse(timeout, about, _say_unbuffered) if timeout else None
+    pulse = Pulse(timeout, about, _say_unbuffered, folder) if timeout else None
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:
-        stacks = Stacks(folder, f"{host_name()}-process-{os.getpid()}")
+        on_signal()  # as a signal ends processes that know none
+        with suppress(OSError):  # no shell, or no process left: stacks go to standard error
+            stacks = Stacks(folder, _name(about))
+        interfaces.require_named()  # MPI would fail on it too, in words of its own
         ranks, body = start()
         about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
         with life.waits():
             if pulse is not None:
                 pulse.tell()
             comm = connect(ranks)
+        if pulse is None and (timeout := read_limit(folder)):  # its file has shown only now
+            pulse = Pulse(timeout, about, _say_unbuffered, folder)
         about |= {"rank": comm.rank, "mute": False}
-        stacks.rename(f"rank-{comm.rank}")
+        if comm.rank == 0:
+            say({"event": MET})
         body(comm)
     except Exception as error:  # noqa: BLE001 - whatever it was must be told before the rank goes
         report = _report(error)
+        say({"event": FAILED, **report})  # the file may show too late where the command runs
         where = f"{host_name()}-{comm.rank if comm else time.monotonic_ns()}"
-        try:
+        with suppress(OSError):  # a full disk
             (folder / f"error-{where}.part").write_text(json.dumps(report))
             (folder / f"error-{where}.part").rename(folder / f"error-{where}.json")
-        except OSError:  # a full disk
-            say({"event": FAILED, **report})
         if isinstance(error, Stalled) and stacks is not None:
             _tell_where(stacks)
         if comm is not None:
@@ -79,6 +90,11 @@ def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mappi
     return run_rank(folder, saving)
 
 
+def _name(about: Mapping[str, Any]) -> str:
+    """How this rank's file is called. Some launchers do not number ranks before MPI does."""
+    return f"{about['host']}-process-{about['process']}" if about["rank"] is None else f"rank-{about['rank']}"
+
+
 def _tell_where(stacks: Stacks) -> None:
     """Write this rank's stacks, and have the launching command ask the other ranks for theirs."""
     stacks.write()
@@ -88,12 +104,14 @@ def _tell_where(stacks: Stacks) -> None:
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:
     """EnvironmentFailure on every rank when one of them has another digest of `what` than `expected`."""
-    for rank, digest in enumerate(comm.allgather(here)):
-        if digest != expected:
-            raise EnvironmentFailure(
-                f"Rank {rank} has another {what} (digest {digest[:19]}...) than the command that launched it "
-                f"({expected[:19]}...). Make the same {thing} visible on every node."
-            )
+    differing = int(comm.greatest(np.array([comm.size - comm.rank if here != expected else 0.0]))[0])
+    if differing:
+        rank = comm.size - differing
+        host, digest = comm.allgather((host_name(), here))[rank]
+        raise EnvironmentFailure(
+            f"Rank {rank} on {host} has another {what} (digest {digest[:19]}...) than the command that launched it "
+            f"({expected[:19]}...). Make the same {thing} visible on every node."
+        )
 
 
 def say(event: dict[str, Any]) -> None:

@@ -1,17 +1,23 @@
 """The job of the ranks: one JSON file in the work folder that the command and its ranks share."""
 
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
+from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.reports.files import write_whole
 
 JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
+VISIBLE_SECONDS = 30.0  # in which a file that another host has written must show on a shared file system
+_FIRST_LOOK, _LONGEST_LOOK = 0.01, 0.5  # seconds between two looks
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,32 @@ class SavedJob:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read the job of a work folder: equal to the one that was saved."""
-        return msgspec.json.decode((folder / JOB_FILE).read_bytes(), type=cls)
+        return msgspec.json.decode(awaited(folder / JOB_FILE), type=cls)
+
+
+def awaited(path: Path, seconds: float = VISIBLE_SECONDS) -> bytes:
+    """The content of a file that another host has written; see `await_path`. OSError."""
+    await_path(path, seconds)
+    return path.read_bytes()
+
+
+def await_path(path: Path, seconds: float = VISIBLE_SECONDS) -> None:
+    """Return when a path that another host has made is there. EnvironmentFailure if that takes longer than `seconds`.
+
+    Shared file systems keep for a while that a file was not there (nfs(5), "Attribute caching"); reading its folder
+    makes them look again.
+    """
+    deadline, pause = time.monotonic() + seconds, _FIRST_LOOK
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise EnvironmentFailure(
+                f"{path} did not show on {host_name()} within {seconds:g} s. Its folder must be on a file system that "
+                "all nodes share: choose one with --out."
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_LOOK)
+        with suppress(OSError):
+            next(path.parent.iterdir(), None)
 
 
 def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:

@@ -3,22 +3,27 @@
 The caller starts the argv in the environment `os.environ | job.env`; the argv names those variables again wherever a
 launcher does not carry its own environment to other nodes.
 
-No launcher binds ranks to cores: a rank is a trainer and its reader threads, and a rank bound to one core (Open MPI's
-and Slurm's default) would read with that core alone.
+No launcher binds ranks to cores of its own accord: a rank is a trainer and its reader threads, and a rank bound to one
+core (Open MPI's and Slurm's default) would read with that core alone. A binding that the site or the user has chosen,
+by a variable or in --launcher-args, stays.
+
+Launchers lead each line that a rank prints by its number, where they can: see rank_log.
 """
 
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import physical_cores
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
-from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS
+from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS, MPI_PLUGINS, STARTED
 from dlio_bench.refusals import unknown
 
 
@@ -27,7 +32,8 @@ class Job:
     """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
 
     `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank
-    must see.
+    must see; `carried`: names of those of this process that other hosts must see too. `named_hosts`: where the ranks
+    shall run, for mpirun; empty: the scheduler knows.
     """
 
     nodes: int
@@ -35,6 +41,8 @@ class Job:
     command: tuple[str, ...]
     virtual: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+    named_hosts: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -58,7 +66,10 @@ class Site:
 
     `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
     by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
-    `arguments` are the user's own for the launcher, which every launcher gets last, before the command.
+    `arguments` are the user's own for the launcher, which every launcher gets last, before the command; options of ours
+    with the same name give way to them. `bound`: launchers for which the environment has chosen how ranks are bound.
+    `plugins` are what `srun --mpi=list` names; empty: not known. `started`: nodes, and
+    ranks on each, of ranks that somebody else has started.
     """
 
     mpirun: str | None = None
@@ -70,6 +81,14 @@ class Site:
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi_type: str | None = None
     arguments: tuple[str, ...] = ()
+    bound: frozenset[str] = frozenset()
+    plugins: tuple[str, ...] = ()
+    started: tuple[int, int] | None = None
+
+    def own(self, option: str, *values: str, also: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """An option of ours; nothing where the user's arguments have it, by this name or one that is in `also`."""
+        theirs = {word.partition("=")[0] for word in self.arguments}
+        return () if theirs & {option.partition("=")[0], *also} else (option, *values)
 
 
 Launcher = Callable[[Job, Site], tuple[str, ...]]
@@ -96,7 +115,7 @@ def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
     if site.mpi_flavor == "openmpi":
         return (program, *_openmpi_options(job, site), *site.arguments, *job.command)
     if site.mpi_flavor in ("mpich", "intel"):
-        return (program, *_hydra_options(job), *site.arguments, *job.command)
+        return (program, *_hydra_options(job, site), *site.arguments, *job.command)
     return (
         program,
         "-n",
@@ -113,23 +132,40 @@ def _openmpi_options(job: Job, site: Site) -> list[str]:
     shared = ":OVERSUBSCRIBE" if job.ranks_per_host > site.cores else ""
     return [
         *(["--allow-run-as-root"] if site.root else []),  # containers; refused otherwise
-        *("--map-by", f"ppr:{job.ranks_per_host}:node{shared}"),
-        *("--bind-to", "none"),
-        *(word for name in sorted(job.env) for word in ("-x", name)),
+        *site.own("--map-by", f"ppr:{job.ranks_per_host}:node{shared}", also=("--rank-by", "--ppr")),
+        *(() if "mpirun" in site.bound else site.own("--bind-to", "none", also=("--cpu-set", "--cpu-list"))),
+        # as many slots as cores here: a host with fewer cores still gets its ranks
+        *_listed("--host", [f"{host}:{min(job.ranks_per_host, site.cores)}" for host in job.named_hosts]),
+        *_tagged(site),
+        *(word for name in sorted({*job.env, *job.carried}) for word in ("-x", name)),
         *("-n", str(job.ranks)),
     ]
 
 
-def _hydra_options(job: Job) -> list[str]:
+def _tagged(site: Site) -> tuple[str, ...]:
+    """Lines led by the rank: a word of its own in Open MPI 4 and before, which 5 does not know."""
+    major = (site.mpi_version or "").partition(".")[0]
+    if not major.isdigit():
+        return ()
+    return site.own("--output", "tag") if int(major) >= 5 else site.own("--tag-output")
+
+
+def _hydra_options(job: Job, site: Site) -> list[str]:
     """mpiexec of Hydra (MPICH's mpiexec(1), mvapich-docs "Using the Hydra process manager", Intel MPI's reference).
 
-    Hydra neither refuses root nor counts cores, and does not bind unless asked.
+    Hydra neither refuses root nor counts cores, does not bind unless asked, and carries the whole environment.
     """
     return [
+        *_listed("-hosts", job.named_hosts),
         *("-n", str(job.ranks)),
-        *("-ppn", str(job.ranks_per_host)),
+        *site.own("-ppn", str(job.ranks_per_host), also=("-perhost",)),
+        *site.own("-prepend-rank", also=("-l",)),
         *(word for name, value in sorted(job.env.items()) for word in ("-genv", name, value)),
     ]
+
+
+def _listed(option: str, words: Sequence[str]) -> tuple[str, ...]:
+    return (option, ",".join(words)) if words else ()
 
 
 def _srun(job: Job, site: Site) -> tuple[str, ...]:
@@ -138,14 +174,16 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
     A wrong --mpi does not fail: it starts as many worlds of one rank. So it is always named (a site's own choice in
     SLURM_MPI_TYPE comes first), and the ranks must compare their world's size with what was asked. --export=ALL because
     a job script may have been submitted with another --export, which job steps inherit.
+
+    EnvironmentFailure where this Slurm has no plug-in for the MPI library.
     """
-    mpi = site.mpi_type or ("pmi2" if site.mpi_flavor in ("mpich", "intel") else "pmix")
     return (
         site.programs.get("srun", "srun"),
-        f"--mpi={mpi}",
+        *site.own(f"--mpi={site.mpi_type or _slurm_plugin(job, site)}"),
         "--kill-on-bad-exit=1",
-        "--export=ALL",
-        "--cpu-bind=none",
+        *site.own("--export=ALL"),
+        *(() if "srun" in site.bound else site.own("--cpu-bind=none")),
+        "--label",
         *(["--overcommit"] if job.ranks_per_host > site.cores else []),
         *("-N", str(job.hosts), "-n", str(job.ranks), "--ntasks-per-node", str(job.ranks_per_host)),
         *site.arguments,
@@ -153,12 +191,49 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
     )
 
 
+def _slurm_plugin(job: Job, site: Site) -> str:
+    """The plug-in that connects ranks of the site's MPI library. EnvironmentFailure where several ranks have none.
+
+    `srun --mpi=list` names `pmix` beside its versions; a Slurm may have a version alone.
+    """
+    wanted, *others = ("pmi2", "pmix", "cray_shasta") if site.mpi_flavor in ("mpich", "intel") else ("pmix",)
+    for name in (wanted, *others):
+        if not site.plugins or name in site.plugins:
+            return name
+    versions = sorted(
+        (plugin for plugin in site.plugins if plugin.startswith("pmix_v")), key=lambda text: (len(text), text)
+    )
+    if versions or job.ranks == 1:
+        return versions[-1] if versions else "none"
+    library = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}.get(site.mpi_flavor or "", "MPI")
+    raise EnvironmentFailure(
+        f"srun cannot connect the ranks of {library}, which needs its plug-in {wanted}: `srun --mpi=list` has "
+        f"{', '.join(site.plugins)}. Use --launcher mpirun, have the site add the plug-in, or name another one with "
+        "SLURM_MPI_TYPE if your MPI library speaks it."
+    )
+
+
+def slurm_plugins(srun: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """What `srun --mpi=list` names, with the versions of pmix; empty where it does not answer.
+
+    Slurm 22.05 prints a name a line, and "specific pmix plugin versions available: pmix_v4"; older ones begin each line
+    with "srun: ".
+    """
+    answer = ask((srun, "--mpi=list"), env, seconds=5)
+    text = re.sub(r"(?m)^srun: ", "", f"{answer.out}\n{answer.err}") if answer.status == 0 else ""
+    names: list[str] = re.findall(r"(?m)^\s*(\w+)\s*$", text)
+    for versions in re.findall(r"versions available: *(.*)", text):
+        names += re.findall(r"\w+", versions)
+    return tuple(dict.fromkeys(names))
+
+
 def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
     """jsrun(1) (OLCF Summit User Guide, "Running jobs"): one resource set a node, with all of its cores and GPUs."""
     return (
         site.programs.get("jsrun", "jsrun"),
         *("--nrs", str(job.hosts), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_host)),
-        *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS", "--bind", "none"),
+        *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS"),
+        *site.own("--bind", "none", also=("-b",)),
         *(word for name, value in sorted(job.env.items()) for word in ("-E", f"{name}={value}")),
         *site.arguments,
         *job.command,
@@ -172,7 +247,8 @@ def _flux(job: Job, site: Site) -> tuple[str, ...]:
     """
     return (
         *(site.programs.get("flux", "flux"), "run"),
-        *("-N", str(job.hosts), f"--tasks-per-node={job.ranks_per_host}", "--exclusive", "-o", "cpu-affinity=off"),
+        *("-N", str(job.hosts), f"--tasks-per-node={job.ranks_per_host}", "--exclusive", "--label-io"),
+        *(() if any("cpu-affinity" in word for word in site.arguments) else ("-o", "cpu-affinity=off")),
         *(f"--env={name}={value.replace('$', '$$')}" for name, value in sorted(job.env.items())),
         *site.arguments,
         *job.command,
@@ -183,11 +259,30 @@ def _pals(job: Job, site: Site) -> tuple[str, ...]:
     """mpiexec(1) of HPE PALS (docs.alcf.anl.gov, "Running jobs": Polaris, Aurora)."""
     return (
         site.programs.get("pals", "mpiexec"),
-        *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host), "--cpu-bind", "none", "--envall"),
+        *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host)),
+        *site.own("--cpu-bind", "none"),
+        "--envall",
         *(word for name, value in sorted(job.env.items()) for word in ("--env", f"{name}={value}")),
         *site.arguments,
         *job.command,
     )
+
+
+def _none(job: Job, site: Site) -> tuple[str, ...]:
+    """Ranks that somebody else has started: the relay asks them to run the job (see joined)."""
+    if site.started is None:
+        raise UsageError(
+            "--launcher none: no ranks were started. Start them with the command, as in mpirun -n 8 dlio-bench run ..."
+        )
+    if site.started != (job.nodes, job.ranks_per_node):
+        raise UsageError(
+            f"--launcher none: {site.started[0]}x{site.started[1]} ranks were started (nodes x ranks on each), but "
+            f"{job.nodes}x{job.ranks_per_node} are asked for. Leave --nodes and --ranks-per-node out, or start as many "
+            "ranks as the command asks for."
+        )
+    if site.arguments:
+        raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")
+    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.relay", *job.command[-2:])
 
 
 LAUNCHERS: dict[str, Launcher] = {
@@ -197,6 +292,13 @@ LAUNCHERS: dict[str, Launcher] = {
     "jsrun": _jsrun,
     "flux": _flux,
     "pals": _pals,
+    "none": _none,
+}
+
+# Variables by which a site or a user binds ranks: srun(1) "INPUT ENVIRONMENT VARIABLES"; Open MPI 5 (PRRTE) and 4.
+_BINDING: dict[str, set[str]] = {
+    "srun": {"SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE"},
+    "mpirun": {"PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy"},
 }
 
 _FIXES: dict[str, str] = {
@@ -219,10 +321,19 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     """
     if requested is not None and requested not in LAUNCHERS:
         raise unknown("launcher", requested, list(LAUNCHERS))
+    if site.started is not None and requested not in (None, "none"):
+        raise UsageError(f"--launcher {requested}: this command's ranks were started already. Use --launcher none.")
+    if env.get(HOSTFILE):
+        if requested not in (None, "mpirun"):
+            raise UsageError(
+                f"--hostfile (or {HOSTFILE}) names hosts for mpirun, but the launcher is '{requested}', which gets its "
+                "hosts from a scheduler. Leave one of them out."
+            )
+        requested = "mpirun"
     name = (
         requested or _scheduler_launcher(env, site) or ("local" if job.ranks == 1 and not site.arguments else "mpirun")
     )
-    here = {"local", *site.programs, *(["mpirun"] if site.mpirun else [])}
+    here = {"local", "none", *site.programs, *(["mpirun"] if site.mpirun else [])}
     if name not in here:
         why = "as asked" if requested else f"chosen for {job.ranks} ranks on {job.nodes} nodes in this environment"
         raise EnvironmentFailure(f"The launcher '{name}' ({why}) is not on this machine. {_FIXES[name]}.")
@@ -230,6 +341,8 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
 
 
 def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
+    if site.started is not None:
+        return "none"
     if "FLUX_URI" in env or "FLUX_JOB_ID" in env:
         return "flux"
     if "SLURM_JOB_ID" in env:
@@ -259,17 +372,48 @@ def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in settings.items() if name not in env}
 
 
+# What a shell on another host, started by ssh, would not have.
+_CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
+_CARRIED_PREFIXES = (
+    *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
+    *("UCX_", "FI_"),
+)
+
+
+def carried(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables of `env` that ranks on hosts reached by ssh need. Open MPI carries its own by itself."""
+    return tuple(sorted(name for name in env if name in _CARRIED or name.startswith(_CARRIED_PREFIXES)))
+
+
+def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which ranks, and their MPI library, use one network interface. What the user has set stays.
+
+    Open MPI: its "Run-time tuning" (btl_tcp_if_include) and prterun(1); MPICH: "Using the Hydra process manager"; Intel
+    MPI Library Developer Reference; fi_tcp(7).
+    """
+    settings = {INTERFACE: name}
+    if flavor == "openmpi":
+        settings |= {"OMPI_MCA_btl_tcp_if_include": name, "PRTE_MCA_prte_if_include": name}
+    elif flavor in ("mpich", "intel"):
+        settings |= {"HYDRA_IFACE" if flavor == "mpich" else "I_MPI_HYDRA_IFACE": name, "FI_TCP_IFACE": name}
+    return {name: value for name, value in settings.items() if name == INTERFACE or name not in env}
+
+
 def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
     """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
 
     Give the result to the job (`dataclasses.replace(job, env=...)`) and to the launcher's process.
     """
     extra = pairing_env(site.libmpi, env)
+    if site.plugins:
+        extra[MPI_PLUGINS] = ", ".join(site.plugins)
     if job.hosts == 1:
         extra |= single_host_env(site.mpi_flavor, env)
     elif site.mpi_flavor == "intel" and "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT" not in env:
         # Intel MPI ignores -ppn inside a scheduler's job unless told so (Intel MPI Library Developer Reference).
         extra["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"
+    if job.hosts > 1 and (interface := env.get(INTERFACE)):
+        extra |= _interface_env(site.mpi_flavor, interface, env)
     return extra | dict(job.env)
 
 
@@ -282,6 +426,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
     """
     env = os.environ if env is None else env
     path = env.get("PATH", os.defpath)
+    given = allocation.find(env) if STARTED in env else None
     programs = {name: program for name in ("srun", "jsrun", "flux") if (program := shutil.which(name, path=path))}
     pals = shutil.which("palstat", path=path)  # PALS' mpiexec has a common name; palstat beside it tells it apart
     if pals and os.access(mpiexec := Path(pals).with_name("mpiexec"), os.X_OK):
@@ -297,8 +442,17 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,
         mpi_type=env.get("SLURM_MPI_TYPE"),
+        started=(given.nodes, given.ranks_per_node or 1) if given else None,
         arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
+        bound=frozenset(
+            name for name, variables in _BINDING.items() if variables & env.keys() and _is_meant(name, env)
+        ),
     )
+
+
+def _is_meant(launcher: str, env: Mapping[str, str]) -> bool:
+    """srun sets SLURM_CPU_BIND for the processes of a step, which says nothing of the steps that they start."""
+    return launcher != "srun" or "SLURM_STEP_ID" not in env
 
 
 def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[str | None, str]:

@@ -7,10 +7,12 @@ reads or writes. One of its threads reports that regularly on standard output; `
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from dlio_bench.harness.cluster.orphans import Lookout, leave
 
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
@@ -63,14 +65,21 @@ life = Life()  # of this process, which is one rank
 
 
 class Pulse:
-    """Sends signs of life until `close` or the end of the process; `idle`: seconds since the last progress."""
+    """Sends signs of life until `close` or the end of the process; `idle`: seconds since the last progress.
 
-    def __init__(self, timeout: float, about: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        """`about`: the rank's identity, sent with every event; the caller may add to it later."""
+    A rank that makes no progress for longer than `timeout` looks whether its job still exists, and ends if not.
+    """
+
+    def __init__(
+        self, timeout: float, about: dict[str, Any], tell: Callable[[dict[str, Any]], None], folder: Path
+    ) -> None:
+        """`about`: the rank's identity, sent with every event; the caller may add to it later. folder: of the job."""
+        self._timeout, self._lookout = timeout, Lookout(folder / _LIMIT, timeout)
         self._every = min(max(timeout / _PULSES, _SHORTEST), _LONGEST)
         self._about, self._tell = about, tell
         self._idle = 0.0
         self._end = threading.Event()
+        _beating.append(self)
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
         self._thread.start()
 
@@ -97,6 +106,17 @@ class Pulse:
             if _moved(seen, signs, now - then, now):
                 self._idle = 0.0
             seen, then = signs, now
+            if self._idle > self._timeout and self._lookout.is_over():
+                leave()
+
+
+_beating: list[Pulse] = []  # of this process
+
+
+def hush() -> None:
+    """The process goes on without this job: no more signs of life."""
+    while _beating:
+        _beating.pop().close()
 
 
 def _signs() -> tuple[int, float, int]:
@@ -138,6 +158,17 @@ def read_limit(folder: Path) -> float:
     with suppress(OSError, ValueError):
         return float((folder / _LIMIT).read_text())
     return 0.0
+
+
+def beside(env: Mapping[str, str]) -> int:
+    """How many processes a launcher has started together with this one; 1 where none has.
+
+    Open MPI; MPICH, Intel MPI and PALS; srun; jsrun.
+    """
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "JSM_NAMESPACE_SIZE"):
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    return 1
 
 
 def numbered() -> int | None:

@@ -1,13 +1,11 @@
-"""TCP connections between the ranks of a job: the addresses of a rank, and the proof of its identity.
+"""TCP connections between the ranks of a job: the address of a rank, and the proof of its identity.
 
-No host name is resolved, since a resolver can hang. A rank publishes the addresses of all its interfaces, and the
-others try them in turn. Several hosts may have the same address (the bridges of containers do), so another host or job
-may answer. Both sides therefore prove that they know the job's token and mean the same rank.
+Several hosts may have the same address (the bridges of containers do), so another host or job may answer. Both sides
+therefore prove that they know the job's token and mean the same rank.
 """
 
 import contextlib
 import errno
-import fcntl
 import hmac
 import math
 import os
@@ -16,7 +14,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure
 
@@ -32,69 +29,28 @@ KEEPALIVE_SECONDS = 60
 _BACKLOG = 4096  # every rank of a large job may connect in its first step; the kernel cuts it to its own limit
 _NONCE_BYTES = 16
 _PROOF_BYTES = 32
-_SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
 
 @dataclass(frozen=True)
 class Address:
-    """Every way to reach a rank that listens: IPv4 addresses, fastest interface first, and a port.
+    """How to reach a rank that listens: an IPv4 address and a port. `identity` names the rank itself."""
 
-    `network` names the kernel and network namespace in which loopback leads to it, `identity` the rank itself.
-    """
-
-    hosts: tuple[str, ...]
+    host: str
     port: int
-    network: str
     identity: bytes
 
 
-def listen() -> tuple[socket.socket, Address]:
-    """Listen on a free port of all interfaces. EnvironmentFailure when no port can be had."""
+def listen(host: str) -> tuple[socket.socket, Address]:
+    """Listen on a free port of one address of this host. EnvironmentFailure when no port can be had."""
     try:
-        listener = socket.create_server(("", 0), backlog=_BACKLOG)
+        listener = socket.create_server((host, 0), backlog=_BACKLOG)
     except OSError as error:
         raise EnvironmentFailure(
-            f"No TCP port can be opened to serve samples to other ranks: {error.strerror}. Allow this user to listen "
-            "(firewall, container settings, `ulimit -n`), or choose a reader that keeps no samples for others."
+            f"No TCP port of {host} can be opened to serve samples to other ranks: {error.strerror}. Allow this user "
+            "to listen (firewall, container settings, `ulimit -n`), or choose a reader that keeps no samples for "
+            "others."
         ) from error
-    port = listener.getsockname()[1]
-    return listener, Address(interface_addresses(), port, _network(), secrets.token_bytes(_NONCE_BYTES))
-
-
-def interface_addresses(sys: Path = Path("/sys")) -> tuple[str, ...]:
-    """The IPv4 addresses of this host's interfaces but loopback, by link speed (unknown ones last)."""
-    by_speed: list[tuple[float, str]] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for _, name in socket.if_nameindex():
-            try:
-                answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            except OSError:  # no IPv4 address there
-                continue
-            host = socket.inet_ntoa(answer[20:24])  # sin_addr of the sockaddr_in after the 16 bytes of the name
-            if not host.startswith("127."):
-                by_speed.append((-_speed(sys / "class" / "net" / name / "speed"), host))
-    return tuple(dict.fromkeys(host for _, host in sorted(by_speed, key=lambda pair: pair[0])))
-
-
-def _speed(file: Path) -> float:
-    try:
-        return float(file.read_text())  # Mbit/s; -1 where the driver does not know, an error where the link is down
-    except (OSError, ValueError):
-        return -math.inf
-
-
-def _network() -> str:
-    """The same for two processes exactly when they reach each other by loopback: one kernel, one network namespace."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"
-    except OSError:
-        return secrets.token_hex(8)  # unknown: equal to no other process's
-
-
-def candidates(address: Address) -> tuple[str, ...]:
-    """The hosts to try for `address` from here, in this order."""
-    return ("127.0.0.1", *address.hosts) if address.network == _network() else address.hosts
+    return listener, Address(host, listener.getsockname()[1], secrets.token_bytes(_NONCE_BYTES))
 
 
 def dial(host: str, port: int) -> socket.socket | None:

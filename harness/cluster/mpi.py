@@ -5,20 +5,24 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster import comm
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+World: TypeAlias = "MPI.Comm"
 
 # A blocking MPI call spins, and a spinning rank takes the core that a reader thread of its neighbour needs. Waiting
 # for other hosts is therefore polled, at intervals that grow with the wait to half a millisecond.
@@ -26,6 +30,11 @@ FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
 EXCHANGE_TAG, TREE_TAG = 1, 2
+
+# Under srun a rank that has left MPI_Init may send to one that has not, which then dies by signal 11 (Open MPI 5.0,
+# open-mpi/ompi issue 12495 and pull request 13559). Ranks therefore keep quiet for this long before they talk. With 4
+# nodes x 2 ranks on 2 busy cores 3 of 32 starts died without the pause, and 0 of 32 with it.
+SETTLE_SECONDS = 0.5
 
 
 class Mpi:
@@ -50,7 +59,7 @@ class Mpi:
         meeting, hosts = self._places
         if meeting is None:
             assert hosts is not None
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
         if not last and (hosts is None or self.host_rank == 0):
@@ -58,7 +67,7 @@ class Mpi:
         if hosts is None:
             return
         if self.host_rank == 0:
-            _until_over([hosts.Ibarrier()])
+            wait_for([hosts.Ibarrier()])
             meeting.go()
         else:
             meeting.wait_for_hosts(self._world.Iprobe)
@@ -102,6 +111,34 @@ class Mpi:
         with life.waits():
             self._world.Allreduce(values, result, op=MPI.SUM)
         return result
+
+    def greatest(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See Comm."""
+        from mpi4py import MPI
+
+        result = np.empty_like(values)
+        with life.waits():
+            self._world.Allreduce(values, result, op=MPI.MAX)
+        return result
+
+    def blocks(self, values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """See Comm. Ranks wait for rank 0 in a barrier: what they sent ahead would pile up in its memory."""
+        from mpi4py import MPI
+
+        content = values.reshape(-1).view(np.uint8)
+        ranks = max(1, comm.BLOCK_BYTES // max(1, values.nbytes))
+        block = np.empty((min(ranks, self.size), *values.shape), values.dtype) if self.rank == 0 else None
+        for first in range(0, self.size, ranks):
+            last = min(first + ranks, self.size)
+            part = content if first <= self.rank < last else content[:0]
+            self.barrier()
+            with life.waits():
+                if block is None:
+                    self._world.Gatherv([part, MPI.BYTE], None)
+                    continue
+                counts = [values.nbytes if first <= rank < last else 0 for rank in range(self.size)]
+                self._world.Gatherv([part, MPI.BYTE], [block, (counts, None), MPI.BYTE])
+            yield block[: last - first]
 
     def exchange(
         self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
@@ -186,8 +223,12 @@ class Mpi:
 
     def abort(self, status: int) -> None:
         """See Comm."""
+        if on_abort is not None:
+            on_abort(status)
         self._world.Abort(status)
 
+
+on_abort: Callable[[int], None] | None = None  # what comes before MPI_Abort, where another process tells why
 
 # A request that timed out cannot be cancelled: a late rank still writes to its buffers, so they must stay allocated.
 _abandoned: "list[MPI.Request]" = []
@@ -200,7 +241,7 @@ def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     return parent, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
 
 
-def _until_over(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
+def wait_for(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:
     """Poll until all are over; False when they are not at `deadline`, in seconds of time.monotonic."""
     from mpi4py import MPI
 
@@ -225,7 +266,7 @@ def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
 
     try:
         requests = begin()
-        if not _until_over(requests, deadline):
+        if not wait_for(requests, deadline):
             _abandoned.extend(requests)
             raise TimeoutError
     except MPI.Exception as error:
@@ -255,21 +296,61 @@ def connect(ranks: int) -> Comm:
     """The communicator of a job of `ranks` ranks. EnvironmentFailure."""
     if ranks == 1:
         return Solo()
+    world = whole_world(f"a job of {ranks} ranks")
+    if world.Get_size() != ranks:
+        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
+    return Mpi(world, _host_of(world))
+
+
+def whole_world(needed_by: str) -> World:
+    """All processes that a launcher has started together. EnvironmentFailure where MPI cannot be loaded."""
+    is_new = "mpi4py.MPI" not in sys.modules
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise EnvironmentFailure(
-            f"MPI cannot be loaded for a job of {ranks} ranks: {error}. Install one with "
+            f"MPI cannot be loaded for {needed_by}: {error}. Install one with "
             "pip install 'dlio-bench[mpi]', or load the site's MPI module; `dlio-bench doctor` shows what is found."
         ) from error
-    world = MPI.COMM_WORLD
-    if world.Get_size() != ranks:
-        raise EnvironmentFailure(
-            f"{ranks} ranks were asked for, but this rank sees a world of {world.Get_size()}: the launcher and the MPI "
-            "library do not belong together (under Slurm: srun --mpi=pmix with an MPI that speaks PMIx). "
-            "`dlio-bench doctor` shows both; choose another with --launcher."
+    if is_new and _must_settle(os.environ, MPI.Get_library_version()):
+        time.sleep(SETTLE_SECONDS)
+    return MPI.COMM_WORLD
+
+
+def places(world: World) -> list[tuple[int, int, int]]:
+    """By rank: the first rank of its host, its number among the ranks there, and how many these are."""
+    host = _host_of(world)
+    first = host.bcast(world.Get_rank())
+    answer: list[tuple[int, int, int]] = world.allgather((first, host.Get_rank(), host.Get_size()))
+    host.Free()
+    return answer
+
+
+def _host_of(world: World) -> World:
+    from mpi4py import MPI
+
+    return world.Split_type(MPI.COMM_TYPE_SHARED)
+
+
+def _must_settle(env: Mapping[str, str], library: str) -> bool:
+    """Whether srun, and not an mpirun inside the job, has started this rank of Open MPI."""
+    return "SLURM_PROCID" in env and "OMPI_COMM_WORLD_RANK" not in env and library.startswith("Open MPI")
+
+
+def _unconnected(ranks: int, size: int) -> str:
+    """The message where a launcher has started several worlds, as srun does without the right plug-in."""
+    wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
+    if "SLURM_STEP_ID" not in os.environ:
+        return (
+            f"{wrong}: the launcher and the MPI library do not belong together. `dlio-bench doctor` shows both; choose "
+            "another with --launcher."
         )
-    return Mpi(world, world.Split_type(MPI.COMM_TYPE_SHARED))
+    known = os.environ.get(MPI_PLUGINS)
+    return (
+        f"{wrong}: srun did not connect them, as its --mpi does not fit the MPI library ({mpi_version()}). Take "
+        "SLURM_MPI_TYPE and --mpi out of the way, or name there what the library speaks: pmix for Open MPI, pmi2 for "
+        f"MPICH and Intel MPI.{f' `srun --mpi=list` has {known}.' if known else ''} Or use --launcher mpirun."
+    )
 
 
 def mpi_version() -> str | None:

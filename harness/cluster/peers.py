@@ -3,11 +3,11 @@
 A rank serves with threads that sleep in the kernel until a request comes. Bytes go from the file to the network by
 sendfile(2) and from the network into the buffer, without the interpreter's lock and without a copy in Python.
 
-One-sided MPI was measured against it (tests/perf/two-hosts 1gbit python tests/perf/serve_samples.py, Open MPI 5.0.11):
-over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the 2 s of
-the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB came with
-54 MB/s and those of 115 KB, 16 at once, with 51, at 4 CPU seconds a GB; from here with 115 and 111 MB/s, at half a
-second.
+One-sided MPI was measured against it over 1 Gbit/s (tests/perf/serve_samples.py, which names the commands; Open MPI
+5.0.11): over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the
+4 s of the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB
+came with 57 MB/s and those of 115 KB, 16 at once, with 118, at 21 and 11 CPU seconds a GB of both ranks; from here with
+116 and 119 MB/s, at 1.3.
 
 The protocol, integers little-endian. Request: the number of samples (uint32), their ids (int64 each). Reply, in the
 order of the request: the length of each sample (int64), -1 where it is not here, followed by its bytes.
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from dlio_bench.harness.cluster import links
+from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.links import PATIENCE_SECONDS, Address
 
 # Where a sample's bytes lie: file descriptor, offset, length.
@@ -35,6 +36,9 @@ MOST_ASKED = 1 << 16  # samples of a request: `Serving` refuses more, and `Peers
 # Any process may connect to the port. At most this many connections without proof hold a descriptor and a thread. The
 # kernel queues the next ones until a connection has its proof, or the longest silent one is closed.
 MOST_UNPROVEN = 64
+# Connections that a rank keeps for its next requests, to all others together. On average that is also how many of
+# theirs it serves, each with a thread: of hundreds of ranks, most connections would sleep.
+MOST_IDLE = 256
 SILENT_SECONDS = 1.0  # a rank of the job needs one round trip for its proof
 
 
@@ -50,12 +54,18 @@ class Serving:
     """
 
     def __init__(
-        self, answer: Callable[[int], Piece | None], *, token: bytes, patience: float = PATIENCE_SECONDS
+        self,
+        answer: Callable[[int], Piece | None],
+        *,
+        token: bytes,
+        host: str = LOOPBACK,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
+        """Listens on the address `host` alone, of this machine."""
         self._answer, self._token, self._patience = answer, token, patience
         self.requests = self.bytes = self.misses = 0
         self.seconds = 0.0
-        self._listener, self.address = links.listen()
+        self._listener, self.address = links.listen(host)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
@@ -161,15 +171,16 @@ def _asked(link: socket.socket) -> Sequence[int]:
 class Peers:
     """Asks other ranks for samples; `addresses` are those of all ranks' `Serving`, by rank.
 
-    Any number of threads may call it; connections are kept for the next calls. `dead`: ranks that could not be reached,
-    closed the connection, or did not move a byte for `patience` seconds; they are not asked again.
+    Any number of threads may call it; the last MOST_IDLE connections are kept for the next calls, each at the cost of
+    some 25 kB of the serving rank. `dead`: ranks that could not be reached, closed the connection, or did not move a
+    byte for `patience` seconds; they are not asked again.
     """
 
     def __init__(self, addresses: Sequence[Address], token: bytes, *, patience: float = PATIENCE_SECONDS) -> None:
         self._addresses, self._token, self._patience = addresses, token, patience
         self.dead: set[int] = set()
         self._lock = threading.Lock()
-        self._idle: dict[int, list[socket.socket]] = {}
+        self._idle: dict[socket.socket, int] = {}  # their ranks; the longest idle first
         self._open: set[socket.socket] = set()
         self._closed = threading.Event()
 
@@ -202,22 +213,20 @@ class Peers:
             self._closed.set()
             for link in self._open:
                 links.shut_down(link)
-            for link in [link for idle in self._idle.values() for link in idle]:
-                self._open.discard(link)
-                links.close(link)
-            self._idle.clear()
+            for link in [*self._idle]:
+                self._drop(link)
 
     def _take(self, rank: int) -> socket.socket | None:
         with self._lock:
             if self._closed.is_set() or rank in self.dead:
                 return None
-            if idle := self._idle.get(rank):
-                return idle.pop()
+            for idle in reversed(self._idle):
+                if self._idle[idle] == rank:
+                    del self._idle[idle]
+                    return idle
         address = self._addresses[rank]
-        for host in links.candidates(address):
-            link = links.dial(host, address.port)
-            if link is None:
-                continue
+        link = links.dial(address.host, address.port)
+        if link is not None:
             with self._lock:
                 self._open.add(link)
                 if self._closed.is_set():
@@ -231,18 +240,24 @@ class Peers:
     def _give(self, rank: int, link: socket.socket, whole: bool) -> None:
         with self._lock:
             if whole and not self._closed.is_set():
-                self._idle.setdefault(rank, []).append(link)
+                self._idle[link] = rank
+                if len(self._idle) > MOST_IDLE:
+                    self._drop(next(iter(self._idle)))
             else:
-                self._open.discard(link)
-                links.close(link)
+                self._drop(link)
 
     def _mark_dead(self, rank: int) -> None:
         with self._lock:
             if not self._closed.is_set():
                 self.dead.add(rank)
-            for link in self._idle.pop(rank, []):
-                self._open.discard(link)
-                links.close(link)
+            for link in [link for link, theirs in self._idle.items() if theirs == rank]:
+                self._drop(link)
+
+    def _drop(self, link: socket.socket) -> None:
+        """Needs the lock."""
+        self._idle.pop(link, None)
+        self._open.discard(link)
+        links.close(link)
 
 
 def _ask(

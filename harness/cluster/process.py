@@ -6,30 +6,36 @@ import json
 import math
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from dlio_bench import signals
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster import stacks, watch
+from dlio_bench.harness.cluster import lost_nodes, stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
+from dlio_bench.harness.cluster.rank_log import RankLog
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
-FAILED = "failed"  # the event that carries a report which the rank could not write to a file
+MET = "met"  # the event of rank 0 when all ranks have met in MPI
+FAILED = "failed"  # the event that carries a rank's report of its failure, which it also writes to a file
 PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
-LOOK_SECONDS = 0.2  # between two looks at the clock while no output comes
-LOG, KEPT_LINES = "launcher.log", 500
+LOOK_SECONDS = 0.2  # between two looks at the clock, and at who stands still
+LOG = "ranks.log"
+RETRIES = 2  # of a job step that ended in MPI_Init by signal 11
+CRASHED = re.compile(r"\btasks? [\d,\[\]-]+: Segmentation fault")  # srun's words
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
 # Loaded here: it is called between fork and exec, where loading could wait for a lock of another thread.
@@ -51,19 +57,67 @@ def launch(
     lost: str = "nothing was measured",
     *,
     folder_stays: bool = True,
-) -> None:
+    log: Path | None = None,
+) -> int:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
     `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
     Stalled when a rank makes no progress for longer than watch.allowed().
 
+    A job step that srun started, and that ends in MPI_Init by signal 11, is started again, at most RETRIES times
+    (an upstream race: open-mpi/ompi issues 12495, 11438 and 13559). Returns how often that was.
+
     The launcher gets a process group of its own; leaving this call early ends all of it. All ranks write their stacks
-    when a rank has waited too long for others, or on SIGUSR1. Output other than events is kept in memory, and written
-    to launcher.log where it explains a failure.
+    when a rank has waited too long for others, or on SIGUSR1. Output other than events goes to `log`, which the caller
+    keeps; None: to a file that stays only if it may explain a failure.
     """
+    elsewhere = Path(tempfile.gettempdir()) / f"dlio-bench-ranks-{secrets.token_hex(4)}.log"
+    output = RankLog(log or (folder / LOG if folder_stays else elsewhere), Path(argv[0]).name)
+    retries = 0
+    try:
+        while (outcome := _once(argv, env, folder, on_event, output)).died_in_init(argv) and retries < RETRIES:
+            retries += 1
+            _say(
+                f"{Path(argv[0]).name} ended in MPI_Init by signal 11, before any rank worked. It is started again "
+                f"({retries} of {RETRIES})."
+            )
+    finally:
+        output.close()
+    if outcome.stalled:
+        where = folder if folder_stays else stacks.rescued(folder)
+        raise Stalled(outcome.stalled + _stacks(where) + _printed(output))
+    if outcome.status != 0:
+        raise _reason(folder, argv, outcome, output, lost)
+    if log is None:
+        output.path.unlink(missing_ok=True)
+    return retries
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a launch ended. stalled: why it was ended from here. reports: failures that a rank could not write to a file.
+
+    began: a rank has met the others, or has said more than that it lives. hosts: of the ranks that gave signs of life.
+    """
+
+    status: int
+    stalled: str | None
+    reports: list[dict[str, Any]]
+    began: bool
+    folder: Path
+    crashed: bool
+    hosts: Mapping[int, str]
+
+    def died_in_init(self, argv: Sequence[str]) -> bool:
+        """Whether srun's ranks died by signal 11 before they met."""
+        failed = self.status != 0 and self.stalled is None and not self.reports and not _written_reports(self.folder)
+        return failed and not self.began and self.crashed and Path(argv[0]).name == "srun"
+
+
+def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: OnEvent, output: RankLog) -> Outcome:
+    """One launch, to its end."""
     watching = _watching(folder)
-    output: deque[str] = deque(maxlen=KEPT_LINES)
-    reports: list[dict[str, Any]] = []
+    heard = Heard(on_event)
     try:
         process = subprocess.Popen(
             argv,
@@ -83,53 +137,70 @@ def launch(
     try:
         signals.check()
         with stacks.passed_on(process, folder):
-            stalled = _listen(process, on_event, output, reports, watching)
+            stalled = _listen(process, heard, output, watching)
             status = 0 if stalled else process.wait()
     finally:
         _end(process)
         forget_limit(folder)
-    if stalled:
-        raise Stalled(stalled + _stacks(folder if folder_stays else stacks.rescued(folder)))
-    if status != 0:
-        raise _reason(folder, argv, status, "".join(output), lost, reports)
+    hosts = watching.hosts() if watching is not None else {}
+    return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
+
+
+@dataclass
+class Heard:
+    """What ranks have said in events besides their signs of life, and whether their launcher said that one crashed."""
+
+    on_event: OnEvent
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    began: bool = False
+    crashed: bool = False
+
+    def hear(self, line: str, output: RankLog) -> dict[str, Any] | None:
+        """A line; the event in it that is about waiting ranks. Lines that are no event go into `output`."""
+        event = _event(line)
+        if event is None:
+            if line:
+                self.crashed = self.crashed or CRASHED.search(line) is not None
+                output.add(line)
+        elif event["event"] in (PULSE, STALLED):
+            return event
+        elif event["event"] == FAILED:
+            self.reports.append(event)
+        else:
+            self.began = True
+            if event["event"] != MET:
+                self.on_event(event)
+        return None
 
 
 def _listen(
-    process: "subprocess.Popen[bytes]",
-    on_event: OnEvent,
-    output: deque[str],
-    reports: list[dict[str, Any]],
-    watching: watch.Watch | None,
+    process: "subprocess.Popen[bytes]", heard: Heard, output: RankLog, watching: watch.Watch | None
 ) -> str | None:
     """Read the ranks' output until it ends, or a rank stands still: then why, after all wrote their stacks.
 
-    Lines that are no event go into `output`, reports that a rank could not write to a file into `reports`.
+    Lines that are no event go into `output`.
     """
     assert process.stdout is not None
-    asked_all, stalled, over = False, None, math.inf
+    asked_all, stalled, over, look = False, None, math.inf, 0.0
     for line in _lines(process.stdout, LOOK_SECONDS):
         now = time.monotonic()
-        if watching is not None and stalled is None and (stalled := watching.verdict(now)):
-            stacks.ask(process)
-            over = now + LAST_WORDS
+        if watching is not None and stalled is None and now >= look:
+            look = now + LOOK_SECONDS  # not at every line: each look goes through all ranks, which all send lines
+            stalled = watching.verdict(now)
+            if stalled:
+                stacks.ask(process)
+                over = now + LAST_WORDS
         if now > over:
             break
-        text = "" if line is None else line.decode(errors="replace")
-        event = _event(text)
+        event = heard.hear("" if line is None else line.decode(errors="replace"), output)
         if event is None:
-            if text:
-                output.append(text)
-        elif event["event"] == PULSE:
+            continue
+        if event["event"] == PULSE:
             if watching is not None:
                 watching.hear(event, now)
-        elif event["event"] == FAILED:
-            reports.append(event)
-        elif event["event"] == STALLED:
-            if not asked_all:
-                stacks.ask(process)
+        elif event["event"] == STALLED and not asked_all:
+            stacks.ask(process)
             asked_all = True
-        else:
-            on_event(event)
     return stalled
 
 
@@ -167,7 +238,11 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the launcher, politely first (it ends its ranks on every node), then its whole group."""
+    """End the launcher, politely first (it ends its ranks on every node), then its whole group and its children.
+
+    Its connections to other hosts are children in groups of their own; one to a host that was cut off would stay.
+    """
+    children = _children(process.pid)
     if process.poll() is None:
         process.terminate()
         deadline = time.monotonic() + GRACE_SECONDS
@@ -176,39 +251,86 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):  # the group is gone already
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
     if process.stdout is not None:
         process.stdout.close()
 
 
-def _reason(
-    folder: Path, argv: Sequence[str], status: int, output: str, lost: str, reports: list[dict[str, Any]]
-) -> BenchError:
-    """Why the job failed: a rank's own report, else the launcher's output about a rank that died."""
-    reports = reports + [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
-    if reports:
-        # a defect goes first, with the place of its trace; else the failure of the lowest status
-        report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
-        if report["expected"]:
-            return ERRORS[report["status"]](report["message"] + _stacks(folder))
-        last = report["message"].strip().splitlines()[-1]
-        trace = _kept(folder / "defect.txt", report["message"])
-        return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
-    if killed := re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", output):
-        rank, pid, host, number = killed.groups()
-        name = signal.Signals(int(number)).name
+def _children(pid: int) -> list[int]:
+    """Descriptors of the processes that a process has started, which stay theirs when their numbers are used again."""
+    children = []
+    with contextlib.suppress(OSError):  # it has ended
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                children.append(os.pidfd_open(int(child)))
+    return children
+
+
+def _written_reports(folder: Path) -> list[dict[str, Any]]:
+    """The reports that ranks have written to files of the work folder."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
+
+
+def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog, lost: str) -> BenchError:
+    """Why the job failed: a rank's own report, else the launcher's output about a node or a rank that died."""
+    status, program, last_words = outcome.status, Path(argv[0]).name, output.tail
+    if reports := outcome.reports + _written_reports(folder):
+        return _reported(reports, folder, output)
+    if death := lost_nodes.told(last_words, outcome.hosts, lost) or _killed_rank(last_words, lost):
+        return EnvironmentFailure(death + _printed(output))
+    if outcome.died_in_init(argv):
         return EnvironmentFailure(
-            f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}. "
-            f"{MEMORY_HINT if number == '9' else ''}".rstrip()
+            f"{program} ended in MPI_Init by signal 11, {RETRIES + 1} times, before any rank worked: {lost}. The MPI "
+            f"library does not start under this {program} reliably; use --launcher mpirun, or another MPI library."
+            f"{_printed(output)}"
         )
     if status < 0:  # the process that was started is the rank itself, or the launcher was ended
         name = signal.Signals(-status).name
         hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
-        return EnvironmentFailure(f"The process {Path(argv[0]).name} was ended by {name}: {lost}.{hint}")
-    tail = " / ".join(line.strip() for line in output.splitlines() if line.strip(" -"))[-600:]
+        return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_printed(output)}")
+    tail = " / ".join(line.strip() for line in last_words.splitlines() if line.strip(" -"))[-600:]
     return EnvironmentFailure(
-        f"The launcher {Path(argv[0]).name} ended with status {status} before the ranks were done. "
-        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run; {_kept(folder / LOG, output)}."
+        f"The launcher {program} ended with status {status} before the ranks were done. "
+        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run.{_printed(output)}"
     )
+
+
+def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) -> BenchError:
+    """The failure that ranks have reported themselves."""
+    # a defect goes first, with the place of its trace; else the failure of the lowest status
+    report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
+    if report["expected"]:
+        kind = ERRORS[report["status"]]
+        if kind is not EnvironmentFailure:  # the user's data or words, which explain themselves
+            output.path.unlink(missing_ok=True)
+        return kind(report["message"] + _stacks(folder) + _printed(output))
+    last = report["message"].strip().splitlines()[-1]
+    trace = _kept(folder / "defect.txt", report["message"])
+    return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
+
+
+def _killed_rank(last_words: str, lost: str) -> str | None:
+    """What mpirun says of a rank that a signal ended, as sentences."""
+    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words)
+    if killed is None:
+        return None
+    rank, pid, host, number = killed.groups()
+    name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
+    return f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
+
+
+def _printed(output: RankLog) -> str:
+    """A sentence that says where the output of ranks and launcher is; empty where there is none."""
+    return f" What the ranks and their launcher printed is in {output.path}." if output.is_there else ""
+
+
+def _say(message: str) -> None:
+    """Tell the user at once, on a line of its own."""
+    line = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{line}dlio-bench: {message}", file=sys.stderr, flush=True)
 
 
 def _stacks(folder: Path) -> str:

@@ -1,8 +1,13 @@
 """The stacks of a job that stands still: SIGUSR1 makes every process write its own.
 
 The launching command writes its stacks to standard error and passes the signal to the launcher, which sends it to every
-rank (mpirun(1), srun(1)). A rank writes to its own file in the job's work folder. faulthandler does the writing: it
+rank (mpirun(1), srun(1)). A rank's stacks go to its own file in the job's work folder. faulthandler writes them: it
 needs neither the interpreter nor its lock, so it also works while a thread hangs in a library.
+
+The signal handler cannot open files, and thousands of ranks that each open one at their start are a load on a shared
+file system. So faulthandler writes to a pipe, and at its other end a shell opens the file when a first line comes. It
+is a process of its own, as every thread of a rank may wait for the interpreter's lock. It takes 1 ms to start and 0.2
+MB that no other process shares, and ends with its rank, however that ends.
 """
 
 import faulthandler
@@ -18,6 +23,8 @@ from pathlib import Path
 
 STDERR = 2
 _NAMES = "stacks-*.txt"
+_KEEPER = 'IFS= read -r line && { printf "%s\\n" "$line"; exec cat; } >> "$FILE"'  # sh(1p)
+_LAST_WRITES = 5.0  # seconds that a rank waits for its file at its end
 
 
 def on_signal() -> None:
@@ -26,39 +33,38 @@ def on_signal() -> None:
 
 
 class Stacks:
-    """The file of one rank. It is opened at the start, since the signal handler cannot open files."""
+    """Where one rank writes. The file is there from its first stacks on."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """OSError where the folder cannot be written."""
-        self._path = _path(folder, name)
-        self._file = self._path.open("w")
-        faulthandler.register(signal.SIGUSR1, file=self._file, all_threads=True)
-
-    def rename(self, name: str) -> None:
-        """Give the file another name, in the same folder."""
-        self._path = self._path.rename(_path(self._path.parent, name))
+        """OSError where there is no shell."""
+        self._keeper = subprocess.Popen(
+            ["/bin/sh", "-c", _KEEPER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # the launcher waits until nobody has the rank's any more
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath, "FILE": str(folder.absolute() / _NAMES.replace("*", name))},
+            start_new_session=True,  # launchers signal all processes of a rank's group
+        )
+        assert self._keeper.stdin is not None
+        self._pipe = self._keeper.stdin
+        faulthandler.register(signal.SIGUSR1, file=self._pipe, all_threads=True)
 
     def write(self) -> None:
         """As the signal does."""
-        faulthandler.dump_traceback(self._file, all_threads=True)
+        faulthandler.dump_traceback(self._pipe, all_threads=True)
 
     def close(self) -> None:
-        """Signals go to standard error again; a file that nothing was written to is removed."""
+        """Signals go to standard error again. What was written is in the file."""
         on_signal()
-        self._file.close()
-        with suppress(OSError):  # the launching command may have removed the folder
-            if not self._path.stat().st_size:
-                self._path.unlink()
+        self._pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(_LAST_WRITES)
 
 
 def written(folder: Path) -> list[Path]:
     """The files in which ranks of the job with this work folder have left stacks."""
-    files = []
-    for path in sorted(folder.glob(_NAMES)):
-        with suppress(FileNotFoundError):  # a rank that ends well removes its own
-            if path.stat().st_size:
-                files.append(path)
-    return files
+    return sorted(folder.glob(_NAMES))
 
 
 def keep(work: Path, folder: Path) -> None:
@@ -104,7 +110,3 @@ def ask(launcher: "subprocess.Popen[bytes]") -> None:
     """Have all ranks write their stacks, if the launcher is still there to tell them."""
     with suppress(OSError):
         launcher.send_signal(signal.SIGUSR1)
-
-
-def _path(folder: Path, name: str) -> Path:
-    return folder / _NAMES.replace("*", name)

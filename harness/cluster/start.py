@@ -4,17 +4,23 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import host_file, interfaces, launchers, reach
 from dlio_bench.harness.cluster.process import python_command
+from dlio_bench.harness.cluster.variables import HOSTFILE
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a job's ranks are started; `argv` is empty for the one rank that runs in this process."""
+    """How a job's ranks are started; `argv` is empty for the one rank that runs in this process.
+
+    `hosts`: those that a host file names for it.
+    """
 
     launcher: str
     argv: tuple[str, ...]
     env: dict[str, str]
+    hosts: tuple[str, ...] = ()
 
 
 def plan(
@@ -25,9 +31,25 @@ def plan(
     None: the launcher that fits. virtual: one machine plays the nodes. UsageError, EnvironmentFailure.
     """
     command = python_command(f"dlio_bench.harness.{module}", str(work))
-    ranks = launchers.Job(nodes, ranks_per_node, command, virtual)
+    named = () if virtual else tuple(host.name for host in host_file.given(os.environ))
+    if named and nodes > len(named):
+        raise UsageError(
+            f"--nodes {nodes}, but the host file '{os.environ[HOSTFILE]}' names {len(named)}. Ask for less."
+        )
+    named = named[:nodes]
+    carried = launchers.carried(os.environ) if named else ()
+    ranks = launchers.Job(nodes, ranks_per_node, command, virtual, named_hosts=named, carried=carried)
     site = launchers.detect_site(os.environ)
     name = launchers.choose(os.environ, ranks, site, requested)
+    if name in ("local", "mpirun"):  # others start no rank on this host, perhaps
+        interfaces.require_named()
+    if name == "srun":
+        site = replace(site, plugins=launchers.slurm_plugins(site.programs[name], os.environ))
     env = launchers.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
-    return Launch(name, () if name == "local" else argv, env)
+    return Launch(name, () if name == "local" else argv, env, named)
+
+
+def require_hosts(start: Launch) -> None:
+    """EnvironmentFailure if mpirun could not start ranks on a host that a host file names. Asks each host once."""
+    reach.require(start.hosts)

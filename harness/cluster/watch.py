@@ -12,6 +12,7 @@ from dlio_bench.units import format_seconds, parse_seconds
 DEFAULT_TIMEOUT = "10min"
 START_SECONDS = 60.0  # before its first sign of life a rank starts Python, from a file system that many share
 _NAMED = 4  # ranks, in a message
+_PULSES_APART = 0.25  # of the time limit: two pulses of a rank come within half of that
 
 
 class Watch:
@@ -28,6 +29,10 @@ class Watch:
         sender = (pulse["host"], pulse["process"])
         self._pulses[sender], self._heard[sender] = pulse, now
 
+    def hosts(self) -> dict[int, str]:
+        """The host of each rank that has told its number."""
+        return {pulse["rank"]: pulse["host"] for pulse in self._pulses.values() if pulse["rank"] is not None}
+
     def verdict(self, now: float) -> str | None:
         """Why the job is to be ended, as a sentence or two; None while there is hope."""
         limit = max([self._timeout, *(pulse["patience"] for pulse in self._pulses.values())])
@@ -37,10 +42,14 @@ class Watch:
             limit = max(limit, START_SECONDS)
             late = now - self._begun > limit
             return f"No rank has begun {format_seconds(limit)} after the launch. {hint}" if late else None
-        silent = [rank for rank, heard in self._heard.items() if now - heard > limit and not self._pulses[rank]["mute"]]
+        quiet = {rank: now - heard for rank, heard in self._heard.items() if not self._pulses[rank]["mute"]}
+        # the ranks of a host that is lost fell silent together, but for the time between two pulses
+        together = limit - _PULSES_APART * self._timeout
+        silent = [rank for rank, seconds in quiet.items() if seconds > together and max(quiet.values()) > limit]
         idle = {rank: pulse["idle"] + now - self._heard[rank] for rank, pulse in self._pulses.items()}
         still = [rank for rank, seconds in idle.items() if seconds > limit and not self._pulses[rank]["waiting"]]
-        still = [rank for rank in still if rank not in silent]
+        # a rank that stands still tells so; of one that has begun to be silent nothing is known yet
+        still = [rank for rank in still if quiet.get(rank, 0.0) <= limit / 2]
         if silent:
             return f"{self._named(silent)} gave no sign of life {took}: stopped, or cut off. {hint}"
         if still:

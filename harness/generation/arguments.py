@@ -44,8 +44,19 @@ def add_generate(commands: Commands) -> None:
     writers.add_argument(
         "--workers", type=int, metavar="N", help="write with N processes on this machine (default: as its cores allow)"
     )
-    writers.add_argument("--nodes", type=int, metavar="N", help="write with ranks, on N nodes")
-    writers.add_argument("--ranks-per-node", type=int, metavar="R", help="ranks on each node (default 1)")
+    writers.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="write with ranks, on N nodes (default: all of the scheduler's allocation, if it has several)",
+    )
+    writers.add_argument(
+        "--ranks-per-node",
+        type=int,
+        metavar="R",
+        help="ranks on each node (default: the allocation's tasks per node, else as the cores allow; outside of an "
+        "allocation 1)",
+    )
     add_launcher(writers)
     parser.add_argument("--json", action="store_true", help="print JSON, with the folder's raw write rate beside ours")
     parser.add_argument("--no-raw", dest="raw", action="store_false", help="leave the raw write rate out of the JSON")

@@ -16,10 +16,12 @@ from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
+from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
@@ -69,14 +71,14 @@ def generate(options: Options) -> int:
 def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
     """Who writes, and the name of the launcher where it is ranks."""
     require_at_least(1, workers=options.workers)
-    if options.nodes is None and options.ranks_per_node is None and options.launcher is None:
+    asked = {options.nodes, options.ranks_per_node, options.launcher} != {None}
+    if not asked and (options.workers is not None or (allocation.nodes() or 1) == 1):
         return partial(local, options.workers), None
     if options.workers is not None:
         raise UsageError(
             "--workers are processes of this machine, --nodes, --ranks-per-node and --launcher mean ranks. Give either."
         )
-    nodes = 1 if options.nodes is None else options.nodes
-    per_node = 1 if options.ranks_per_node is None else options.ranks_per_node
+    nodes, per_node = _scale(options)
     start = plan_ranks(options.out, nodes, per_node, options.launcher)
 
     def job(work: Work) -> Job:
@@ -98,6 +100,16 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
         )
 
     return partial(by_ranks, start, job), start.launcher
+
+
+def _scale(options: Options) -> tuple[int, int]:
+    """Nodes, and ranks on each. An allocation of nodes without tasks gets as many ranks as a node has workers."""
+    nodes, per_node = options.nodes is not None, options.ranks_per_node is not None
+    scale = allocated_scale(nodes=nodes, ranks_per_node=per_node, workers=usual_workers())
+    return (
+        scale.nodes if options.nodes is None else options.nodes,
+        scale.ranks_per_node if options.ranks_per_node is None else options.ranks_per_node,
+    )
 
 
 def splits(dataset: Dataset, layout: Layout) -> list[SplitSize]:

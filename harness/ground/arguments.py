@@ -3,13 +3,17 @@
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS
+from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS
 from dlio_bench.units import parse_bytes
+
+if TYPE_CHECKING:
+    from dlio_bench.harness.cluster.allocation import Scale
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -17,13 +21,16 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def add_launcher(options: argparse._ActionsContainer) -> None:
     """`--launcher`."""
     options.add_argument(
-        "--launcher", metavar="NAME", help="local, mpirun, srun, jsrun, flux or pals (default: from the environment)"
+        "--launcher",
+        metavar="NAME",
+        help="local, mpirun, srun, jsrun, flux or pals (default: from the environment); none: somebody else has "
+        "started this command once for each rank",
     )
 
 
 # Options about the hosts, by their names in a Namespace, and the variables through which launchers read them: a command
 # that starts other commands passes them on with its environment.
-HOSTS: Mapping[str, str] = {"launcher_args": LAUNCHER_ARGS}
+HOSTS: Mapping[str, str] = {"launcher_args": LAUNCHER_ARGS, "hostfile": HOSTFILE, "interface": INTERFACE}
 
 
 def add_hosts(options: argparse._ActionsContainer) -> None:
@@ -34,6 +41,19 @@ def add_hosts(options: argparse._ActionsContainer) -> None:
         metavar="ARGS",
         help="more options for the launcher, which it gets before the command, in one word: "
         f"--launcher-args '--bind-to core' (default ${LAUNCHER_ARGS})",
+    )
+    options.add_argument(
+        "--hostfile",
+        type=os.path.abspath,  # for commands that this one starts elsewhere
+        metavar="FILE",
+        help="hosts that mpirun reaches by ssh, outside of a scheduler: 'node1', 'node1 slots=4' or 'node1:4' on each "
+        f"line; --nodes takes the first ones (default ${HOSTFILE})",
+    )
+    options.add_argument(
+        "--interface",
+        metavar="NAME",
+        help="network interface for samples between hosts, and for MPI over TCP (default: for samples the one that "
+        f"leads to the first other host, or ${INTERFACE})",
     )
 
 
@@ -61,6 +81,20 @@ def _words(text: str) -> str:
     except ValueError as error:
         raise UsageError(f"--launcher-args '{text}': {error}. Quote it as for a shell.") from None
     return text
+
+
+def allocated_scale(*, nodes: bool, ranks_per_node: bool, workers: int = 1) -> "Scale":
+    """The scale that the allocation gives where the user named none (True: named); it is told on stderr. UsageError.
+
+    workers: ranks of a node where the allocation names no tasks and no GPUs.
+    """
+    from dlio_bench.harness.cluster import allocation
+
+    given = allocation.find(os.environ)
+    scale = allocation.default_scale(given, nodes=nodes, ranks_per_node=ranks_per_node, otherwise=workers)
+    if scale.origin:
+        print(f"scale  {scale.origin}", file=sys.stderr)
+    return scale
 
 
 def add_cache_dir(options: argparse._ActionsContainer) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.job import MEASURED_FILE, awaited
 from dlio_bench.harness.cluster.process import OnEvent, launch
-from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.cluster.start import Launch, require_hosts
 
 
 def launched(
@@ -22,8 +22,10 @@ def launched(
 ) -> dict[str, Any]:
     """Run the ranks of the job that is saved in `work`, and return the document that rank 0 left there.
 
+    Hosts that a host file names are asked first whether they can be reached.
     `lost`, `folder_stays` and errors: see `cluster.process.launch`. share: see `brought_back`.
     """
+    require_hosts(start)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     launch(start.argv, {**os.environ, **start.env}, work, on_event, lost, folder_stays=folder_stays)
     document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
@@ -36,8 +38,8 @@ def brought_back(path: Path, share: str) -> bytes:
     EnvironmentFailure if the file is not there.
     """
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
+        return awaited(path)
+    except EnvironmentFailure:
         raise EnvironmentFailure(
             f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "
             f"system that all nodes share: {share}."

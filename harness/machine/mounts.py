@@ -24,6 +24,7 @@ _BEYOND = {
     0xAAD7AAEA: "panfs",
     0x2FC12FC1: "zfs",
 }
+_SHARED = {"lustre", "gpfs", "nfs", "ceph", "cifs", "smb2", "beegfs", "panfs"}
 _SECRET = re.compile(r"secret|passw|token|credential|key", re.IGNORECASE)
 
 
@@ -119,3 +120,9 @@ def cache_beyond(path: Path) -> str | None:
     Lustre and GPFS have client caches of their own, network and FUSE file systems their servers', ZFS its ARC.
     """
     return _BEYOND.get(filesystem_type(path))
+
+
+def network_filesystem(path: Path) -> str | None:
+    """The file system's name where other machines may mount it too; None for others. EnvironmentFailure."""
+    name = cache_beyond(path)
+    return name if name in _SHARED else None

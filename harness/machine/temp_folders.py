@@ -1,21 +1,35 @@
 """Temporary folders that their process locks, so that the next process can remove those of a killed one.
 
-The lock is a flock: the kernel releases it when the process ends.
+The lock is a flock: the kernel releases it when the process ends. No clock is asked how old a folder is: whose folder
+was removed before it was locked makes another.
 """
 
 import fcntl
 import os
 import shutil
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 
 from dlio_bench.harness.machine import mounts
 
-JUST_MADE = 60.0  # seconds: the process that made a younger folder may not have locked it yet
+# Outlives the process that holds the other end of its standard input, and then removes the folder: until the other
+# ranks of the node, who are killed at the same time, write no more there. A removed folder is no work. The fork makes
+# it nobody's child, as launchers end what ranks have started.
+_REMOVER = """
+import os, shutil, sys, time
+if os.fork():
+    os._exit(0)
+sys.stdin.read()
+for _ in range(50):
+    if not os.path.isdir(sys.argv[1]):
+        break
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    time.sleep(0.2)
+"""
 
 
 @contextmanager
@@ -24,20 +38,63 @@ def temp_folder(prefix: str, below: Path | None = None) -> Iterator[Path]:
 
     First removes the folders of this prefix that killed processes have left, with their mounts.
     """
-    _sweep(prefix, below or Path(gettempdir()))
-    with TemporaryDirectory(prefix=prefix, dir=below) as made, _locked(Path(made)):
-        yield Path(made)
+    folder, lock = _made(prefix, below or Path(gettempdir()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder; the lock ends with the block or with this process."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def outlasted_folder(prefix: str, below: Path) -> Iterator[Path]:
+    """As `temp_folder`, for a job's ranks that may be killed: another process removes the folder when this one is gone.
+
+    After a failure too, so that ranks which are still at work do not miss it before they are ended. Where a launcher
+    kills all processes of a job alike, the folder stays until the next one of its prefix is made.
+    """
+    folder, lock = _made(prefix, below)
+    remover = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _REMOVER, str(folder)],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # launchers end process groups, too
+    )
+    remover.wait()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+    assert remover.stdin is not None
+    remover.stdin.close()
+
+
+def _made(prefix: str, below: Path) -> tuple[Path, int]:
+    """A new folder, and the handle that locks it."""
+    _sweep(prefix, below)
+    while True:
+        folder = Path(mkdtemp(prefix=prefix, dir=below))
+        lock = _locked(folder)
+        if lock is not None:
+            return folder, lock
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a new folder: a handle, to be closed; None if another process took it for a killed one's and removed it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
+    except OSError:
         os.close(handle)
+        raise
+    if folder.exists():
+        return handle
+    os.close(handle)
+    return None
 
 
 def _sweep(prefix: str, below: Path) -> None:
@@ -46,8 +103,6 @@ def _sweep(prefix: str, below: Path) -> None:
         with suppress(OSError):  # in use, somebody else's, no folder, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if time.time() - os.fstat(handle).st_mtime < JUST_MADE:
-                    continue
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _unmounted(folder.resolve()):
                     shutil.rmtree(folder, ignore_errors=True)

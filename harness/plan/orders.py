@@ -231,7 +231,12 @@ class Order:
             )
         if shape.shard == JOB:
             return replace(shape, cut=self.cut(_of_one(shape)).cut)
-        return self.cut(shape)
+        return _fitted(self.cut, shape)
+
+
+@lru_cache(maxsize=16)  # planning for all ranks asks once for each rank, and all shares may have to be added up
+def _fitted(cut: Callable[[Shape], Shape], shape: Shape) -> Shape:
+    return cut(shape)
 
 
 def _of_one(shape: Shape) -> Shape:

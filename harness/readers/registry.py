@@ -10,6 +10,7 @@ from pathlib import Path
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.ahead import Ahead
@@ -48,11 +49,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class RankContext:
-    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage."""
+    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
+
+    `address`: on which the rank serves samples to others.
+    """
 
     comm: Comm
     ranks_per_node: int = 1
     tier: Path | None = None
+    address: str = LOOPBACK
 
     @property
     def nodes(self) -> int:

@@ -25,7 +25,7 @@ def add_show(commands: Commands) -> None:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print results."""
-    from dlio_bench.reports import text
+    from dlio_bench.reports import repetition, text
     from dlio_bench.reports.collection import load_all
     from dlio_bench.reports.typed import to_json
 
@@ -33,7 +33,7 @@ def run_show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([to_json(result) for result in results]))
     else:
-        print(text.render(results, verbose=options.verbose), end="")
+        print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}", end="")
     return 0
 
 

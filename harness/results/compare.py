@@ -16,7 +16,7 @@ examples:
   dlio-bench compare before after --fail-if 'delivered_bandwidth<-5%' --fail-if 'stall_share>+2%'
   dlio-bench compare run/naive-4x1 run/prefetch-4x1 --metric read_seconds
   dlio-bench compare 'nightly/*' --fail-if 'elapsed_seconds>+10%'
-exit status: 0 no limit missed, 1 a limit missed, 2 usage, unequal work or too few trials for a limit,
+exit status: 0 no limit missed, 1 a limit missed, 2 usage, unequal work, too few trials or runs for a limit,
              4 a file cannot be read, 5 a file is damaged
 """
 
@@ -83,7 +83,7 @@ def run_compare(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(to_json(document) | {"status": document.status}))
     elif isinstance(document, Changes):
-        sys.stdout.write(changes_text.render_changes(document, verbose=options.verbose))
+        sys.stdout.write(changes_text.render_changes(document, asked, verbose=options.verbose))
     else:
         tables = asked or ["elapsed_seconds"]
         sys.stdout.write(changes_text.render_trend(document, tables, verbose=options.verbose))

@@ -11,6 +11,7 @@ from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.results.arguments import add_results
 
 FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics")
+SUFFIXES = {"pandas": "json", "pytest-benchmark": "json", "junit": "xml", "openmetrics": "prom"}
 TABLES = ("trials", "metrics", "steps")
 EXAMPLES = """\
 examples:
@@ -57,7 +58,7 @@ def run_export(options: argparse.Namespace) -> int:
             f"--table {options.table} is for --to csv and --to pandas. Leave it out with --to {options.to}."
         )
     if options.out is not None:
-        require_file(options.out)
+        require_file(options.out, f"results.{SUFFIXES.get(options.to, options.to)}")
     elif options.json:
         raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
 

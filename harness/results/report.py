@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.results.arguments import add_results
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def _default(results: list[Path]) -> Path:
 
 def refuse_other_files(path: Path) -> None:
     """UsageError if the page would replace something that is not such a page."""
-    if path.is_dir():
-        raise UsageError(f"--out {path} is a folder. Name a file in it, such as {path / NAME}.")
+    require_file(path, NAME)
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -1,13 +1,22 @@
 """The options of `dlio-bench run`."""
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
-from dlio_bench.harness.ground.arguments import add_cache_dir, add_launcher, add_variant, counts, tier_sizes, values_of
+from dlio_bench.harness.ground.arguments import (
+    add_cache_dir,
+    add_launcher,
+    add_variant,
+    allocated_scale,
+    counts,
+    tier_sizes,
+    values_of,
+)
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
@@ -41,13 +50,14 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--nodes",
         type=partial(counts, "--nodes"),
         metavar="N[,N...]",
-        help="number of nodes; give several to compare them (default 1)",
+        help="number of nodes; give several to compare them (default: all of the scheduler's allocation, else 1)",
     )
     scale.add_argument(
         "--ranks-per-node",
         type=int,
         metavar="R",
-        help="ranks on each node; a rank is one trainer (default 1)",
+        help="ranks on each node; a rank is one trainer (default: the allocation's tasks per node, else its GPUs per "
+        "node, else 1)",
     )
     add_launcher(scale)
     scale.add_argument(
@@ -187,8 +197,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--local-tier",
         type=Path,
         metavar="DIR",
-        help="folder on node-local storage, for samples that a reader keeps and for staged copies (staged copies"
-        " on one machine: default the temporary folder)",
+        help="folder on node-local storage, for samples that a reader keeps and for staged copies (default: on one"
+        " machine the temporary folder; in an allocation, on each node, the first of $SLURM_TMPDIR, $BBPATH,"
+        " $PBS_JOBFS, $TMPDIR, /tmp and /var/tmp that lies on its own storage, neither in memory nor on a network)",
     )
     how.add_argument(
         "--tiers",
@@ -196,7 +207,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="NAME=SIZE[,...]",
         help="sizes of a node's tiers in memory and on node-local storage, such as ram=10GB,disk=40GB (default: from "
         f"--system, else ram: at most {defaults.OF_MEMORY:g} of the memory and {defaults.OF_FREE:g} of the free space "
-        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it)",
+        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it; in an "
+        "allocation the least that a node has)",
     )
     how.add_argument(
         "--emulate-pfs",
@@ -345,7 +357,17 @@ def run(options: argparse.Namespace) -> int:
     from dlio_bench.harness.run.asked.options import Options
 
     if options.origin is not None:
-        return command.run(*repeat.asked(options.origin, given(options)))
+        repeated, earlier = repeat.asked(options.origin, given(options))
+        if note := repeat.incomplete(options.origin, earlier):
+            print(f"dlio-bench: {note}", file=sys.stderr)
+        return command.run(repeated, earlier)
     if options.workload is None:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
-    return command.run(Options(**given(options)))
+    values = given(options)
+    scale = allocated_scale(nodes="nodes" in values, ranks_per_node="ranks_per_node" in values)
+    by_scale: dict[str, Any] = {
+        "nodes": (scale.nodes,),
+        "ranks_per_node": scale.ranks_per_node,
+        "scale_from": scale.origin,
+    }
+    return command.run(Options(**by_scale | values))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster.start import Launch
+from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
@@ -29,7 +29,7 @@ from dlio_bench.harness.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
-from dlio_bench.harness.run.told.foresight import least_seconds
+from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
@@ -82,6 +82,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     if options.dry_run:
         _print_plans(request, source, size, planned, launches)
         return 0
+    for start in launches:
+        require_hosts(start)
 
     with output_folder(options.out, options.workload, goes_on=True) as folder, local_tiers(options) as tiers:
         place = resuming.Folder(folder, record, state or resuming.State(seed=planned[0].seed))
@@ -185,7 +187,9 @@ def _print_plans(
     request: Request, source: data.Source, size: TrialSize, planned: Sequence[Job], launches: Sequence[Launch]
 ) -> None:
     if request.options.json:
-        print(json.dumps([asdict(job) | asdict(plan) for job, plan in zip(planned, launches, strict=True)]))
+        seconds = [{"seconds": expected_seconds(request, source, job)} for job in planned]
+        plans = zip(planned, launches, seconds, strict=True)
+        print(json.dumps([asdict(job) | asdict(plan) | foreseen for job, plan, foreseen in plans]))
         return
     for job, plan in zip(planned, launches, strict=True):
         print(describe(request, source, size, job, plan.argv))

@@ -13,7 +13,7 @@ from dlio_bench import signals
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
-from dlio_bench.harness.cluster.process import launch
+from dlio_bench.harness.cluster.process import LOG, launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import WORK
@@ -53,6 +53,7 @@ def measure(
         signals.check()
 
     failure: BaseException | None = None
+    retries = 0
     finished = tuple(job.readers)
     try:
         if start.launcher == "local":
@@ -60,7 +61,7 @@ def measure(
             with rank.started(job) as pipeline:
                 rank.measure(job, work, Solo(), heard, pipeline)
         else:
-            launch(start.argv, {**os.environ, **start.env}, work, heard)
+            retries = launch(start.argv, {**os.environ, **start.env}, work, heard, log=folder / LOG)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
         if not finished:
@@ -68,15 +69,12 @@ def measure(
         signals.met()
         failure = error
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
-    launched = Launched(Launcher(start.launcher, list(start.argv)), ready)
+    launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
     for reader in finished:
+        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
-        for name in ("epoch", "validation_epoch"):  # the same in every trial and rank
-            if name in steps:
-                steps[name] = steps[name][0, 0]
-        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)
-        yield build(reader, job, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

@@ -8,8 +8,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.run.asked.options import Options
-
-TIERS = "dlio-bench-tiers-"  # prefix of the temporary folders
+from dlio_bench.harness.storage.tier import NODES
 
 
 @contextmanager
@@ -20,7 +19,7 @@ def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, .
     """
     if below is not None and not below.is_dir():
         raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
-    with temp_folder(TIERS, below) as base:
+    with temp_folder(NODES, below) as base:
         folders = [base / f"node{number:03d}" for number in range(nodes)]
         for folder in folders:
             folder.mkdir()
@@ -29,10 +28,9 @@ def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, .
 
 @contextmanager
 def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
-    """The local-tier folder of every node of a run. Real nodes have one only if --local-tier names it."""
-    nodes = max(options.nodes)
+    """The local-tier folder of every virtual node of a run. Real nodes make their own: see measured/node.py."""
     if allocation.nodes() is None:
-        with tier_folders(nodes, options.local_tier) as folders:
+        with tier_folders(max(options.nodes), options.local_tier) as folders:
             yield folders
     else:
-        yield (str(options.local_tier),) * nodes if options.local_tier else ()
+        yield ()

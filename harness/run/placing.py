@@ -5,15 +5,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.pfs.emulation import mounted
 
 
 @contextmanager
 def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
-    """The job with its dataset, the folders of its nodes, and the mounts of the emulated file system if it has one."""
+    """The job with its dataset, the folders of its nodes, and the mounts of the emulated file system if it has one.
+
+    On real hosts the ranks make the mounts.
+    """
     job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
-    if job.pfs is None:
+    if job.pfs is None or allocation.nodes() is not None:
         yield job
         return
     with mounted(job.pfs, dataset.folder, job.nodes) as emulation:

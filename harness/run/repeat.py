@@ -13,7 +13,8 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.reports.collection import load_all
-from dlio_bench.reports.marks import ALTERED
+from dlio_bench.reports.formatting import listed
+from dlio_bench.reports.marks import ALTERED, INTERRUPTED
 from dlio_bench.reports.types import Result
 
 MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "verbose")
@@ -44,6 +45,17 @@ def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]
     return replace(
         merged, **{name: given[name] for name in MAY_DIFFER if name in given} | {"data": data, "cache_dir": None}
     ), results
+
+
+def incomplete(origin: Path, results: Sequence[Result]) -> str | None:
+    """That the earlier run was interrupted, what it measured, and how to measure the rest; None for a whole run."""
+    if not any(INTERRUPTED in result.marks for result in results):
+        return None
+    there = listed([str(count) for count in sorted({result.plan.nodes for result in results})])
+    return (
+        f"'{origin}' is of a run that was interrupted: it has results of {there} node{'s' * (there != '1')} alone, and "
+        f"only these are repeated. For all that was asked for, run its command again: {shlex.join(results[0].command)}."
+    )
 
 
 def _flag(name: str) -> str:

@@ -21,7 +21,8 @@ from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.units import format_bytes
 
-PREFIX = "dlio-bench-tier-"
+NODES = "dlio-bench-tiers-"  # prefix of the folders that nodes have while a job runs
+PREFIX = "dlio-bench-tier-"  # of the folders of copies in them
 CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message
 
 
@@ -65,7 +66,7 @@ def make(tier: Path, digest: str) -> Hold:
         try:
             folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{digest.removeprefix('sha256:')[:12]}-", dir=tier))
         except OSError as error:
-            raise _unusable(tier, error) from error
+            raise unusable(tier, error) from error
         try:
             held = hold(folder)
         except EnvironmentFailure:
@@ -82,12 +83,12 @@ def hold(folder: Path) -> Hold:
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise _unusable(folder, error) from error
+        raise unusable(folder, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
     except OSError as error:
         os.close(handle)
-        raise _unusable(folder, error) from error
+        raise unusable(folder, error) from error
     return Hold(folder, handle)
 
 
@@ -96,7 +97,7 @@ def room(held: Hold) -> Room:
     try:
         system, device = os.statvfs(held.folder), held.folder.stat().st_dev
     except OSError as error:
-        raise _unusable(held.folder, error) from error
+        raise unusable(held.folder, error) from error
     disk = (host_name(), device)
     return Room(disk, str(held.folder.parent), system.f_bavail * system.f_frsize, system.f_frsize)
 
@@ -176,7 +177,7 @@ def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
@@ -231,14 +232,15 @@ def _unwritable(held: Hold, size: int, error: OSError) -> EnvironmentFailure:
             f"({format_bytes(free_bytes(held.folder) or 0)} are free; {error.strerror}). Free space there, or give a "
             "larger folder with --local-tier."
         )
-    return _unusable(tier, error)
+    return unusable(tier, error)
 
 
 def _unreadable(path: Path, error: OSError) -> EnvironmentFailure:
     return EnvironmentFailure(f"{path} cannot be read on {host_name()}: {error.strerror}. {remedy(error)}.")
 
 
-def _unusable(path: Path, error: OSError) -> EnvironmentFailure:
+def unusable(path: Path, error: OSError) -> EnvironmentFailure:
+    """What to raise where a folder on node-local storage fails."""
     return EnvironmentFailure(
         f"The local tier {path} on {host_name()} cannot be used: {error.strerror}. {remedy(error)}; or give another "
         "folder on node-local storage that this user can write with --local-tier."

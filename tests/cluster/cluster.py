@@ -1,6 +1,8 @@
 """A cluster that this machine plays, for tests: hosts node1, node2, ... with an sshd each, and Slurm if asked for."""
 
 import os
+import secrets
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.processes import DLIO
+from tests.processes import DLIO, until
 
 SCRIPT = Path(__file__).with_name("virtual-cluster")
 PATIENCE = 300.0  # seconds until a command that has not ended counts as hanging
@@ -39,6 +41,14 @@ class Cluster:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
+    def measuring(self, host: str, *command: str) -> "tuple[subprocess.Popen[str], Path]":
+        """A run that has begun its first trial, and the file with what it says on standard error."""
+        says = self.work / f"says-{secrets.token_hex(4)}"
+        run = self.start(host, "sh", "-c", f"exec {shlex.join(command)} 2>{says.name}")
+        until(lambda: says.exists() and ("trial 1" in says.read_text() or run.poll() is not None))
+        assert run.poll() is None, says.read_text()
+        return run, says
+
     def on(self, host: str, *command: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run a command on a host, which must end with this status and without a traceback."""
         process = self.start(host, *command, **env)
@@ -51,6 +61,11 @@ class Cluster:
         assert process.returncode == status, out + err
         assert "Traceback" not in out + err
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def processes(self, host: str, part: str) -> list[int]:
+        """Processes of a host, in its own numbers, whose command line has this part."""
+        listed = subprocess.run(self.argv(host, "pgrep", "-f", part), capture_output=True, text=True)
+        return list(map(int, listed.stdout.split()))
 
     def dlio(self, host: str, *arguments: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         return self.on(host, *DLIO, *arguments, status=status, **env)

@@ -1,15 +1,112 @@
-"""The command inside Slurm's allocations."""
+"""The commands inside Slurm's allocations of four nodes, with two ranks on each."""
 
 import json
+from typing import Any
+
+import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.processes import PATIENCE, until
+
+ALLOCATE = ("salloc", "-N4", "--exclusive")
+RUN = ("dlio-bench", "run")
+SCALE = ("--nodes", "4", "--ranks-per-node", "2")
+RANKS = "run.measured.rank"  # in the command line of a rank
 
 
-def test_a_run_has_real_nodes(slurm: Cluster) -> None:
-    told = slurm.on(
-        "node1", "salloc", "-N4", "--exclusive", "dlio-bench", "run", "cdb", "--tiny", "--nodes", "4",
-        "--ranks-per-node", "2", "--reader", "prefetch", "--json",
-    )  # fmt: skip
-    [result] = json.loads(told.stdout)
-    assert len(result["environment"]["hosts"]) == 4
+def require_real(result: dict[str, Any], nodes: int) -> None:
+    """It ran on that many hosts, and every byte was compared."""
+    plan = result["plan"]
+    assert (plan["nodes"], plan["ranks"]) == (nodes, 2 * nodes)
+    assert sorted(result["environment"]["hosts"]) == [f"node{number + 1}" for number in range(nodes)]
     assert "VIRTUAL NODES" not in result["marks"]
+    assert {check["name"]: check["ok"] for check in result["checks"]}["content"]
+    assert result["verdict"] != "INVALID"
+
+
+@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow"])
+def test_a_workload_runs_with_several_readers(slurm: Cluster, workload: str) -> None:
+    told = slurm.on(
+        "node1", *ALLOCATE, *RUN, workload, "--tiny", *SCALE, "--reader", "naive,staged,prefetch",
+        "--local-tier", "/tmp", "--json",
+    )  # fmt: skip
+    results = json.loads(told.stdout)
+    assert [result["policy"]["alias"] for result in results] == ["naive", "staged", "prefetch"]
+    for result in results:
+        require_real(result, 4)
+
+
+def test_a_batch_job_runs_as_well(slurm: Cluster) -> None:
+    slurm.on(
+        "node1", "sbatch", "--wait", "-N4", "--exclusive", "--output=batch.out", "--wrap",
+        " ".join([*RUN, "imagenet", "--tiny", *SCALE, "--reader", "naive,staged,prefetch",
+                  "--local-tier", "/tmp", "--out", "batch"]),
+    )  # fmt: skip
+    results = [json.loads(path.read_text()) for path in (slurm.work / "batch").glob("*/result.json")]
+    assert sorted(result["policy"]["alias"] for result in results) == ["naive", "prefetch", "staged"]
+    for result in results:
+        require_real(result, 4)
+
+
+def test_a_gigabyte_is_read_three_times_by_four_hosts(slurm: Cluster) -> None:
+    """Without compute: on two cores that everybody shares an emulated step would end too late."""
+    told = slurm.on(
+        "node1", *ALLOCATE, *RUN, "cdb", "--max-data", "1GB", "--epochs", "3", "--min-seconds", "0", "--trials", "1",
+        "--warmup-trials", "0", "--compute", "none", *SCALE, "--reader", "naive,prefetch", "--json",
+    )  # fmt: skip
+    naive, prefetch = json.loads(told.stdout)
+    for result in (naive, prefetch):
+        require_real(result, 4)
+        assert result["dataset"]["stored_bytes"] > 0.9e9
+        assert result["plan"]["epochs"] == 3
+    # what one host has read, the others take from it
+    assert prefetch["trials"][0]["bytes_requested"] < naive["trials"][0]["bytes_requested"]
+    assert prefetch["trials"][0]["bytes_remote"] > 0
+
+
+def test_node_counts_are_compared_inside_an_allocation(slurm: Cluster) -> None:
+    told = slurm.on(
+        "node1", *ALLOCATE, *RUN, "cosmoflow", "--tiny", "--nodes", "1,2,4", "--ranks-per-node", "2",
+        "--reader", "prefetch", "--json",
+    )  # fmt: skip
+    for result, nodes in zip(json.loads(told.stdout), (1, 2, 4), strict=True):
+        require_real(result, nodes)
+
+
+COMMANDS = """
+set -e
+dlio-bench generate cdb --tiny --files 8 --out data --nodes 4 --ranks-per-node 2 --json --no-raw >generated.json
+dlio-bench verify data
+dlio-bench storage . --size 64MB --sample-size 1MB --threads 1 --ranks 4 --trials 1 --out storage.json
+dlio-bench calibrate --pfs . --nodes 4 --threads 1 --sample-bytes 1MiB --size 64MB --local /tmp --json >system.json
+"""
+
+
+def test_the_other_commands_use_the_allocation(slurm: Cluster) -> None:
+    slurm.on("node1", *ALLOCATE, "sh", "-c", COMMANDS)
+    generated, system, storage = (
+        json.loads((slurm.work / name).read_text()) for name in ("generated.json", "system.json", "storage.json")
+    )
+    assert (generated["launcher"], generated["processes"]) == ("srun", 8)
+    assert {read["ranks"] for read in storage["reads"]} == {4}
+    assert system["measured"]["by"]["hosts"] == "node1, node2, node3, node4"
+
+
+def test_more_nodes_than_were_allocated_are_refused(slurm: Cluster) -> None:
+    told = slurm.on("node1", "salloc", "-N2", "--exclusive", *RUN, "cdb", "--tiny", "--nodes", "4", status=2)
+    assert "--nodes 4" in told.stderr
+    assert "2" in told.stderr
+
+
+def test_a_cancelled_job_leaves_no_rank(slurm: Cluster) -> None:
+    job, says = slurm.measuring(
+        "node1", *ALLOCATE, "--job-name=cancelled", *RUN, "cdb", "--tiny", *SCALE, "--reader", "prefetch",
+        "--local-tier", "/tmp", "--min-seconds", "0", "--epochs", "4000", "--compute", "emulate:500ms",
+    )  # fmt: skip
+    nodes = [f"node{number}" for number in (1, 2, 3, 4)]
+    assert all(slurm.processes(node, RANKS) for node in nodes)
+    slurm.on("node2", "scancel", "--name=cancelled")
+    job.communicate(timeout=PATIENCE)
+    assert job.returncode == 4, says.read_text()
+    assert "Traceback" not in says.read_text()
+    until(lambda: not any(slurm.processes(node, RANKS) for node in nodes))

@@ -29,6 +29,25 @@ def test_total_adds_elementwise(comm: Comm) -> None:
     assert found.tolist() == [WORLD, WORLD * (WORLD - 1) // 2, WORLD * 2**40]
 
 
+def test_greatest_compares_elementwise(comm: Comm) -> None:
+    assert comm.greatest(np.array([comm.rank, -comm.rank, 0.5])).tolist() == [WORLD - 1, 0, 0.5]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_blocks_bring_values_to_rank_0_a_few_ranks_at_a_time(
+    comm: Comm, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.full((2, 5), comm.rank, np.float64)
+    monkeypatch.setattr("dlio_bench.harness.cluster.comm.BLOCK_BYTES", at_once * values.nbytes)
+    found = [block.copy() for block in comm.blocks(values)]
+    sizes = [min(at_once, WORLD - first) for first in range(0, WORLD, at_once)]
+    assert [len(block) for block in found] == (sizes if comm.rank == 0 else [])
+    if found:
+        assert np.concatenate(found)[:, 1, 4].tolist() == list(range(WORLD))
+    assert sum(block.size for block in comm.blocks(np.array(2.0))) == (WORLD if comm.rank == 0 else 0)
+    assert sum(block.size for block in comm.blocks(np.zeros(0))) == 0
+
+
 def test_nobody_leaves_a_barrier_before_the_last_has_come(comm: Comm) -> None:
     comm.barrier()
     came = time.monotonic()  # one clock: the ranks share a machine

@@ -33,31 +33,53 @@ class Invalid(Copied):
     command = "copy.py INVALID"
 
 @rfm.simple_test
-class Judged(Copied):
-    command = "copy.py JUDGED"
+class Accepted(DlioBench):
+    command = "accept PLAN"
+    metrics = ["delivered_bandwidth"]
+    reference = {"*": {"results/cdb-1x1/naive-1x1.delivered_bandwidth": (1e3, -0.1, None, "B/s")}}
+
+@rfm.simple_test
+class Refused(DlioBench):
+    command = "accept RAISED"
 
 @rfm.simple_test
 class Nothing(Copied):
     command = "-c pass"
+"""
+PLAN = """
+min_seconds = 0
+[system]
+name = "a test"
+[dataset]
+folder = "data"
+times_memory = 0
+steps = 16
+[[run]]
+workload = "cdb"
+readers = ["naive", "double-buffer"]
+tiny = true
+batch = 1
+compute = "emulate:5ms"
+[limits.cdb."*"."1x1"]
+delivered_bandwidth = { at_least = "1 kB/s" }
 """
 COPY = "import shutil, sys; shutil.copytree(sys.argv[1], sys.argv[3])\n"
 
 
 def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, tmp_path: Path) -> None:
     dlio(cache, tmp_path, "run", "hepcnnb", "--tiny", "--reader", "naive", "--out", "sound")
-    for name in ("invalid", "judged"):
-        shutil.copytree(tmp_path / "sound", tmp_path / name)
+    shutil.copytree(tmp_path / "sound", tmp_path / "invalid")
     path = tmp_path / "invalid" / "naive-1x1" / "result.json"
     result = json.loads(path.read_text())
     result["class"] = "INVALID"
     result["checks"][0].update(ok=False, found="3 fields differ")
     path.write_text(json.dumps(result))
-    judgement = {"verdict": "fail", "reasons": ["1 of 1 limits missed"]}
-    (tmp_path / "judged" / "judgement.json").write_text(json.dumps(judgement))
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "raised.toml").write_text(PLAN.replace("1 kB/s", "900 TB/s").replace('"data"', '"other"'))
     (tmp_path / "copy.py").write_text(COPY)
     site = SITE.replace("copy.py", str(tmp_path / "copy.py"))
-    for name in ("sound", "invalid", "judged"):
-        site = site.replace(name.upper(), str(tmp_path / name))
+    for name in ("sound", "invalid", "plan.toml", "raised.toml"):
+        site = site.replace(name.partition(".")[0].upper(), str(tmp_path / name))
     (tmp_path / "site.py").write_text(site)
 
     report = tmp_path / "report.json"
@@ -75,18 +97,34 @@ def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, tmp_path: Pat
     assert told["Invalid"][0] == "fail"
     assert "naive-1x1 is INVALID" in told["Invalid"][1]
     assert "3 fields differ" in told["Invalid"][1]
-    assert told["Judged"][0] == "fail"
-    assert "1 of 1 limits missed" in told["Judged"][1]
+    assert told["Accepted"] == ("pass", "None")
+    assert told["Refused"][0] == "fail"
+    assert "2 of 2 limits missed" in told["Refused"][1]
     assert told["Nothing"][0] == "fail"
     assert "no result was written" in told["Nothing"][1]
-    [metrics] = [result["metrics"] for result in read(tmp_path / "rfm" / "output")]
-    found = {name.rpartition(":")[2]: figures for name, figures in cases["Real"]["perfvalues"].items()}
-    assert found.keys() == {"delivered_bandwidth", "samples_per_second", "stall_share"}
-    for name, (value, *_, unit, _) in found.items():
-        assert value == metrics[name]["value"]
-        assert unit == metrics[name]["unit"]
+    kept = {
+        path.parent.relative_to(folder).as_posix(): json.loads(path.read_text())["metrics"]
+        for folder in (tmp_path / "rfm" / "output").rglob("results")
+        if folder.parent.name.startswith(("Real", "Accepted"))
+        for path in folder.rglob("result.json")
+    }
+    assert told_metrics(cases["Real"]) == {
+        name: told_metric(kept["naive-1x1"], name)
+        for name in ("delivered_bandwidth", "samples_per_second", "stall_share")
+    }
+    assert told_metrics(cases["Accepted"]) == {
+        f"{folder}.delivered_bandwidth": told_metric(kept[folder], "delivered_bandwidth")
+        for folder in ("results/cdb-1x1/naive-1x1", "results/cdb-1x1/double-buffer-1x1")
+    }
+    [reference] = [figures[1] for name, figures in cases["Accepted"]["perfvalues"].items() if "/naive-" in name]
+    assert reference == 1e3  # which the site gave by the name of the metric
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The results that ReFrame has kept."""
-    return [json.loads(path.read_text()) for path in folder.rglob("result.json")]
+def told_metrics(case: dict[str, Any]) -> dict[str, tuple[float, str]]:
+    """Value and unit of each performance variable that ReFrame reports."""
+    return {name.rpartition(":")[2]: (value, unit) for name, (value, *_, unit, _) in case["perfvalues"].items()}
+
+
+def told_metric(metrics: dict[str, Any], name: str) -> tuple[float, str]:
+    """Value and unit of a metric of a result."""
+    return metrics[name]["value"], metrics[name]["unit"]

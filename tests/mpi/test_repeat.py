@@ -114,6 +114,21 @@ def test_what_differs_now_is_told(first: Path, edited: Any, cache: Path, tmp_pat
     assert "kernel: 1.2.3; now " in told
 
 
+def test_a_run_that_was_interrupted_is_repeated_as_far_as_it_came_and_says_so(
+    first: Path, edited: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(cache))
+    command = ["dlio-bench", "run", "hepcnnb", "--nodes", "1,2"]
+    part = edited("cut", lambda document: document.update(marks=[*document["marks"], "INTERRUPTED"], command=command))
+    for origin in (first, part):
+        assert cli.main(["run", "--from", str(origin), "--dry-run", "--json"]) == 0
+        told = capsys.readouterr().err
+        assert (f"'{part}' is of a run that was interrupted: it has results of 1 node alone" in told) == (
+            origin == part
+        )
+        assert ("run its command again: dlio-bench run hepcnnb --nodes 1,2." in told) == (origin == part)
+
+
 def test_tiers_of_other_readers_of_the_run_are_left_to_them(first: Path, edited: Any, planned: Any) -> None:
     beside = edited("beside", lambda document: document["options"].update(tiers={"ram": 10**6, "disk": 0}))
     assert planned("--from", str(beside)) == planned("--from", str(first))

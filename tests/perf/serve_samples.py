@@ -1,8 +1,15 @@
-"""How a rank gets samples from another whose trainer does not help: MPI_Get under lock_all, or our own peers.py.
+r"""How a rank gets samples from another whose trainer does not help: MPI_Get under lock_all, or our own peers.py.
 
-Start with two ranks, on one host or by tests/perf/two_hosts on two that a shaped link joins:
+Start with two ranks, on one host or on two that this machine plays and that a shaped link joins (as root):
 
     mpirun -n 2 python tests/perf/serve_samples.py [--compute asleep|python|numpy] [--seconds 3]
+
+    tests/cluster/virtual-cluster up /tmp/two 2
+    for host in node1 node2; do tests/cluster/virtual-cluster shape /tmp/two $host 1gbit; done
+    export PRTE_MCA_plm_ssh_agent=/tmp/two/ssh OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=eth0
+    tests/cluster/virtual-cluster on /tmp/two node1 mpirun --allow-run-as-root --host node1:1,node2:1 \
+        --map-by ppr:1:node --bind-to none -n 2 -x PATH python tests/perf/serve_samples.py
+    tests/cluster/virtual-cluster down /tmp/two
 
 Rank 0 asks; rank 1 serves from a file in /dev/shm while its trainer sleeps, or computes. Prints, for each way and size
 of a sample, the rate, the median and the worst time of an ask, the CPU time of the asking rank, and that of the serving
@@ -22,6 +29,8 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
+from dlio_bench.harness.cluster import interfaces
+from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.peers import Peers, Serving
 
 ASKS = {"115 KB": (115_000, 1), "16 x 115 KB": (115_000, 16), "6 MB": (6_000_000, 1)}  # sample bytes, samples an ask
@@ -63,6 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
     world = MPI.COMM_WORLD
     serving_rank, token = world.rank == 1, world.bcast(os.urandom(16))
+    place = interfaces.serving(connect(2))[world.rank]
 
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(dir="/dev/shm"))
@@ -75,7 +85,11 @@ def main() -> None:
         sizes = {"size": 0}
         serving = stack.enter_context(
             contextlib.closing(
-                Serving(lambda sample: (file.fileno(), sample * sizes["size"], sizes["size"]), token=token)
+                Serving(
+                    lambda sample: (file.fileno(), sample * sizes["size"], sizes["size"]),
+                    token=token,
+                    host=place.address,
+                )
             )
         )
         peers = stack.enter_context(contextlib.closing(Peers(world.allgather(serving.address), token)))

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -22,7 +23,9 @@ from dlio_bench.harness.acceptance.parts import Part, parts
 from dlio_bench.harness.acceptance.plan import Plan, load, node_count, parse
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.plan import policies
 from dlio_bench.reports import result
+from dlio_bench.reports.limits import JUDGED
 from tests.datasets import made
 from tests.results import complete
 
@@ -90,6 +93,9 @@ def test_node_counts_are_numbers_or_shares(words: int | str, total: int | None, 
         ({"dataset": {"fill": "zeros"}}, ("dataset.fill is 'zeros'",)),
         ({"cache": "warm"}, ("cache is 'warm'",)),
         ({"system": {}}, ("system.name is missing",)),
+        ({"launcher": "slrm"}, ("launcher: There is no launcher 'slrm'", "srun")),
+        ({"timeout": "5"}, ("timeout: ", "'5' has no unit")),
+        ({"nodes": 2}, ("nodes is '2'", 'Write nodes = [1, "15%"]')),
     ],
 )
 def test_a_wrong_plan_is_refused_by_file_key_value_and_fix(
@@ -111,16 +117,30 @@ def test_parts_come_in_order_with_all_that_the_plan_says(tmp_path: Path) -> None
     sets = ["cdb-cori-tiny", "imagenet-tfrecord-tiny"]
     runs_of = [("run", f"{workload}-{nodes}x1") for workload in ("cdb", "imagenet") for nodes in (1, 2)]
     assert names == [*(("data", name) for name in sets), *(("storage", name) for name in sets), *runs_of]
-    options = outlook.request_of(planned(plan, tmp_path)[5]).options
+    options = outlook.request_of(plan, planned(plan, tmp_path)[5]).options
     assert (options.readers, options.nodes, options.trials, options.cache) == (("naive", "prefetch"), (2,), 6, "cold")
     assert (options.compute, options.memory_per_node, options.batch) == ("emulate:10ms", GIB, 1)
     assert options.local_tier == tmp_path / "tier"
     assert options.storage == Path("storage/cdb-cori-tiny.json")
 
 
-def test_an_unknown_reader_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"run of cdb-1x1 cannot be: .*'naiv'.*'naive'"):
-        outlook.request_of(planned(plan_of(run=run_of(readers=["naiv"])), tmp_path)[-1])
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"readers": ["naiv"]}, "run[0].readers: There is no reader 'naiv'. Did you mean 'naive'?"),
+        ({"compute": "emulate:5", "seed": 3}, "run[0].compute: '5' has no unit."),
+        ({"staging": "10"}, "run[0].staging: --staging: '10' has no unit."),
+        ({"workload": "cbd"}, "run[0].workload: There is no workload 'cbd'. Did you mean 'cdb'?"),
+        ({"variant": "corri"}, "run[0].variant: There is no cdb variant 'corri'. Did you mean 'cori'?"),
+        ({"data": "none"}, "run[0].data: There is no dataset folder"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_by_its_file_and_key(
+    run: dict[str, Any], told: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    path = written(tmp_path, run=run_of(**run))
+    assert f"'{path}': {told}" in refused("accept", str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 # ---- how much data
@@ -194,7 +214,7 @@ def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) 
         plan = plan_of(run=run_of(tiny=False, steps=steps, compute="none"), dataset={"times_memory": 5})
         part = planned(plan, tmp_path, memory)[-1]
         try:
-            outlook.require_enough(plan, part, outlook.request_of(part), memory)
+            outlook.require_enough(plan, part, outlook.request_of(plan, part), memory)
         except UsageError as error:
             assert refused
             assert "Write at least steps = 84" in str(error)  # noqa: PT017
@@ -226,25 +246,71 @@ def test_wrong_limits_within_the_plan_are_told_by_the_plan(tmp_path: Path) -> No
         )
 
 
+def refused_limits(plan: Plan, folder: Path) -> str:
+    """Why the limits of a plan are refused."""
+    path = folder / "plan.toml"
+    asked, _ = contract.limits_of(plan, path)
+    runs = [outlook.foresee(plan, part, SMALL, folder) for part in planned(plan, folder) if part.kind == "run"]
+    with pytest.raises(UsageError) as caught:
+        contract.require_answerable(plan, path, asked, runs)
+    return str(caught.value)
+
+
+def limit_on(metric: str, reader: str = "naive", scale: str = "1x1") -> dict[str, Any]:
+    bound = {"samples": 1, "s": "1 s", "B": "1 GB", "ratio": 1}.get(JUDGED[metric].unit, "1 %")
+    return {"cdb": {reader: {scale: {metric: {"at_least": bound}}}}}
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
         (
-            {"cdb": {"naive": {"2x1": {"au": {"at_least": "1 %"}}}}},
-            r"\[cdb.naive.2x1\] au, which the plan does not meas",
+            limit_on("au", scale="2x1"),
+            r"""'.*plan.toml': limits: \[cdb.naive."2x1"\] au: .* runs cdb 1x1. Add a \[\[run""",
         ),
-        ({"cdb": {"staged": {"*": {"au": {"at_least": "1 %"}}}}}, r"\[cdb.staged.\*\] au"),
-        ({"cdb": {"*": {"*": {"ceiling_share": {"at_least": "1 %"}}}}}, r"Add a table \[storage\]"),
-        ({"trials": 7, **BASIC["limits"]}, "trials = 7, but the plan has trials = 5"),
-        ({"cache": "warm", **BASIC["limits"]}, 'cache = "warm", but the plan has "cold"'),
-        ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds = 60, but the plan has min_seconds = 0"),
+        (limit_on("au", reader="staged", scale="*"), r"""\[cdb.staged."\*"\] au: '.*plan.toml' does not measure it"""),
+        ({"trials": 7, **BASIC["limits"]}, "limits: trials is 7, but '.*plan.toml' has trials = 5.*Write trials = 7"),
+        ({"cache": "warm", **BASIC["limits"]}, """cache is "warm", but '.*plan.toml' has cache = "cold"""),
+        ({"min_seconds": 60, **BASIC["limits"]}, "min_seconds is 60, but '.*plan.toml' has min_seconds = 0"),
+        ({"min_steps": 17, **BASIC["limits"]}, r"min_steps is 17, .*cdb-1x1 .* 16 steps .*epochs = 2 or more into run"),
     ],
 )
 def test_limits_that_the_plan_cannot_answer_are_refused(limits: dict[str, Any], message: str, tmp_path: Path) -> None:
-    plan = plan_of(limits=limits)
-    asked, _ = contract.limits_of(plan, tmp_path / "plan.toml")
-    with pytest.raises(UsageError, match=message):
-        contract.require_answerable(plan, asked, [("cdb", ["naive", "prefetch", "cooperative"], "1x1")])
+    assert re.search(message, refused_limits(plan_of(limits=limits), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("metric", "keys", "why"),
+    [
+        ("au", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("over_bound", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("compute_overrun", {"compute": "none"}, 'run[0].compute is "none"'),
+        ("allreduce_seconds", {}, 'run[0].compute is "emulate": no gradients'),
+        ("validation_seconds", {}, "run[0] has no validation passes"),
+        ("steady_stall_share", {"epochs": 1}, "one epoch. Write epochs = 2 or more into run[0]"),
+        ("steady_au", {"steps": 8}, "one epoch"),
+        ("harness_share", {"sync": "epoch"}, 'run[0].sync is "epoch"'),
+        ("bytes_client_cache", {}, "run[0] has none"),
+        ("ceiling_share", {}, "does not measure the storage. Add a table [storage]"),
+    ],
+)
+def test_limits_on_metrics_that_a_run_cannot_have_are_refused(
+    metric: str, keys: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "limits.toml").write_text(contract.as_toml(limit_on(metric)))
+    message = refused_limits(plan_of(limits="limits.toml", run=run_of(**keys)), tmp_path)
+    for text in (f"'{tmp_path / 'limits.toml'}': [cdb.naive.\"1x1\"] {metric}: cdb-1x1 of", why, "take the limit out"):
+        assert text in message
+
+
+def test_a_metric_is_refused_by_the_run_that_lacks_it_alone(tmp_path: Path) -> None:
+    runs = [*run_of(epochs=2), *run_of(nodes=[2], compute="none")]
+    path = tmp_path / "plan.toml"
+    plan = plan_of(run=runs, limits=limit_on("steady_au"))
+    asked, _ = contract.limits_of(plan, path)
+    foreseen = [outlook.foresee(plan, part, SMALL, tmp_path) for part in planned(plan, tmp_path) if part.kind == "run"]
+    contract.require_answerable(plan, path, asked, foreseen)
+    assert 'run[1].compute is "none"' in refused_limits(plan_of(run=runs, limits=limit_on("au", scale="*")), tmp_path)
 
 
 # ---- the folder
@@ -253,6 +319,8 @@ def test_limits_that_the_plan_cannot_answer_are_refused(limits: dict[str, Any], 
 def test_another_plan_is_refused_and_other_limits_are_not(tmp_path: Path) -> None:
     assert record.load(tmp_path) is None
     record.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), tmp_path)
+    assert record.load(tmp_path) is None  # a plan that has measured nothing yet may be put right
+    (tmp_path / "results").mkdir()
     before = record.load(tmp_path)
     assert before is not None
     assert before.site.memory_per_node == GIB
@@ -370,6 +438,8 @@ def test_a_plan_or_a_folder_that_is_missing_is_asked_for(tmp_path: Path, refused
     assert "Name the plan" in refused("accept")
     assert "folder that you will hand over" in refused("accept", "plan.toml")
     assert "does not exist" in refused("accept", str(tmp_path / "none.toml"), "--out", "out")
+    plan = written(tmp_path, limits="none.toml")
+    assert f"'{plan}': limits: '{tmp_path / 'none.toml'}' is no file" in refused("accept", str(plan), "--out", "out")
     assert "Did you mean 'slurm'" in refused("accept", "--example", "slum")
     (tmp_path / "plan.toml").touch()
     assert "'plan.toml' exists" in refused("accept", "plan.toml", "--example", "slurm")
@@ -388,5 +458,12 @@ def test_example_plans_are_whole_and_can_answer_their_limits(
     asked, _ = contract.limits_of(plan, path)
     memory = Memory(plan.memory or 0, declared=True, real_nodes=True)
     foreseen = [outlook.foresee(plan, part, memory, tmp_path / "out") for part in planned(plan, tmp_path, memory)]
-    contract.require_answerable(plan, asked, [entry.measures for entry in foreseen if entry.request])
+    contract.require_answerable(plan, path, asked, [entry for entry in foreseen if entry.request])
     assert len(foreseen) == {"one-machine": 3, "slurm": 9, "mlperf-storage": 6}[name]
+
+
+def test_the_plan_like_mlperf_storage_names_readers_that_keep_no_sample(tmp_path: Path) -> None:
+    assert cli.main(["accept", str(tmp_path / "plan.toml"), "--example", "mlperf-storage"]) == 0
+    plan, _ = load(tmp_path / "plan.toml")
+    rows = [policies.find(name) for run in plan.run for name in run.readers]
+    assert {(row.placement, row.delivery) for row in rows} == {("none", "ahead")}

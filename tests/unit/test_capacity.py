@@ -1,13 +1,21 @@
 """How many emulated accelerators a storage feeds: the search, what limits it, and how it is told."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.harness.capacity.arguments import share
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.cli import main
+from dlio_bench.reports import capacity as document
 from dlio_bench.reports.capacity import Capacity, Limit, Probe, Runs, render
+from tests.results import complete
 
 
 def test_ranks_fill_a_node_before_nodes_are_added() -> None:
@@ -69,11 +77,32 @@ def test_the_answer_comes_first_and_the_failing_scale_is_shown() -> None:
         "cdb: this storage feeds 4 emulated accelerators on 1 node at AU >= 90 %; limited by: storage"
     )
     assert lines[2] == "FAIL: at least 6 asked"
-    assert "holds   AU 91 % to 93 % in a warm-up and 3 runs; with the data in memory AU" in text
-    assert "fails   5 accelerators: AU 85 %; with the data in memory AU 98 %" in text
+    assert "holds   AU 91.0 % to 93.0 % in 3 runs after a warm-up; with the data in memory" in text
+    assert "fails   5 accelerators: AU 85.0 %; with the data in memory AU 98.0 %" in text
+    assert "note" not in text
     late = render(capacity(probe(3, runs(0.95)), probe(4, runs(0.92)), probe(4, runs(0.92, 0.8)), accelerators=3))
-    assert "fails   4 accelerators: AU 80 % to 92 %" in late  # what held at first does not stand for it
+    assert "fails   4 accelerators: AU 80.0 % to 92.0 %" in late  # what held at first does not stand for it
     assert max(map(len, lines)) <= 80
+
+
+def test_what_misses_a_target_by_little_does_not_read_as_if_it_reached_it() -> None:
+    assert "fails   2 accelerators: AU 89.9 %" in render(capacity(probe(2, runs(0.89996)), accelerators=0))
+
+
+def test_a_scale_that_misses_the_target_as_its_epochs_begin_is_told_so(
+    draft_and_steps: Callable[..., tuple[dict[str, Any], Any]],
+) -> None:
+    draft, steps = draft_and_steps(nodes=1)  # epochs of 8 steps
+    late = np.zeros_like(steps["stall"])
+    late[:, :, [1, 9]] = 2.0  # seconds that the second step of each epoch waits for its data
+    moved = {"stall": steps["stall"] + late, "start": steps["start"] + np.cumsum(late, axis=2) - late}
+    steps |= moved | {"loop": steps["loop"] + late.sum(axis=2)}
+    told = document.runs(complete(draft, steps), steps, Path("1x2"))
+    assert told.settled_au is not None
+    assert max(told.au) < 0.5 < min(told.settled_au)
+    low, high = (replace(capacity(probe(2, told), accelerators=0), target=target) for target in (0.5, 1.0))
+    assert "in the later half of each epoch 2 accelerators reached AU" in " ".join(render(low).split())
+    assert "note" not in render(high)  # later halves do not reach it either
 
 
 def test_a_storage_that_feeds_nobody_is_told_so() -> None:

@@ -1,6 +1,8 @@
 """`compare`: which results belong together, what it refuses, what limits on changes do, and what it prints."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from dlio_bench.harness import cli
 from dlio_bench.reports import comparison
 from dlio_bench.reports.change_limits import parse
 from dlio_bench.reports.changes import Measured, changes
+from dlio_bench.reports.changes_text import render_changes
 from dlio_bench.reports.result import save
 from tests.unit.noisy import Made, noisy, noisy_run
 
@@ -79,7 +82,8 @@ def test_few_trials_have_no_interval_and_cannot_meet_a_limit(
 
 def test_unequal_work_is_refused_or_labelled(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     cold, warm = str(runs / "a" / "prefetch-4x1"), str(runs / "warm")
-    assert "because of: cache regime (cold and warm). Compare results" in refused("compare", cold, warm)
+    told = refused("compare", cold, warm)
+    assert "two of cdb · prefetch · 4 nodes × 1 rank are not compared, because of: cache regime (cold and warm)" in told
     assert cli.main(["compare", cold, warm, "--unequal"]) == 0
     assert "\n  UNEQUAL WORK  cache regime (cold and warm)\n" in capsys.readouterr().out
 
@@ -162,6 +166,54 @@ def test_no_limit_holds_because_a_measurement_is_missing_or_is_the_same(runs: Pa
     limit = ["--fail-if", "elapsed_seconds>+900%"]
     assert "B has no result of cdb · naive" in refused("compare", str(runs / "a"), str(runs / "b/prefetch-4x1"), *limit)
     assert "are the same result" in refused("compare", str(runs / "a"), str(runs / "a"), *limit)
+
+
+def test_a_result_that_is_named_again_counts_once_and_is_told(
+    runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = str(runs / "few")
+    assert "cdb · prefetch · 4 nodes × 1 rank: 1 (named 3 times)" in refused("compare", one, one, one)
+    history = [str(runs / name / "prefetch-4x1") for name in ("a", "b", "few")]
+    assert cli.main(["compare", *history, history[0]]) == 0
+    text = capsys.readouterr().out
+    assert " · 3 runs\n" in text
+    assert "counted once  cdb · prefetch · 4 nodes × 1 rank, named 2 times\n" in text
+    shutil.copytree(runs / "a" / "naive-4x1", runs / "b" / "copy")
+    shutil.copytree(runs / "b" / "copy", runs / "b" / "another")
+    assert cli.main(["compare", str(runs / "b"), str(runs / "a" / "naive-4x1"), "--unequal"]) == 2
+    assert "A has several results of cdb · naive" in capsys.readouterr().err
+    shutil.rmtree(runs / "b" / "naive-4x1")
+    assert cli.main(["compare", str(runs / "b"), str(runs / "a" / "prefetch-4x1")]) == 0
+    assert "counted once  cdb · naive · 4 nodes × 1 rank, named 2 times\n" in capsys.readouterr().out
+
+
+def test_a_metric_that_was_asked_for_and_has_no_value_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [str(runs / name / "prefetch-4x1") for name in ("a", "b")]
+    assert cli.main(["compare", *sides, "--metric", "allreduce_seconds", "--metric", "elapsed_seconds"]) == 0
+    assert "\n  allreduce_seconds has no value in A or in B\n" in capsys.readouterr().out
+    assert cli.main(["compare", *sides]) == 0
+    assert "no value" not in capsys.readouterr().out
+
+
+def test_columns_stay_apart_however_large_a_change_is(draft_and_steps: Made) -> None:
+    for factor in (1e-4, 0.5, 3.0, 30.0, 9e3, 9e6):
+        document = changes(
+            [noisy(draft_and_steps, 1.0, 1)], [noisy(draft_and_steps, factor, 2, noise=0.2)], ELAPSED, [],
+            label_unequal=False,
+        )  # fmt: skip
+        [row] = [line for line in render_changes(document, [], verbose=False).splitlines() if "  elapsed_s" in line]
+        assert re.fullmatch(r"  elapsed_seconds( +\S+( [µm]?s)?){2} +\S+ % +\S+ … \S+  (not )?shown", row), row
+        assert len(row) <= 80
+
+
+def test_unequal_compute_is_told_in_words(draft_and_steps: Made) -> None:
+    def slower(*arguments: Any) -> Any:
+        draft, steps = draft_and_steps(*arguments)
+        draft["compute"]["asked_step_seconds"] = 0.25
+        return draft, steps
+
+    pair = changed(noisy(draft_and_steps, 1.0, 1), noisy(slower, 1.0, 2), unequal=True)
+    assert pair.unequal == ["compute (emulate, device v100, step 200 ms and emulate, device v100, step 250 ms)"]
 
 
 def test_a_pattern_names_a_history(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:

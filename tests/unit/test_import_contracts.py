@@ -20,7 +20,7 @@ MAY_IMPORT = {
 STOREYS = (
     "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "training", "simulator", "generation",
     "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run", "bench_readers",
-    "capacity", "results", "integration", "listing", "doctor", "parser", "acceptance", "cli",
+    "capacity", "results", "integration", "listing", "doctor", "parser", "acceptance", "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}

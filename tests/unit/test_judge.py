@@ -176,8 +176,14 @@ def test_every_mark_but_one_caps_the_class_and_no_verdict(make: Make, asked: Ask
             assert judge([pair], asked(f'allow_marks = ["{mark}"]\n{EASY}')).class_ == "ACCEPTANCE"
 
 
-def test_no_limits_allow_shrunken_samples() -> None:
+def test_no_limits_allow_shrunken_samples(make: Make, asked: Asked) -> None:
     assert capping(["TINY", "SHORT"], ["TINY", "SHORT"]) == ["TINY"]
+    result, steps = make()
+    judgement = judge([(replace(result, marks=["TINY", "SHORT"]), steps)], asked(EASY))
+    assert "EXPLORE at best with SHORT, which allow_marks does not name" in judgement.reasons
+    assert any(
+        reason.startswith("EXPLORE at best with TINY, which allow_marks may not name") for reason in judgement.reasons
+    )
 
 
 def test_another_processors_last_digits_change_nothing(make: Make, asked: Asked) -> None:

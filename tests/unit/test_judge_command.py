@@ -89,7 +89,12 @@ def test_an_altered_number_is_named(delivered: Path, judged: Judge) -> None:
     [naive, prefetch] = judgement["results"]
     assert (naive["verdict"], prefetch["verdict"], judgement["verdict"]) == ("invalid", "pass", "invalid")
     assert [reason["rule"] for reason in naive["reasons"]] == ["altered", "metrics"]
+    assert naive["reasons"][0]["text"].startswith("its digest does not match: ")
     assert naive["reasons"][1]["text"].startswith("metrics.delivered_bandwidth is ")
+    limits = delivered / "limits.toml"
+    assert main(["judge", str(delivered), "--limits", str(limits), "--junit", str(delivered / "junit.xml")]) == 3
+    [error] = ET.parse(delivered / "junit.xml").getroot().iter("error")
+    assert str(error.get("message")).startswith("its digest does not match: ")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.launchers import (
     detect_site,
     launch_env,
     single_host_env,
+    slurm_plugins,
 )
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
 from tests.ranks import mpirun
@@ -32,7 +33,7 @@ VIRTUAL = Job(4, 2, RUN, virtual=True)
 OPENMPI = Site("/o/mpirun", "openmpi", cores=16)
 MPICH = Site("/m/mpirun", "mpich", root=True, cores=2)
 
-SRUN = "--kill-on-bad-exit=1 --export=ALL --cpu-bind=none"
+SRUN = "--kill-on-bad-exit=1 --export=ALL --cpu-bind=none --label"
 HERE = replace(OPENMPI, cores=2, programs={"srun": "/s/srun"})
 ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "local": ("local", ONE, Site(), ""),
@@ -46,9 +47,17 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "open mpi, more ranks than cores":
         ("mpirun", VIRTUAL, replace(OPENMPI, cores=7),
          "/o/mpirun --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none -n 8"),
-    "mpich on a cluster": ("mpirun", REAL, MPICH, "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
-    "mpich on one machine": ("mpirun", VIRTUAL, MPICH, "/m/mpirun -n 8 -ppn 8"),
-    "intel": ("mpirun", REAL, replace(MPICH, mpi_flavor="intel"), "/m/mpirun -n 32 -ppn 8 -genv A $1 -genv B 2,3"),
+    "open mpi leads lines by the rank":
+        ("mpirun", VIRTUAL, replace(OPENMPI, mpi_version="5.0.11"),
+         "/o/mpirun --map-by ppr:8:node --bind-to none --output tag -n 8"),
+    "open mpi 4 does so too":
+        ("mpirun", VIRTUAL, replace(OPENMPI, mpi_version="4.1.4"),
+         "/o/mpirun --map-by ppr:8:node --bind-to none --tag-output -n 8"),
+    "mpich on a cluster": ("mpirun", REAL, MPICH, "/m/mpirun -n 32 -ppn 8 -prepend-rank -genv A $1 -genv B 2,3"),
+    "mpich on one machine": ("mpirun", VIRTUAL, MPICH, "/m/mpirun -n 8 -ppn 8 -prepend-rank"),
+    "intel":
+        ("mpirun", REAL, replace(MPICH, mpi_flavor="intel"),
+         "/m/mpirun -n 32 -ppn 8 -prepend-rank -genv A $1 -genv B 2,3"),
     "some other mpirun": ("mpirun", REAL, Site("/x/mpirun"), "/x/mpirun -n 32"),
     "slurm": ("srun", REAL, OPENMPI, f"srun --mpi=pmix {SRUN} -N 4 -n 32 --ntasks-per-node 8"),
     "slurm, virtual nodes, few cores":
@@ -61,17 +70,19 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
          "--gpu_per_rs ALL_GPUS --bind none -E A=$1 -E B=2,3"),
     "flux":
         ("flux", REAL, Site(),
-         "flux run -N 4 --tasks-per-node=8 --exclusive -o cpu-affinity=off --env=A=$$1 --env=B=2,3"),
+         "flux run -N 4 --tasks-per-node=8 --exclusive --label-io -o cpu-affinity=off --env=A=$$1 --env=B=2,3"),
     "pals":
         ("pals", REAL, Site(programs={"pals": "/p/mpiexec"}),
          "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3"),
+    "none": ("none", REAL, Site(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.relay"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ARGV)
 def test_argv_is_what_the_manual_says(case: str) -> None:
     name, job, site, before_command = ARGV[case]
-    assert LAUNCHERS[name](job, site) == (*before_command.split(), *RUN)
+    command = RUN[1:] if name == "none" else RUN  # the ranks are interpreters already
+    assert LAUNCHERS[name](job, site) == (*before_command.split(), *command)
 
 
 def test_every_launcher_has_a_case() -> None:
@@ -90,6 +101,65 @@ def test_the_users_options_come_last_before_the_command() -> None:
     assert choose({}, ONE, site) == "mpirun"  # there is a launcher to give them to
     with pytest.raises(UsageError, match=r"'local' takes no options.*'--site 'a b''"):
         LAUNCHERS["local"](ONE, site)
+
+
+def test_a_binding_that_site_or_user_has_chosen_stays(tmp_path: Path) -> None:
+    bound = detect_site({"PATH": str(tmp_path), "SLURM_CPU_BIND": "cores"})
+    assert not any(word.startswith("--cpu-bind") for word in LAUNCHERS["srun"](REAL, bound))
+    step = detect_site({"PATH": str(tmp_path), "SLURM_CPU_BIND": "quiet,mask_cpu:0x1", "SLURM_STEP_ID": "0"})
+    assert "--cpu-bind=none" in LAUNCHERS["srun"](REAL, step)  # of the step that this process is in
+    policy = replace(OPENMPI, bound=frozenset({"mpirun"}))
+    assert "--bind-to" not in LAUNCHERS["mpirun"](REAL, policy)
+    said = replace(OPENMPI, arguments=("--bind-to", "core", "--map-by", "ppr:8:node:PE=2"))
+    argv = LAUNCHERS["mpirun"](REAL, said)  # Open MPI refuses an option that is given twice
+    assert argv.count("--bind-to") == argv.count("--map-by") == 1
+    assert LAUNCHERS["srun"](REAL, replace(OPENMPI, arguments=("--cpu-bind=cores",))).count("--cpu-bind=none") == 0
+
+
+def test_slurm_is_asked_what_connects_ranks(tmp_path: Path) -> None:
+    says = "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4,pmix_v5"
+    srun = _program(tmp_path / "srun", says)
+    plugins = slurm_plugins(str(srun), {})
+    assert plugins == ("pmix", "none", "pmi2", "pmix_v4", "pmix_v5")
+    assert slurm_plugins(str(_program(tmp_path / "old", "srun: MPI types are...\nsrun: none\nsrun: pmix_v3")), {}) == (
+        "none",
+        "pmix_v3",
+    )
+    assert slurm_plugins(str(_program(tmp_path / "broken", "pmix", status=1)), {}) == ()
+    assert launch_env(REAL, replace(OPENMPI, plugins=plugins), {})["DLIO_BENCH_MPI_PLUGINS"].startswith("pmix, none")
+
+
+@pytest.mark.parametrize(
+    ("flavor", "plugins", "chosen"),
+    [
+        ("openmpi", ("none", "pmix_v3", "pmix_v4"), "pmix_v4"),
+        ("openmpi", ("none", "pmix", "pmix_v4"), "pmix"),
+        ("mpich", ("none", "pmix", "cray_shasta"), "pmix"),
+        ("mpich", ("none", "cray_shasta"), "cray_shasta"),
+    ],
+)
+def test_ranks_are_connected_by_what_slurm_has(flavor: "str | None", plugins: tuple[str, ...], chosen: str) -> None:
+    site = replace(OPENMPI, mpi_flavor=flavor, plugins=plugins)  # type: ignore[arg-type]  # one of its literals
+    assert f"--mpi={chosen}" in LAUNCHERS["srun"](REAL, site)
+
+
+def test_a_slurm_that_cannot_connect_ranks_is_refused() -> None:
+    site = replace(OPENMPI, plugins=("none", "pmi2"))
+    with pytest.raises(EnvironmentFailure, match=r"plug-in pmix: `srun --mpi=list` has none, pmi2.*SLURM_MPI_TYPE"):
+        LAUNCHERS["srun"](REAL, site)
+    assert "--mpi=none" in LAUNCHERS["srun"](ONE, site)
+    assert "--mpi=pmi2" in LAUNCHERS["srun"](REAL, replace(site, mpi_type="pmi2"))
+
+
+def test_ranks_that_are_there_must_be_as_many_as_are_asked_for() -> None:
+    site = replace(FULL, started=(2, 8))
+    with pytest.raises(UsageError, match=r"2x8 ranks were started .*, but 4x8 are asked for"):
+        LAUNCHERS["none"](REAL, site)
+    with pytest.raises(UsageError, match="no ranks were started"):
+        LAUNCHERS["none"](REAL, FULL)
+    assert choose({"SLURM_JOB_ID": "7"}, REAL, site) == "none"
+    with pytest.raises(UsageError, match="started already"):
+        choose({}, REAL, site, "srun")
 
 
 def _after(argv: tuple[str, ...], option: str) -> int:
@@ -148,7 +218,7 @@ def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expect
 
 
 def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux or pals"):
+    with pytest.raises(UsageError, match=r"no launcher 'aprun'.*local, mpirun, srun, jsrun, flux, pals or none"):
         choose({}, ONE, FULL, requested="aprun")
 
 

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster import peers as peers_module
+from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
-from tests.processes import open_files
+from tests.processes import open_files, until
 
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
@@ -267,14 +268,14 @@ def test_a_rank_that_asks_for_more_than_is_answered_at_once_asks_again(
 
 
 def test_somebody_who_only_listens_is_given_up() -> None:
-    listener, address = links.listen()
+    listener, address = links.listen(LOOPBACK)
     with listener, asking(address, patience=0.2) as peers:
         assert peers.fetch(0, [1], buffers(5)) == [False]
         assert peers.dead == {0}
 
 
 def test_somebody_who_takes_anybody_is_not_believed() -> None:
-    listener, address = links.listen()
+    listener, address = links.listen(LOOPBACK)
 
     def pretend() -> None:
         with listener.accept()[0] as link:
@@ -283,40 +284,23 @@ def test_somebody_who_takes_anybody_is_not_believed() -> None:
             link.sendall(bytes(32))
             assert link.recv(1) == b""  # not asked for anything
 
-    only_here = replace(address, hosts=())  # it takes one connection
-    with listener, asking(only_here, patience=60) as peers, ThreadPoolExecutor(1) as pool:
+    with listener, asking(address, patience=60) as peers, ThreadPoolExecutor(1) as pool:
         pretending = pool.submit(pretend)
         assert peers.fetch(0, [1], buffers(5)) == [False]
         pretending.result(60)
 
 
-def test_the_next_way_is_tried(store: Store) -> None:
-    with served(store.piece) as serving:
-        # the first is of a block that is routed nowhere (RFC 1112, section 4)
-        elsewhere = replace(serving.address, network="another", hosts=("240.0.0.1", "127.0.0.1"))
-        with asking(elsewhere) as peers:
-            assert peers.fetch(0, [3], buffers(5)) == [True]
-        own = replace(serving.address, network="another")
-        with asking(own) as peers:
-            assert peers.fetch(0, [3], buffers(5)) == [bool(own.hosts)]
-
-
-def test_faster_interfaces_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["lo", "slow", "dark", "fast", "bare"]
-    hosts = {"lo": "127.0.0.1", "slow": "10.0.0.1", "dark": "10.0.0.2", "fast": "10.0.0.3"}
-    for name, speed in {"slow": "1000", "fast": "200000", "dark": "-1"}.items():
-        (tmp_path / "class" / "net" / name).mkdir(parents=True)
-        (tmp_path / "class" / "net" / name / "speed").write_text(f"{speed}\n")
-
-    def ioctl(_: object, __: int, asked: bytes) -> bytes:
-        name = asked.rstrip(b"\0").decode()
-        if name not in hosts:
-            raise OSError(99, "no address")
-        return asked[:20] + socket.inet_aton(hosts[name]) + asked[24:]
-
-    monkeypatch.setattr(links.fcntl, "ioctl", ioctl)
-    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(names)))
-    assert links.interface_addresses(tmp_path) == ("10.0.0.3", "10.0.0.1", "10.0.0.2")
+def test_a_rank_keeps_a_few_connections_to_many_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "MOST_IDLE", 3)
+    with contextlib.ExitStack() as stack:
+        servings = [stack.enter_context(served(store.piece)) for _ in range(12)]
+        before = len(open_files())
+        peers = stack.enter_context(asking(*(serving.address for serving in servings)))
+        for rank in [*range(12), 11, 0]:
+            assert peers.fetch(rank, [3], buffers(5)) == [True]
+        # both ends; a server notices a little later
+        until(lambda: len(open_files()) - before <= 2 * 3, missing="too many connections")
+        assert peers.dead == set()
 
 
 @pytest.mark.parametrize("first", ["server", "client"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.machine.temp_folders import JUST_MADE, temp_folder
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.emulation import FOLDER, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -140,7 +140,6 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
     work, *daemons = json.loads(parent.stdout.readline())
-    os.utime(work, (time.time() - 2 * JUST_MADE,) * 2)
     with temp_folder("left-", tmp_path):
         assert len(mounts_below(Path(work))) == 2  # held
     helpers = [int(place.name) for place in Path("/proc").glob("[0-9]*") if serves(place, work)]
@@ -173,7 +172,6 @@ def test_a_calibration_that_has_run_for_long_keeps_its_mounts(tmp_path: Path) ->
     try:
         until(lambda: len(mounts_below(tmp_path)) == 1)
         [point] = mounts_below(tmp_path)
-        os.utime(Path(point).parent, (time.time() - 2 * JUST_MADE,) * 2)
         with temp_folder(FOLDER, tmp_path):
             assert mounts_below(tmp_path) == [point]
     finally:

@@ -1,7 +1,9 @@
 """Placements: what each node keeps follows from the plan, within its tiers, in the order it is needed."""
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from math import comb, floor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,6 +238,33 @@ def test_parallel_staging_copies_what_others_staged() -> None:
     keeps = shares.parallel_staging(sequences(40, 4, 5, 1), np.ones(40, np.int64), [7, 25])
     assert keeps[3].tiers[1].tolist() == [*range(30, 40), *range(15)]
     assert keeps[3].copies[1].tolist() == [False] * 10 + [True] * 15
+
+
+def test_what_thousands_of_nodes_keep_takes_the_memory_of_what_they_keep() -> None:
+    nodes, samples = 2000, 20_000
+    own = [np.zeros(0, np.int32)] * nodes
+    tracemalloc.start()
+    contents = shares.parallel_staging(own, np.ones(samples, np.int64), [0, 20])
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [len(node.ids) for node in contents] == [20] * nodes
+    assert kept < 5e6
+    assert most < 10e6 < nodes * samples
+
+
+def test_room_for_the_smallest_sample_is_asked_once_for_all_nodes() -> None:
+    """To look for it costs as much as there are samples."""
+
+    class Sizes(np.ndarray):  # type: ignore[type-arg]
+        searched = 0
+
+        def min(self, *args: Any, **options: Any) -> Any:
+            Sizes.searched += 1
+            return super().min(*args, **options)
+
+    ones = np.ones(4000, np.int64).view(Sizes)
+    first_holders([[np.arange(4000)[node::200] for node in range(200)]] * 5, 200, ones, [10])
+    assert 0 < Sizes.searched <= 5
 
 
 @given(st.integers(1, 6), st.integers(0, 5))

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.process import EVENT, launch
+from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
+from dlio_bench.harness.cluster.watch import Watch
 from tests.processes import alive, gone, until
 
 
@@ -56,10 +56,60 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
 def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no such partition") as failure:
         launch(script("import sys; sys.exit('no such partition')"), os.environ, tmp_path, print)
-    assert str(tmp_path / "launcher.log") in str(failure.value)
-    assert "no such partition" in (tmp_path / "launcher.log").read_text()
+    assert str(tmp_path / "ranks.log") in str(failure.value)
+    assert "no such partition" in (tmp_path / "ranks.log").read_text()
     with pytest.raises(EnvironmentFailure, match="cannot be started"):
         launch(["/nowhere/mpirun"], os.environ, tmp_path, print)
+
+
+SRUN = """#!{python}
+import pathlib, sys
+starts = pathlib.Path({folder!r}) / "starts"
+starts.write_text(starts.read_text() + "." if starts.exists() else ".")
+if len(starts.read_text()) <= {crashes}:
+    if {began}:
+        print({met!r}, flush=True)
+    print("srun: error: node2: tasks 1-2: Segmentation fault", file=sys.stderr)
+    raise SystemExit(143)  # as srun does when it ends the other tasks
+print("  3: hello from rank 3")
+print("0: " + {ready!r})
+"""
+
+
+def srun(folder: Path, *, crashes: int, began: bool = False) -> tuple[list[str], Path]:
+    """An srun whose first starts end in MPI_Init by signal 11, or (began) right after it; and a work folder."""
+    program, work = folder / "srun", folder / "work"
+    ready, met = f'{EVENT}{{"event": "ready"}}', f'{EVENT}{{"event": "met"}}'
+    program.write_text(
+        SRUN.format(python=sys.executable, folder=str(folder), crashes=crashes, began=began, met=met, ready=ready)
+    )
+    program.chmod(0o755)
+    work.mkdir()
+    return [str(program)], work
+
+
+def test_a_crash_in_mpi_init_is_tried_again_and_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    argv, work = srun(tmp_path, crashes=2)
+    heard: list[dict[str, object]] = []
+    log = tmp_path / "kept.log"
+    assert launch(argv, os.environ, work, heard.append, log=log) == 2
+    assert heard == [{"event": "ready"}]
+    assert capfd.readouterr().err.count("ended in MPI_Init by signal 11") == 2
+    assert "[3] hello from rank 3" in log.read_text().splitlines()
+
+
+def test_crashes_that_do_not_end_are_told_with_a_way_out(tmp_path: Path) -> None:
+    argv, work = srun(tmp_path, crashes=3)
+    with pytest.raises(EnvironmentFailure, match=r"MPI_Init by signal 11, 3 times.*--launcher mpirun"):
+        launch(argv, os.environ, work, print)
+    assert (tmp_path / "starts").read_text() == "..."
+
+
+def test_ranks_that_have_met_are_never_started_again(tmp_path: Path) -> None:
+    argv, work = srun(tmp_path, crashes=1, began=True)
+    with pytest.raises(EnvironmentFailure, match="Segmentation fault"):
+        launch(argv, os.environ, work, print)
+    assert (tmp_path / "starts").read_text() == "."
 
 
 NEST = """
@@ -117,13 +167,15 @@ def test_an_interruption_that_a_callback_has_swallowed_ends_the_launch(tmp_path:
 
 
 STANDING = """
-import sys, time
+import ctypes, sys
 from pathlib import Path
 from dlio_bench.harness.cluster.entry import run_rank, say
 
 def stand_still(comm):
     say({"event": "ready"})
-    time.sleep(60)
+    lock = ctypes.create_string_buffer(64)  # of zeros: unlocked
+    for _ in range(2):  # for ever in the second, with the interpreter's lock held
+        ctypes.PyDLL(None).pthread_mutex_lock(lock)
 
 raise SystemExit(run_rank(Path(sys.argv[1]), lambda: (1, stand_still)))
 """
@@ -131,12 +183,9 @@ raise SystemExit(run_rank(Path(sys.argv[1]), lambda: (1, stand_still)))
 
 def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def ready(_: dict[str, object]) -> None:
+        assert not list(tmp_path.glob("stacks-*.txt"))
         os.kill(os.getpid(), signal.SIGUSR1)  # as a user does who wonders
-        [file] = tmp_path.glob("stacks-*.txt")
-        deadline = time.monotonic() + 60
-        while "stand_still" not in file.read_text() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert "stand_still" in file.read_text()
+        until(lambda: [file for file in tmp_path.glob("stacks-*.txt") if "stand_still" in file.read_text()])
         assert "in ready" in capfd.readouterr().err  # and where the command does
         raise KeyboardInterrupt
 
@@ -144,6 +193,20 @@ def test_a_signal_has_ranks_write_where_they_stand(tmp_path: Path, capfd: pytest
     with pytest.raises(KeyboardInterrupt):
         launch([*script(STANDING), str(tmp_path)], os.environ, tmp_path, ready)
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_pulses_of_many_ranks_do_not_each_cause_a_look_at_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulse = {"event": "pulse", "idle": 0, "waiting": True, "patience": 0, "host": "n", "rank": 0, "ranks": 1}
+    line = EVENT + json.dumps(pulse | {"process": 7, "mute": False})
+    heard: list[float] = []
+    looks: list[float] = []
+    monkeypatch.setattr(Watch, "hear", lambda *heard_at: heard.append(heard_at[-1]))
+    monkeypatch.setattr(Watch, "verdict", lambda _, now: looks.append(now))
+    launch(script(f"print(({line!r} + chr(10)) * 3000)"), os.environ, tmp_path, print)
+    assert len(heard) == 3000
+    assert len(looks) <= 2 + (heard[-1] - heard[0]) / LOOK_SECONDS < 1000
 
 
 STALLED = """

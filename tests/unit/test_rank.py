@@ -11,6 +11,7 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.job import Job
@@ -76,14 +77,14 @@ def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"code_digest": "0" * 64}, "Rank 0 has another code"),
-        ({"dataset_digest": "sha256:" + "0" * 64}, "Rank 0 has another dataset"),
-        ({"nodes": 2}, "2 ranks were asked for, but this rank sees a world of 1"),
+        ({"code_digest": "0" * 64}, "Rank 0 on {host} has another code"),
+        ({"dataset_digest": "sha256:" + "0" * 64}, "Rank 0 on {host} has another dataset"),
+        ({"nodes": 2}, "2 ranks were asked for, but they came up in worlds of 1"),
     ],
 )
 def test_anything_else_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
     status, reports = run(job(tmp_path, **changes), tmp_path)
     assert status == 4
     assert [report["expected"] for report in reports] == [True]
-    assert says in reports[0]["message"]
+    assert says.format(host=host_name()) in reports[0]["message"]
     assert not (tmp_path / "measured.json").exists()

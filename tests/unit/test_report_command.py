@@ -62,7 +62,18 @@ def test_a_file_that_is_no_report_is_not_replaced(saved: Path, capsys: pytest.Ca
     assert "is there already, and is no report. Name another file with --out" in capsys.readouterr().err
     assert other.read_text() == "<title>My thesis</title>"
     assert main(["report", str(saved / "old"), "--out", str(saved)]) == 2
-    assert "is a folder. Name a file in it" in capsys.readouterr().err
+    assert f"is a folder. Name a file in it, such as {saved}/report.html." in capsys.readouterr().err
+    beneath = saved / "thesis.html" / "page.html"
+    assert main(["report", str(saved / "old"), "--out", str(beneath)]) == 2
+    told = capsys.readouterr().err
+    assert f"--out {beneath} cannot be written: {other} is no folder. Name a file in a folder that you may" in told
+    assert main(["report", str(saved / "old"), "--out", "/proc/none/page.html"]) == 4
+    told = capsys.readouterr().err
+    assert "/proc/none/page.html" in told
+    assert told.endswith(". Nothing was left in its place. Name a file in a folder that you may write to.\n")
+    missing = saved / "new folder" / "page.html"
+    assert main(["report", str(saved / "old"), "--out", str(missing)]) == 0
+    assert missing.exists()
 
 
 def test_limits_stand_on_the_page_with_what_was_found(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

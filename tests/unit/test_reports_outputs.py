@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 from dlio_bench.errors import DataError
 from dlio_bench.reports import (
     byte_figures,
+    comparable,
     comparison,
     facts,
     figures,
@@ -162,9 +163,9 @@ def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
 )
 def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
     pairs = [made("naive"), made("prefetch", change=change)]
-    refused = comparison.compare([found for found, _ in pairs])
-    assert says in str(refused.refused)
-    assert not refused.rows
+    [why] = comparable.refusals([found for found, _ in pairs])
+    assert says in why
+    assert comparison.comparisons([found for found, _ in pairs]) == []
     said = text.render([found for found, _ in pairs])
     assert "no comparison" in said
     assert "× first" not in said
@@ -173,9 +174,23 @@ def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:
     assert "times" not in drawn_on(page)
 
 
+def test_the_page_compares_what_is_whole_beside_an_invalid_result(made: Complete) -> None:
+    pairs = [made(reader, nodes) for nodes in (1, 4) for reader in ("naive", "shuffled")]
+    pairs += [made("prefetch", 1), made("prefetch", 4, change=fail_content)]
+    page = html.page(pairs)
+    drawn, said = drawn_on(page), Page(page).text
+    assert said.count("Not compared: prefetch, 4 nodes is INVALID (content)") == 1
+    assert "At 4 nodes shuffled takes 0.83 × the time of naive" in said
+    assert "At 1 node prefetch takes 0.63 × the time of naive" in said
+    assert [len(drawn[name]["data"][0]["x"]) for name in ("times", "phases")] == [5, 6]
+    assert "INVALID" not in json.dumps(drawn["times"])
+    assert json.dumps(drawn["phases"]).count("INVALID") == 1
+    assert drawn["phases"]["layout"]["yaxis"]["ticktext"][-1] == "prefetch · INVALID"
+
+
 def test_one_reader_has_nothing_to_be_compared_with(made: Complete) -> None:
     assert comparison.comparisons([made()[0]]) == []
-    assert "nothing to compare" in str(comparison.refusal([made()[0]]))
+    assert comparable.refusals([made()[0]]) == []
 
 
 def drawn_on(page: str) -> dict[str, Any]:
@@ -318,6 +333,24 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
 
     (said,) = [line for line in advice(made(change=faster)[0]) if "later epochs" in line]
     assert says in said
+
+
+@pytest.mark.parametrize("placement", ["none", "stage-partition"])
+def test_stall_that_au_leaves_out_is_explained(draft_and_steps: Callable[..., Drafted], placement: str) -> None:
+    draft, steps = draft_and_steps("naive", 1, 5)
+    draft["policy"]["placement"] = placement
+    steps["stall"][:] = 0.0
+    steps["stall"][:, :, 0] = 1.0  # of the first epoch
+    steps["exchange"][:] = steps["check"][:] = 1e-4
+    whole = steps["stall"] + steps["check"] + steps["compute"] + steps["exchange"]
+    steps["start"], steps["loop"] = np.cumsum(whole, axis=2) - whole, whole.sum(axis=2) + 1e-3
+    found = complete(draft, steps)
+    where = "most of the stall" if placement == "none" else "the copying to node-local storage"
+    said = f"of stall: AU leaves the first step of each epoch out, and {where} lies there"
+    assert said in " ".join(text.render([found]).split())
+    assert said in Page(html.page([(found, steps)])).text
+    plain, _ = complete(*draft_and_steps("naive", 1, 5)), None
+    assert "AU leaves" not in text.render([plain], verbose=True)
 
 
 def test_metrics_without_a_value_are_refused_or_told_as_unknown(made: Complete, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
             raise EnvironmentFailure(told.format(place))
 
     with pytest.raises(EnvironmentFailure):
-        fail(f"the whole is in {{}}/{WORK}/launcher.log")
+        fail(f"the whole is in {{}}/{WORK}/ranks.log")
     assert [path.name for path in files_in(tmp_path / NAME)] == [WORK]
     with pytest.raises(EnvironmentFailure):
         fail("no space")

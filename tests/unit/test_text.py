@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import result, text
+from dlio_bench.reports import comparison, html, result, tables, text
 from dlio_bench.reports.types import Check, Result
 from dlio_bench.wrapping import WIDTH, printable
+from tests.pages import Page
 from tests.results import complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
@@ -109,6 +110,71 @@ def test_warnings_of_one_kind_are_said_once(pool: Pool) -> None:
     assert shown.count("no comparison: naive, ") == 1
 
 
+def test_an_invalid_result_is_named_and_the_others_are_compared(pool: Pool) -> None:
+    of = [
+        named(pool[reader, nodes], reader, [], fails=(reader, nodes) == ("prefetch", 2))
+        for nodes in (1, 2, 4) for reader in READERS
+    ]  # fmt: skip
+    shown = " ".join(text.render(of).split())
+    assert shown.count("not compared: prefetch, 2 nodes is INVALID (another check)") == 1
+    assert "FAILED prefetch, 2 nodes: another check: expected" in shown
+    assert "at 4 nodes prefetch takes 0.65 × the time of naive" in shown
+    assert re.search(r"^  prefetch +2 .* INVALID$", text.render(of), re.MULTILINE)
+    two = [sentence for sentence in comparison.answer(of) if sentence.startswith("at 2 nodes shuffled takes 0.82 ×")]
+    assert len(two) == 1
+    detail = text.render(of, verbose=True)
+    assert "INVALID    prefetch (double-buffer) · 2 nodes × 1 rank" in detail
+    assert "answer           at 1 node prefetch takes" in detail
+
+
+def of_workload(of: Result, workload: str, **plan: int) -> Result:
+    return replace(of, workload=replace(of.workload, name=workload), plan=replace(of.plan, **plan))
+
+
+def test_results_of_several_workloads_are_told_apart(pool: Pool) -> None:
+    mixed = [
+        of_workload(pool[reader, nodes], workload)
+        for workload, nodes in (("cdb", 1), ("hepcnnb", 2)) for reader in ("naive", "prefetch")
+    ]  # fmt: skip
+    small = mixed[2].metrics | {"bytes_requested": replace(mixed[2].metrics["bytes_requested"], value=219e3)}
+    mixed[2] = replace(mixed[2], metrics=small)
+    shown = text.render(mixed)
+    assert shown.startswith("EXPLORE    cdb + hepcnnb · naive, prefetch · 1, 2 nodes · 2 to 5 trials\n")
+    table = shown.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in table[1:7]] == ["cdb:", "naive", "prefetch", "hepcnnb:", "naive", "prefetch"]
+    assert table[7] == "  median of 2 to 5 trials, 95 % confidence interval where there are 5 or more"
+    assert "  with cdb at 1 node prefetch takes 0.63 × the time of naive" in shown
+    assert "hepcnnb naive, 2 nodes" in text.render(mixed, verbose=True)
+
+
+def test_sizes_of_several_results_are_said_where_they_agree(pool: Pool) -> None:
+    ranks = [of_workload(pool[reader, 4], "cdb", ranks_per_node=count) for count, reader in enumerate(READERS, 1)]
+    assert "4 nodes × 1, 2, 3 ranks" in text.render(ranks)
+    other = replace(ranks[1], dataset=replace(ranks[1].dataset, samples=128, digest="sha256:other"))
+    assert tables.labels([ranks[0], replace(other, policy=ranks[0].policy, plan=ranks[0].plan)]) == [
+        "naive, 64 samples",
+        "naive, 128 samples",
+    ]
+
+
+def test_marks_stand_in_rows_by_whole_names(pool: Pool) -> None:
+    rows = text.render([
+        named(pool["naive", 4], "naive", ["VIRTUAL NODES"], fails=False),
+        named(pool["prefetch", 4], "prefetch", [], fails=False),
+    ])  # fmt: skip
+    assert re.search(r"^  naive .* VIRTUAL NODES$", rows, re.MULTILINE)
+    marks = ["CACHE NOT ATTESTED", "EMULATED PFS", "REDUCED BATCH"]
+    shown = text.render([
+        named(pool["naive", 4], "naive", [*marks, "VIRTUAL NODES"], fails=True),
+        named(pool["shuffled", 4], "shuffled", marks[:1], fails=False),
+        named(pool["prefetch", 4], "prefetch", [], fails=False),
+    ])  # fmt: skip
+    table = shown.split("\n\n")[1]
+    assert re.search(r"^  naive .* INVALID abcd$", table, re.MULTILINE)
+    assert re.search(r"^  shuffled .* c$", table, re.MULTILINE)
+    assert "  a VIRTUAL NODES  b EMULATED PFS  c CACHE NOT ATTESTED  d REDUCED BATCH\n" in table
+
+
 @pytest.fixture
 def saved(draft_and_steps: Callable[..., Drafted], tmp_path: Path) -> list[Path]:
     """Files of two results, each in a folder of its own."""
@@ -133,10 +199,29 @@ def test_show_prints_results_of_files_and_folders(saved: list[Path], capsys: pyt
     assert [shown["digest"] for shown in json.loads(show(folder, "--json"))] == [of.digest for of in results]
 
 
+def test_show_and_the_page_tell_what_a_repetition_says(
+    draft_and_steps: Callable[..., Drafted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft, steps = draft_and_steps("naive", 2, 2)
+    draft["repeats"] = {"digest": "sha256:earlier", "differs": ["kernel: 1.2.3; now <4>"]}
+    found = complete(draft, steps)
+    result.save(found, steps, tmp_path)
+    assert main(["show", str(tmp_path)]) == 0
+    assert "\n  differs now  kernel: 1.2.3; now <4>\n" in capsys.readouterr().out
+    said = Page(html.page([(found, steps)])).text
+    assert "This run repeats an earlier one; what differs now" in said
+    assert "kernel: 1.2.3; now <4>" in said
+
+
 def test_show_warns_of_a_file_that_was_edited(saved: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     saved[1].write_text(saved[1].read_text().replace('"cpu": "AMD EPYC"', '"cpu": "faster"'))
     assert main(["show", *map(str, saved)]) == 0
     assert capsys.readouterr().out.startswith("  WARNING          prefetch: altered after it was written")
+    for way in ([], ["--verbose"]):
+        assert main(["show", str(saved[1]), *way]) == 0
+        told = capsys.readouterr().out
+        assert "\n           its digest does not match: its files are not as they were written\n" in told
+        assert "every check held" not in told
     assert main(["show", str(saved[0])]) == 0
     assert "WARNING" not in capsys.readouterr().out
 

@@ -7,7 +7,8 @@ from dlio_bench.harness.timeline import beyond_last
 
 
 def test_a_barrier_costs_what_passes_after_the_last_rank_came() -> None:
-    came = np.array([[[1.0, 5.0], [2.0, 3.0]]])  # one trial, two ranks, two steps
-    left = np.array([[[2.1, 5.0], [2.2, 5.3]]])
-    assert beyond_last(came, left)[0] == pytest.approx([0.1, 0.5])
-    assert beyond_last(came, came)[0].tolist() == [0.0, 0.0]  # no barrier: nobody leaves later than all have come
+    came = np.array([[1.0, 5.0], [2.0, 3.0]])  # two ranks, two steps
+    left = np.array([[2.1, 5.0], [2.2, 5.3]])
+    last = came.max(axis=0)
+    assert [beyond_last(rank, last) for rank in left] == pytest.approx([0.1, 0.5])
+    assert [beyond_last(rank, last) for rank in came] == [0.0, 0.0]  # no barrier: nobody leaves later than all came

@@ -39,7 +39,12 @@ def test_a_history(draft_and_steps: Made) -> None:
     ]
     few = noisy(draft_and_steps, 1, 9, reader="naive")
     limits = [parse("elapsed_seconds>+10%")]
-    document = trend([*reversed(runs), few], ["elapsed_seconds", "bytes_requested"], limits, label_unequal=False)
+    names = ["elapsed_seconds", "bytes_requested", "allreduce_seconds"]
+    with pytest.raises(
+        UsageError, match=r"--fail-if: .* too few of cdb · naive · 4 nodes × 1 rank: 1\. Name more runs"
+    ):
+        trend([*runs, few], names, limits, label_unequal=False)
+    document = trend(list(reversed(runs)), names, limits, label_unequal=False)
     [history] = document.histories
     elapsed, requested = history.metrics
     [step] = elapsed.steps
@@ -54,7 +59,11 @@ def test_a_history(draft_and_steps: Made) -> None:
     assert text.startswith("FAIL  1 of 1 limit on changes missed\n")
     assert "from run 4 on (2026-11-14)" in text
     assert "run 4 differs in version: 1 -> 2" in text
-    assert "too few runs for a history  cdb · naive · 4 nodes × 1 rank" in text
+    shorter = trend([*runs, few], names, [], label_unequal=False)
+    told = render_trend(shorter, ["allreduce_seconds"], verbose=False)
+    assert "too few runs for a history  cdb · naive · 4 nodes × 1 rank" in told
+    assert "\n  allreduce_seconds has no value in one of the runs\n" in told
+    assert "allreduce_seconds" not in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -42,6 +42,15 @@ def test_a_rank_that_lives_and_does_not_move_is_named() -> None:
     assert said.startswith("Rank 0 on n0 (process 70) stood still for 10 s")
 
 
+def test_ranks_that_fell_silent_together_are_named_together_and_as_silent() -> None:
+    lost = (20, pulse(0, idle=2)), (21, pulse(1, idle=2)), (30, pulse(2, idle=10, waiting=True))
+    assert verdict(*lost, now=29) is None  # silent ranks may move
+    said = verdict(*lost, now=30.5)
+    assert said is not None
+    assert said.startswith("Rank 0 on n0 (process 70), rank 1 on n1 (process 71) gave no sign of life")
+    assert "ank 2" not in said
+
+
 def test_ranks_that_all_wait_for_one_that_never_came() -> None:
     assert verdict((40, pulse(0, idle=5, waiting=True)), (40, pulse(1, idle=39, waiting=True)), now=40) is None
     said = verdict(*[(40, pulse(rank, idle=11, waiting=True)) for rank in (0, 2)], now=40)
@@ -62,12 +71,13 @@ def test_a_wait_with_a_limit_of_its_own_keeps_that() -> None:
 
 
 @pytest.fixture
-def rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Life, list[dict[str, Any]]]]:
+def rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Life, list[dict[str, Any]]]]:
     """The life of a rank, and what is told of it twenty times a second."""
     life, told = Life(), []
     monkeypatch.setattr(rank_side, "life", life)
     monkeypatch.setattr(rank_side, "_SHORTEST", 0.05)
-    beating = Pulse(0.1, {"rank": 3}, told.append)
+    rank_side.write_limit(tmp_path, 0.1)  # the job lives
+    beating = Pulse(0.1, {"rank": 3}, told.append, tmp_path)
     yield life, told
     beating.close()
 

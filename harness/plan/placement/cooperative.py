@@ -33,7 +33,8 @@ def first_holders(
             wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
             tiers[node] = cut(wanted, sizes, capacities)  # samples taken before come first and stay where they are
             held[np.concatenate(tiers[node])] = True
-        if held.all() or all(_is_full(node, sizes, capacities, int(sizes[~held].min())) for node in tiers):
+        smallest = sizes[~held].min(initial=np.iinfo(np.int64).max)
+        if held.all() or all(_is_full(node, sizes, capacities, int(smallest)) for node in tiers):
             break
     return tuple(tiers)
 

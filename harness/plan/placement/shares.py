@@ -54,9 +54,15 @@ def parallel_staging(sequences: Sequence[Integers], sizes: Sizes, capacities: Se
     nodes = len(sequences)
     first = [cut(ids, sizes, capacities[-1:])[0] for ids in _shares(sequences, sizes)]
     contents = []
+    stored = [int(sizes[ids].sum()) for ids in first]
     for node in range(nodes):
-        others = np.concatenate([first[(node + step) % nodes] for step in range(nodes)])
-        kept = cut(others, sizes, capacities[-1:])[0]
+        enough, room = [], capacities[-1]  # of the shares from the node's own on
+        for step in range(nodes):
+            enough.append(first[(node + step) % nodes])
+            room -= stored[(node + step) % nodes]
+            if room < 0:
+                break
+        kept = cut(np.concatenate(enough), sizes, capacities[-1:])[0]
         copies = np.arange(len(kept)) >= len(first[node])
         empty = _nothing(capacities)[:-1]
         contents.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))

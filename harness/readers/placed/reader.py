@@ -225,7 +225,7 @@ class Placed:
         """Begin to answer the other ranks, and find out where they do."""
         comm = self._context.comm
         token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
-        serving = Serving(server.answer, token=token)
+        serving = Serving(server.answer, token=token, host=self._context.address)
         stack.callback(serving.close)
         backends.peers = Peers(comm.allgather(serving.address), token)
         stack.callback(backends.peers.close)

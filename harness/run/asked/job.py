@@ -15,6 +15,7 @@ from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
+MEMORY = "memory"  # in `left_open`, beside the names of the tiers
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Job(SavedJob, RankOptions):
     threads: int  # of pools with a fixed size
     most_threads: int  # that read ahead if storage keeps them waiting
     staging_bytes: int
-    tier_folders: tuple[str, ...]  # node -> its local-tier folder
+    tier_folders: tuple[str, ...]  # node -> its local-tier folder; real nodes make theirs
+    real: bool = False  # the nodes are machines of an allocation: `measured/node.py` makes and finds what is theirs
+    local_tier: str = ""  # of real nodes: the folder that the user named
+    left_open: tuple[str, ...] = ()  # sizes of real nodes that nobody gave: MEMORY, RAM, DISK
     last: str = "drop"
     decode: bool = False  # deliver what the application makes of the view
     validation: Validation | None = None

@@ -14,7 +14,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
-from dlio_bench.harness.run.asked.tiers import tiers_of
+from dlio_bench.harness.run.asked.tiers import left_open, tiers_of
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
@@ -43,8 +43,6 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             raise UsageError(
                 f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
             )
-        if options.emulate_pfs is not None and allocated is not None:
-            raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
         virtual = nodes > 1 and allocated is None
         job = Job(
             **options.for_ranks(),
@@ -73,6 +71,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
             tier_folders=(),
+            real=allocated is not None,
+            local_tier="" if allocated is None or options.local_tier is None else str(options.local_tier),
             validation=validation,
             steps=size.steps,
             parted=size.parted,
@@ -81,7 +81,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             pfs=options.emulate_pfs,
         )
         _require_memory(job)
-        planned.append(replace(job, tiers=tiers_of(options, job)))
+        planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))
     return planned
 
 

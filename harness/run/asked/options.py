@@ -30,6 +30,7 @@ class Options(RankOptions):
 
     workload: str
     nodes: tuple[int, ...] = (1,)
+    scale_from: str = ""  # for people: whence nodes and ranks come that the user did not name
     readers: tuple[str, ...] = ("prefetch",)
     orders: tuple[str, ...] = ()  # each replaces the order of each reader; so for the next two
     placements: tuple[str, ...] = ()

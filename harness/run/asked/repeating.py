@@ -24,6 +24,7 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
     decided = replace(
         options,
         nodes=(job.nodes,),
+        scale_from="",
         readers=(reader,),
         orders=(),
         placements=(),

@@ -8,7 +8,7 @@ from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster.system import System, named
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
-from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.job import MEMORY, Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.units import format_bytes
@@ -17,7 +17,10 @@ MB = 1e6
 
 
 def tiers_of(options: Options, job: Job) -> Tiers:
-    """A node's tiers for a job, empty if no reader keeps samples. UsageError for unknown tiers, or too large ones."""
+    """A node's tiers for a job, empty if no reader keeps samples. UsageError for unknown tiers, or too large ones.
+
+    Real nodes decide for themselves what is `left_open`: then this is what they would have if they were this machine.
+    """
     system = None if options.system is None else named(options.system)
     sizes = dict(options.tiers or {})
     if unknown := [name for name in sizes if name not in (RAM, DISK)]:
@@ -39,6 +42,8 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     # no default for the temporary folder: it may lie in memory, or be small
     local = 0 if options.local_tier is None else default_disk(options.local_tier, nodes)
     disk = sizes.get(DISK, described.get(DISK, local))
+    if job.real:
+        return Tiers(ram, disk, None if system is None else _rates(system, job))
     if ram == disk == 0:
         free = format_bytes(free_bytes(SHARED_MEMORY) or 0)
         raise UsageError(
@@ -47,6 +52,19 @@ def tiers_of(options: Options, job: Job) -> Tiers:
         )
     _require_room(options, job, ram, disk, nodes)
     return Tiers(ram, disk, None if system is None else _rates(system, job))
+
+
+def left_open(options: Options, job: Job) -> tuple[str, ...]:
+    """The sizes that real nodes find out for themselves, because neither the user nor a description gives them."""
+    if not job.real:
+        return ()
+    given = set(options.tiers or {})
+    if options.system is not None:
+        given |= {tier.name for tier in named(options.system).tiers[1:]}
+    sizes = [MEMORY] if options.memory_per_node is None else []
+    if any(row.rule.keeps_samples for row in job.readers.values()):
+        sizes += [RAM, *([DISK] if options.local_tier is not None else [])]
+    return tuple(size for size in sizes if size not in given)
 
 
 def _require_room(options: Options, job: Job, ram: int, disk: int, nodes: int) -> None:

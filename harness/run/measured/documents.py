@@ -11,6 +11,7 @@ from msgspec import Struct
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.counters import EpochCost, PassCost
 from dlio_bench.harness.ground.launching import brought_back
+from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import CpuShares
 from dlio_bench.reports.environment import Host
@@ -21,12 +22,18 @@ T = TypeVar("T", bound=Struct)
 
 
 class JobMeasured(Struct, frozen=True):
-    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes."""
+    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes.
+
+    job: with the sizes and folders that its nodes decided. interfaces: where each host served samples, 'eth0 10.0.0.1';
+    empty if no reader did.
+    """
 
     hosts: dict[str, Host]
     rank_hosts: list[str]
     mpi: str | None
     rank_memory_bytes: int
+    job: Job
+    interfaces: dict[str, str] = {}
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):

@@ -1,23 +1,21 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
-import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
-from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.errors import BenchError, DataError
+from dlio_bench.harness.cluster import clocks, interfaces
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
@@ -33,14 +31,16 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import documents, training
+from dlio_bench.harness.run.measured import documents, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.run.measured.mounting import mounts
+from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
-from dlio_bench.harness.timeline import beyond_last
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
+from dlio_bench.reports.environment import NodeRoom
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
@@ -59,18 +59,40 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
+    with mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+        _measure(decided, dataset, rooms, folder, comm, tell, pipeline)
+
+
+def _measure(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+) -> None:
     idle = resident_bytes()
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
-    hosts = comm.allgather(host_name())
+    hosts = comm.gather(host_name()) or []
     described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
-    memory = comm.gather(idle)
+    memory, ahead = comm.gather(idle), clocks.offsets(comm)
+    places = interfaces.serving(comm)
+    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
     if comm.rank == 0:
-        names = {name: host for name, host in zip(hosts, described or [], strict=True) if host is not None}
-        documents.save(JobMeasured(names, hosts, mpi_version(), max(memory or [0])), folder / MEASURED_FILE)
+        names = {
+            name: replace(host, room=rooms.get(name), clock_offset_seconds=offset)
+            for name, host, offset in zip(hosts, described or [], ahead, strict=True)
+            if host is not None
+        }
+        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
+        documents.save(
+            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), job, interfaces_of), folder / MEASURED_FILE
+        )
 
-    site = Site.of(job, comm, dataset)
+    site = Site.of(job, comm, dataset, places[comm.rank].address)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
@@ -141,18 +163,8 @@ def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
 
 def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm) -> list[list[RankTrial]]:
     """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
-    gathered, summaries = (
-        comm.gather([trial.arrays() for trial in times]),
-        comm.gather([trial.summary() for trial in times]),
-    )
-    if gathered is None:
-        return []
-    arrays = _stack(gathered)
-    came, left = arrays.pop("came"), arrays.pop("left")
-    if comm.host_size == comm.size:  # two hosts share no clock
-        arrays["barrier"] = beyond_last(came, left)
-    write_whole(folder / f"{name}.npz", _packed(arrays))
-    return summaries or []
+    steps_file.write(folder / f"{name}.npz", [trial.arrays(comm) for trial in times], comm)
+    return comm.gather([trial.summary() for trial in times]) or []
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:
@@ -231,22 +243,22 @@ def started(job: Job) -> Iterator[Pipeline | None]:
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
-    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names."""
-    dataset = open_dataset(Path(job.dataset))
+    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names.
+
+    DataError, the same on all ranks, if a host has no such dataset.
+    """
+    opened: list[Dataset] = []
+
+    def open_here() -> None:
+        try:
+            opened.append(open_dataset(Path(job.dataset)))
+        except BenchError as error:
+            raise DataError(f"On {host_name()}: {error}") from error
+
     require_same(comm, "code", job.code_digest, code_digest(), "installation")
-    require_same(comm, "dataset", job.dataset_digest, dataset.digest, f"folder {job.dataset}")
-    return dataset
-
-
-def _packed(arrays: dict[str, Any]) -> bytes:
-    content = io.BytesIO()  # NumPy's archive, written to a full disk, would fail again in its clean-up
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-def _stack(ranks: Sequence[Sequence[dict[str, npt.NDArray[Any]]]]) -> dict[str, Any]:
-    """[rank][trial]{name: array} -> {name: array of [trial, rank, ...]}."""
-    return {name: np.stack([[trial[name] for trial in trials] for trials in ranks], axis=1) for name in ranks[0][0]}
+    together(comm, open_here)
+    require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
+    return opened[0]
 
 
 def _silent(event: dict[str, Any]) -> None:

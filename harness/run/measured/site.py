@@ -44,11 +44,13 @@ class Site:
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
 
     @classmethod
-    def of(cls, job: Job, comm: Comm, dataset: Dataset) -> "Site":
-        """The site of this rank. Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
+    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str) -> "Site":
+        """The site of this rank, which serves samples on `address`.
+
+        Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
-        context = RankContext(comm, job.ranks_per_node, tier)
+        context = RankContext(comm, job.ranks_per_node, tier, address)
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:
@@ -70,7 +72,7 @@ class Site:
         if self.board is not None:
             if self.context.comm.rank % self.context.ranks_per_node:
                 return Delivered(0, 0)
-            counters = self.board.counters(self.context.node)
+            counters = self.board.counters(self._row)
             return Delivered(counters.pfs_bytes, counters.cache_bytes)
         # network file systems count no device reads, and a zero would look like a cache hit
         return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
@@ -107,7 +109,7 @@ class Site:
             cache.fill(share)
         ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
         if mode.startswith("cold") and local == 0:
-            self.board.drop_cache(self.context.node)
+            self.board.drop_cache(self._row)
         if mode == "warm":
             cache.fill(self._paths(self.dataset)[local::ranks])
         share_bytes = sum(path.stat().st_size for path in share)
@@ -117,6 +119,11 @@ class Site:
         return cache.Residency(
             share_bytes, int(share_bytes * resident), mode != "as-is", memory_backed=False, note=note
         )
+
+    @property
+    def _row(self) -> int:
+        """Of this node on the board, which has one for each mount of this machine."""
+        return 0 if self.board is None or self.board.nodes == 1 else self.context.node
 
     def _paths(self, dataset: Dataset) -> list[Path]:
         return [dataset.path(number) for number in self.files]

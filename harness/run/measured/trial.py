@@ -26,7 +26,7 @@ from dlio_bench.harness.run.measured.site import Delivered, Site
 from dlio_bench.harness.run.measured.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
-from dlio_bench.harness.timeline import MEETING, StepLog
+from dlio_bench.harness.timeline import MEETING, StepLog, beyond_last
 from dlio_bench.harness.training.trainer import Left, Trainer
 from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
@@ -56,8 +56,8 @@ class TrialTimes:
     residency: list[Residency] = field(default_factory=list)  # of this rank's share of the files, for each segment
     clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The per-step times of `reports` (see its input contract), and those of `timeline.beyond_last`."""
+    def arrays(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
+        """The per-step times of `reports` (see its input contract) on this rank. All ranks call it together."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
         phases, left = self.log.phases(), self.left
         missing = set(TRAINING) - set(() if left is None else left.phases)
@@ -66,11 +66,17 @@ class TrialTimes:
             **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
-            "came": self.log.clock[:, MEETING],
-            "left": self.log.clock[:, MEETING + self.met],
+            **self._barrier(comm),
             "epoch": epoch,
             **(passes_seconds(self.passes) if self.passes else {}),
         }
+
+    def _barrier(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
+        """Seconds in barriers after the last rank had come. Nothing if there are several hosts: they share no clock."""
+        if comm.host_size < comm.size:
+            return {}
+        last = comm.greatest(np.ascontiguousarray(self.log.clock[:, MEETING]))
+        return {"barrier": beyond_last(self.log.clock[:, MEETING + self.met], last)}
 
     def summary(self) -> RankTrial:
         """Everything but the arrays."""

@@ -22,9 +22,10 @@ from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
-from dlio_bench.harness.run.told import passes, trained
+from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
-from dlio_bench.harness.storage.pfs.spec import describe
+from dlio_bench.harness.storage.cache import Residency
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.meetings import Steps
@@ -131,7 +132,12 @@ def build(
             min_seconds=request.minimum.seconds,
             min_steps=request.minimum.steps,
             # what the published pipeline does worse than it could is done here too
-            notes=[*setting.notes, *(() if pipeline is None else pipeline.defects)],
+            notes=[
+                *setting.notes,
+                *_retried(launched.launcher),
+                *nodes.notes(job, measured.hosts, measured.rank_hosts[0]),
+                *(() if pipeline is None else pipeline.defects),
+            ],
         ),
         compute=_emulated(job, request)
         if reader_measured.trained is None
@@ -143,8 +149,9 @@ def build(
             hosts=measured.hosts,
             rank_hosts=measured.rank_hosts,
             rank_memory_bytes=measured.rank_memory_bytes,
+            interfaces=measured.interfaces,
             tier_folders=list(job.tier_folders),
-            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=describe(job.pfs)),
+            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=_says(job, job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
             ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
@@ -153,6 +160,19 @@ def build(
             restarts=walltime.restarts(os.environ) or None,
         ),
     )
+
+
+def _says(job: Job, pfs: PfsSpec) -> str:
+    """The emulated file system in words. Real hosts, for which the command made no mounts, share no bucket."""
+    parts = job.nodes > 1 and not job.mounts and pfs.bandwidth is not None
+    return f"{describe(pfs)}{f', in equal parts for {job.nodes} hosts' if parts else ''}"
+
+
+def _retried(launcher: Launcher) -> list[str]:
+    if not launcher.retries:
+        return []
+    times = "once" if launcher.retries == 1 else "twice"
+    return [f"{launcher.name} ended in MPI_Init by signal 11 and was started again, {times}, before any rank worked"]
 
 
 def _epoch_seconds(steps: Steps, trial: int) -> list[float]:
@@ -218,9 +238,11 @@ def _trial(
 
 def _residency(ranks: Sequence[RankTrial], hosts: Sequence[str]) -> dict[str, Cached]:
     """Host -> the share of the dataset in its page cache before the clock started, in the worst segment."""
+    by_host: dict[str, list[list[Residency]]] = {}
+    for rank, host in zip(ranks, hosts, strict=True):
+        by_host.setdefault(host, []).append(rank.residency)
     cached = {}
-    for host in sorted(set(hosts)):
-        shares = [rank.residency for rank, rank_host in zip(ranks, hosts, strict=True) if rank_host == host]
+    for host, shares in sorted(by_host.items()):
         segments = list(zip(*shares, strict=True))
         whole = sum(share.bytes for share in segments[0])
         notes = [share.note for segment in segments for share in segment if share.note]

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Sequence
 
-from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.data import Source
@@ -12,7 +11,7 @@ from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
-from dlio_bench.harness.run.told.foresight import foreseen
+from dlio_bench.harness.run.told.foresight import foreseen, shape_of
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.reports.formatting import format_time, plural
@@ -22,10 +21,7 @@ from dlio_bench.wrapping import wrapped
 
 def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: Sequence[str]) -> str:
     """Describe what a run does, reads, keeps and checks, and what makes it INVALID, in at most 80 columns."""
-    # orders of files may drop more; how many, only existing files show
-    shape = Shape(
-        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
-    )
+    shape = shape_of(source, job)
     policies = list(job.readers.values())
     once = "each sample once an epoch" if all(row.exactly_once for row in policies) else "each sample as planned"
     per_epoch = min(shape.steps, job.steps or shape.steps)
@@ -45,6 +41,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
     system = f"from {request.options.system}"
     if request.options.system is None:
         system = "after the machine is measured with test files beside the dataset"
+    origin = f", from {request.options.scale_from}" if request.options.scale_from else ""
     rows = [
         (
             "dataset",
@@ -52,7 +49,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ),
         ("folder", job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
-        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}"),
+        ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}{origin}"),
         ("step", f"{plural(job.batch, 'sample')} a rank, {compute}, ranks meet: {job.sync}"),
         ("trial", f"{_trial(request, job, steps, per_epoch)}; {left}"),
         (

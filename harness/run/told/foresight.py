@@ -20,6 +20,18 @@ START_SECONDS = 2.0  # to start ranks and to write a report: some 2 s for 2 to 8
 READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
 
 
+def shape_of(source: Source, job: Job) -> Shape:
+    """The shape of a job's plan over data that need not exist; orders of files may drop more samples."""
+    return Shape(
+        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+    )
+
+
+def expected_seconds(request: Request, source: Source, job: Job) -> float | None:
+    """About how long one job takes in all; None if a real network decides."""
+    return None if request.training or request.inference else least_seconds(request, source, job)
+
+
 def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
     """About how long one job takes: data, trials, verification. Trials assume readers that keep up."""
     parts = _parts(request, source, job, steps)
@@ -33,9 +45,7 @@ def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
 
 def least_seconds(request: Request, source: Source, job: Job) -> float:
     """Seconds that a job takes with readers that keep up, over data that are there. A network's time is not in it."""
-    shape = Shape(
-        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
-    )
+    shape = shape_of(source, job)
     return sum(_parts(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
 
 
@@ -49,7 +59,6 @@ def expected(planned: float, finished: Iterable[tuple[float, float]]) -> float:
 
 def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, float]:
     """Seconds by what takes them."""
-    trials = job.all_trials * len(job.readers)
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
@@ -63,7 +72,7 @@ def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, 
         trial = max(trial, MARGIN * request.minimum.seconds)
     return {
         "making the data": making,
-        "trials": trials * trial,
+        "trials": job.all_trials * len(job.readers) * trial,
         "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
         "start and report": START_SECONDS,
     }

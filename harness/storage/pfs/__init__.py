@@ -1,1 +1,1 @@
-"""An emulated parallel file system on one machine: one slow, counted mount for each virtual node."""
+"""An emulated parallel file system one slow, counted mount for each virtual node or real host."""

@@ -1,0 +1,35 @@
+"""How far the clocks of a job's hosts are apart. No number compares times of two hosts; their logs do.
+
+All ranks read their clocks before and after some barriers. Nobody leaves a barrier before everybody has come, so a rank
+that comes at e by its clock and leaves at x is ahead of rank 0, which comes at e0 and leaves at x0, by at least e - x0
+and by at most x - e0 (the bounds of Cristian, "Probabilistic clock synchronization", 1989, with a barrier as the round
+trip). The tightest of all barriers count.
+"""
+
+import time
+from collections.abc import Sequence
+
+from dlio_bench.harness.cluster.comm import Comm
+
+BARRIERS = 6  # the first sets up what the others use
+
+
+def offsets(comm: Comm) -> list[float]:
+    """Seconds by which each rank's wall clock is ahead of rank 0's, at least (negative: behind). All ranks call it."""
+    came, left = [], []
+    for _ in range(BARRIERS):
+        came.append(time.time())
+        comm.barrier()
+        left.append(time.time())
+    everybody = comm.allgather((came, left))
+    return [round(ahead(everybody[0], there), 6) for there in everybody]
+
+
+def ahead(first: tuple[Sequence[float], Sequence[float]], other: tuple[Sequence[float], Sequence[float]]) -> float:
+    """Seconds by which the other's clock is ahead: of all values that the bounds allow, the one nearest to zero.
+
+    first, other: when rank 0 and the other came to each barrier, and when they left it, each by its own clock.
+    """
+    least = max(came - left for came, left in zip(other[0], first[1], strict=True))
+    most = min(left - came for left, came in zip(other[1], first[0], strict=True))
+    return max(least, 0.0) + min(most, 0.0)

@@ -1,0 +1,210 @@
+"""Ranks that somebody else has started (`--launcher none`): they meet through MPI, and run the jobs of one command.
+
+Every process of `mpirun -n 8 dlio-bench run ... --launcher none` calls `take_part`. Rank 0 starts the command as a
+child, which does what it does under any launcher. Where it would start ranks it starts `relay`, which asks rank 0 for
+them through a socket; rank 0 passes the job on to all, and all run it, their output tied to the relay. When the command
+ends, all ranks end with its exit status.
+"""
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import interfaces, links, mpi
+from dlio_bench.harness.cluster.life import hush, life
+from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.harness.cluster.variables import STARTED
+
+DOOR = "door"  # the socket at which rank 0 takes requests
+HELLO, LEFT = "@dlio-bench-rank ", "@dlio-bench-left "  # first and last line of a rank: its number, its exit status
+ASK_STACKS = b"s"
+_LOOK_SECONDS = 0.05
+_END_SECONDS = 60.0  # that a rank which failed waits for the command to tell why, and to end all
+_OF_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_COMM_", "OMPI_UNIVERSE", "PRTE_LAUNCHED", "HYDI_", "MPI_LOCAL")
+
+
+def take_part(argv: Sequence[str]) -> int:
+    """Be one of the ranks of the command `dlio-bench argv`; its exit status. Errors are raised on rank 0."""
+    world = mpi.whole_world("--launcher none")
+    failure, scale = None, (1, 1)
+    try:
+        scale = _scale(world)
+    except UsageError as error:
+        failure = error
+    rank = world.Get_rank()
+    if failure is not None:
+        if rank == 0:
+            raise failure
+        return failure.status
+    mpi.on_abort = _wait_for_the_end
+    address = interfaces.serving(world)[0].address
+    return _lead(world, argv, scale, address) if rank == 0 else _follow(world)
+
+
+def _scale(world: mpi.World) -> tuple[int, int]:
+    """Nodes, and ranks on each. UsageError on all ranks where nodes have unequal numbers, or ranks are dealt around."""
+    places = mpi.places(world)
+    sizes = sorted({size for _, _, size in places})
+    if len(sizes) > 1:
+        raise UsageError(
+            f"--launcher none: hosts have unequal numbers of ranks ({', '.join(map(str, sizes))}). Start as many on "
+            "each."
+        )
+    if any(rank != first + local for rank, (first, local, _) in enumerate(places)):
+        raise UsageError(
+            "--launcher none: ranks must fill host after host, but here they are dealt around. Start them in blocks "
+            f"(mpirun --map-by ppr:{sizes[0]}:node, srun --distribution=block)."
+        )
+    return len(places) // sizes[0], sizes[0]
+
+
+def _lead(world: mpi.World, argv: Sequence[str], scale: tuple[int, int], address: str) -> int:
+    """Rank 0: the command is a child, and asks for jobs at a door. address: at which the other hosts reach this one."""
+    with tempfile.TemporaryDirectory(prefix="dlio-bench-") as folder, socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(Path(folder) / DOOR))
+        door.listen()
+        door.settimeout(_LOOK_SECONDS)
+        env = plain(os.environ) | {STARTED: f"{scale[0]} {scale[1]} {address} {folder}"}
+        command = subprocess.Popen(
+            python_command("dlio_bench", *argv),
+            env=env,
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda which, _: command.send_signal(which))
+        while (status := command.poll()) is None:
+            request = _request(door)
+            if request is None:
+                continue
+            over = threading.Event()
+            threading.Thread(target=_end_with, args=(command, over, world), daemon=True).start()
+            _together(world, request)
+            over.set()
+    status = status if status >= 0 else EnvironmentFailure.status
+    _together(world, {"status": status})
+    return status
+
+
+def _follow(world: mpi.World) -> int:
+    """The other ranks: they do what rank 0 passes on, and end without a word when they are ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    while True:
+        status = _together(world, None)
+        if status is not None:
+            return status
+
+
+def plain(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what tells a process that it is a rank."""
+    return {name: value for name, value in env.items() if not name.startswith(_OF_LAUNCHERS)}
+
+
+def _request(door: socket.socket) -> dict[str, Any] | None:
+    """What the relay asks for, as `relay` sends it: one line of JSON. None: nothing yet."""
+    with suppress(TimeoutError), door.accept()[0] as caller, caller.makefile() as lines:
+        request: dict[str, Any] = json.loads(lines.readline())
+        return request
+    return None
+
+
+def _end_with(command: "subprocess.Popen[bytes]", over: threading.Event, world: mpi.World) -> None:
+    """End all ranks when the command ends during a job: it has told why."""
+    while not over.wait(_LOOK_SECONDS):
+        if (status := command.poll()) is not None:
+            world.Abort(status if status > 0 else EnvironmentFailure.status)
+
+
+def _together(world: mpi.World, request: dict[str, Any] | None) -> int | None:
+    """Rank 0 passes on a request, and all do it. The exit status at the end of all; None after a job."""
+    mpi.wait_for([world.Ibarrier()])  # polled: idle ranks leave the cores to the command
+    request = world.bcast(request)
+    assert request is not None
+    if "status" in request:
+        return int(request["status"])
+    _run(world.Get_rank(), request)
+    return None
+
+
+def _run(rank: int, request: Mapping[str, Any]) -> None:
+    """Run one job on this rank, its output tied to the relay."""
+    link = _dial(request)
+    link.sendall(f"{HELLO}{rank}\n".encode())
+    threading.Thread(target=_obey, args=(link,), daemon=True).start()
+    kept = [os.dup(number) for number in (1, 2)]
+    _flush()
+    for number in (1, 2):
+        os.dup2(link.fileno(), number)
+    try:
+        status = _work(request["module"], request["folder"])
+    finally:
+        hush()
+        _flush()
+        for number, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, number)
+            os.close(before)
+    with suppress(OSError):
+        link.sendall(f"{LEFT}{status}\n".encode())
+    links.shut_down(link)
+    links.close(link)
+
+
+def _dial(request: Mapping[str, Any]) -> socket.socket:
+    """A connection to the relay. EnvironmentFailure."""
+    identity, token = bytes.fromhex(request["identity"]), bytes.fromhex(request["token"])
+    host, port = request["host"], request["port"]
+    if (link := links.dial(host, port)) is not None:
+        if links.introduce(link, token, identity, links.PATIENCE_SECONDS):
+            links.limit_waits(link, receiving=None, sending=None)
+            return link
+        links.close(link)
+    raise EnvironmentFailure(
+        f"--launcher none: this rank cannot reach the command at {host}, port {port}. Name an interface that all hosts "
+        "reach with --interface."
+    )
+
+
+def _work(module: str, folder: str) -> int:
+    """As `python -P -m module folder`; the exit status."""
+    life.__init__()  # type: ignore[misc]  # a new job: nothing has moved yet
+    argv, sys.argv = sys.argv, [module, folder]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv = argv
+    return 0
+
+
+def _obey(link: socket.socket) -> None:
+    """The relay passes SIGUSR1 on."""
+    with suppress(OSError):
+        while link.recv(1) == ASK_STACKS:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _wait_for_the_end(status: int) -> None:
+    """In place of MPI_Abort, which would also end the command before it told why: it ends all by itself."""
+    _flush()
+    with suppress(OSError):
+        os.write(1, f"{LEFT}{status}\n".encode())
+    time.sleep(_END_SECONDS)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()

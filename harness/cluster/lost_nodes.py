@@ -1,0 +1,39 @@
+"""Nodes that a job lost, and ranks with them: what the launcher says of them, and what it does not say."""
+
+import re
+from collections.abc import Mapping
+
+_ENDED = re.compile(
+    r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE
+)  # "srun: error: node2: tasks 2-3,5: Killed"
+_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+_GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
+
+
+def told(output: str, hosts: Mapping[int, str], lost: str) -> str | None:
+    """What srun's output says of nodes that failed, as sentences; None if nothing.
+
+    hosts: the host of each rank, as far as known. lost: what is lost with the job. srun names a node that the
+    controller has given up; before that, it waits in vain for the ends of ranks. Its words are those of Slurm 22.05.
+    """
+    hint = "`sinfo -R` may say why; leave the node out of the next job with --exclude."
+    if failed := _FAILED.search(output):
+        return f"Slurm gave up {failed[1]}, which failed or was cut off, and ended the job: {lost}. {hint}"
+    if _GIVEN_UP not in output:
+        return None
+    ended = {rank for ranks in _ENDED.findall(output) for rank in _numbers(ranks)}
+    heard = {hosts[rank] for rank in ended if rank in hosts}
+    silent = {rank: host for rank, host in sorted(hosts.items()) if host not in heard}
+    if not silent:
+        return None
+    names, ranks = ", ".join(dict.fromkeys(silent.values())), ", ".join(f"rank {rank}" for rank in silent)
+    return (
+        f"{names} did not tell how {ranks} ended (it failed, was cut off, or cannot end processes that wait for "
+        f"storage): {lost}. {hint}"
+    )
+
+
+def _numbers(ranks: str) -> list[int]:
+    """Slurm's "0-1,4" -> [0, 1, 4]."""
+    spans = [span.partition("-") for span in ranks.strip("[]").split(",")]
+    return [number for first, _, last in spans for number in range(int(first), int(last or first) + 1)]

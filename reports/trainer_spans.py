@@ -1,0 +1,164 @@
+"""What the trainers of a run did in one trial, from its step times: where the time went, spans, a trace to look at."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.reports import tables
+from dlio_bench.reports.meetings import Floats, Steps, phase
+from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.spans import Span
+from dlio_bench.reports.types import Result
+
+VALIDATION, OTHER = "validation", "other"
+# What the NERSC study calls them. A whole step is its 'Training Iteration', the loop its 'Training Loop'.
+COMPONENTS = {"stall": "Call to Next Batch", "checkpoint": "Checkpoint Listener"}
+ITERATION, LOOP = "Training Iteration", "Training Loop"
+MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds in a phase, mean of ranks: in the first epoch, in a later one, in the loop; and of the worst rank."""
+
+    phase: str
+    first_epoch: float
+    later_epoch: float | None
+    loop: float
+    share: float  # of the loop
+    worst_rank: int
+    worst: float  # seconds in the loop
+
+
+def breakdown(steps: Steps, trial: int) -> list[Row]:
+    """Exclusive phases of a trial; with `other`, which is in no phase, they add up to the loop of each rank.
+
+    trial: position in the arrays. `other` has no value by epoch, as what lies between epochs belongs to none.
+    """
+    epochs = steps["epoch"]
+    loop = np.asarray(steps["loop"][trial], dtype=np.float64)
+    by_phase = {name: phase(steps, name)[trial] for name in PHASES}
+    rows = [
+        _row(name, _by_epoch(seconds, epochs), seconds.sum(axis=1), loop)
+        for name, seconds in by_phase.items()
+        if name in steps
+    ]
+    totals = np.sum([seconds.sum(axis=1) for seconds in by_phase.values()], axis=0)
+    if VALIDATION in steps:
+        passes = np.asarray(steps[VALIDATION][trial], dtype=np.float64)
+        by_epoch = _by_epoch(passes, steps["validation_epoch"], int(epochs.max()) + 1)
+        rows.append(_row(VALIDATION, by_epoch, passes.sum(axis=1), loop))
+        totals = totals + passes.sum(axis=1)
+    rows.append(_row(OTHER, np.zeros((len(loop), 0)), loop - totals, loop))
+    return rows
+
+
+def _row(name: str, by_epoch: Floats, totals: Floats, loop: Floats) -> Row:
+    """by_epoch: [ranks, epochs]; totals, loop: [ranks]."""
+    means = by_epoch.mean(axis=0)
+    worst = int(totals.argmax())
+    return Row(
+        phase=name,
+        first_epoch=float(means[0]) if len(means) else 0.0,
+        later_epoch=float(means[1:].mean()) if len(means) > 1 else None,
+        loop=float(totals.mean()),
+        share=float((totals / loop).mean()),
+        worst_rank=worst,
+        worst=float(totals[worst]),
+    )
+
+
+def _by_epoch(seconds: Floats, epochs: Any, count: int | None = None) -> Floats:
+    """[ranks, steps] -> [ranks, epochs]."""
+    numbers = np.asarray(epochs, dtype=np.int64)
+    sums = np.zeros((len(seconds), count or int(numbers.max()) + 1))
+    for rank, row in enumerate(seconds):
+        np.add.at(sums[rank], numbers, row)
+    return sums
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a rank's trainer; `start` in seconds from the start of its loop. step: -1 for a validation pass."""
+
+    rank: int
+    epoch: int
+    step: int
+    name: str
+    start: float
+    seconds: float
+
+
+def phases(steps: Steps, trial: int, ranks: Sequence[int]) -> Iterator[Phase]:
+    """Phases of some ranks in their order; those that took no time are left out.
+
+    A validation pass is put behind the last step of its epoch, as no start is recorded for it.
+    """
+    names = [name for name in PHASES if name in steps]
+    seconds = np.stack([phase(steps, name)[trial] for name in names])  # [phases, ranks, steps]
+    starts = steps["start"][trial][None] + np.cumsum(seconds, axis=0) - seconds
+    epochs = steps["epoch"]
+    passes = dict(
+        zip(steps.get("validation_epoch", ()), steps[VALIDATION][trial].T if VALIDATION in steps else (), strict=True)
+    )
+    last = set(np.flatnonzero(np.diff(epochs, append=epochs[-1] + 1)))
+    for rank in ranks:
+        for step, epoch in enumerate(epochs):
+            for number, name in enumerate(names):
+                if spent := float(seconds[number, rank, step]):
+                    yield Phase(rank, int(epoch), step, name, float(starts[number, rank, step]), spent)
+            if step in last and epoch in passes:
+                begun = float(starts[-1, rank, step] + seconds[-1, rank, step])
+                yield Phase(rank, int(epoch), -1, VALIDATION, begun, float(passes[epoch][rank]))
+
+
+def chrome(result: Result, steps: Steps, trial: int, ranks: Sequence[int]) -> dict[str, Any]:
+    """A trace in the Trace Event Format (complete events, times in microseconds), for ui.perfetto.dev.
+
+    All ranks begin at 0, where they leave the barrier before the loop: clocks of hosts are not compared.
+    """
+    events: list[dict[str, Any]] = []
+    for rank in ranks:
+        about = {"ph": "M", "pid": rank, "tid": 0}
+        events += [
+            {"name": "process_name", "args": {"name": f"rank {rank}"}} | about,
+            {"name": "process_sort_index", "args": {"sort_index": rank}} | about,
+            {"name": "thread_name", "args": {"name": "trainer"}} | about,
+        ]
+    events += [
+        {
+            "name": entry.name, "cat": "trainer", "ph": "X", "pid": entry.rank, "tid": 0,
+            "ts": entry.start * MICROSECONDS, "dur": entry.seconds * MICROSECONDS,
+            "args": {"epoch": entry.epoch} | ({} if entry.step < 0 else {"step": entry.step}),
+        }
+        for entry in phases(steps, trial, ranks)
+    ]  # fmt: skip
+    about = {
+        "result": tables.labels([result])[0],
+        "workload": result.workload.name,
+        "trial": result.trials[trial].trial,
+        "created": result.created,
+        "clock": "seconds since each rank left the barrier before its loop",
+    }
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+
+
+def spans(steps: Steps, trial: int) -> Iterator[Span]:
+    """What TimeLogger would have recorded of the trainers, by the study's names. Times from the start of the loop."""
+    loop = steps["loop"][trial]
+    thread = "<_MainThread(MainThread)>"
+    for rank in range(len(loop)):
+        yield Span(-1, rank, "run", LOOP, 0.0, float(loop[rank]), float(loop[rank]), rank, thread)
+        whole: dict[int, list[Phase]] = {}
+        for entry in phases(steps, trial, [rank]):
+            if entry.step >= 0:
+                whole.setdefault(entry.step, []).append(entry)
+            if entry.name in COMPONENTS:
+                end = entry.start + entry.seconds
+                component = COMPONENTS[entry.name]
+                yield Span(entry.epoch, rank, "run", component, entry.start, end, entry.seconds, rank, thread)
+        for of_step in whole.values():
+            start, end = of_step[0].start, of_step[-1].start + of_step[-1].seconds
+            yield Span(of_step[0].epoch, rank, "run", ITERATION, start, end, end - start, rank, thread)

@@ -1,0 +1,65 @@
+"""Commands whose ranks somebody else has started."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests import processes
+from tests.ranks import mpirun
+
+RUN = ("run", "cdb", "--tiny", "--compute", "none", "--trials", "1", "--warmup-trials", "0")
+
+
+def world(cache: Path, cwd: Path, ranks: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """One copy of the command for each rank."""
+    argv, env = mpirun(1, (*processes.DLIO, *arguments), ranks_per_node=ranks)
+    env |= {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache)}
+    return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def complaints(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line.partition("dlio-bench: ")[2] for line in done.stderr.splitlines() if "dlio-bench: " in line]
+
+
+def test_processes_that_are_there_become_the_ranks_of_one_command(tmp_path: Path) -> None:
+    # the shortest trial makes a job before the run: two jobs of the same processes
+    words = (*RUN, "--launcher", "none", "--min-seconds", "0.01", "--out", "out")
+    done = world(tmp_path / "cache", tmp_path, 2, *words)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "out" / "prefetch-1x2" / "result.json").read_text())
+    assert (result["plan"]["nodes"], result["plan"]["ranks_per_node"]) == (1, 2)
+    assert "VIRTUAL NODES" not in result["marks"]
+    assert result["environment"]["launcher"]["name"] == "none"
+    assert len(result["environment"]["rank_hosts"]) == 2
+    assert complaints(done) == []
+
+
+def test_the_failure_of_a_rank_ends_all_with_its_status_and_one_message(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    processes.dlio(tmp_path, "generate", "cdb", "--tiny", "--files", "4", "--out", str(data))
+    file = next(data.glob("**/*.h5"))
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20_000] = bytes(byte ^ 255 for byte in content[middle : middle + 20_000])
+    file.write_bytes(content)
+    words = (*RUN, "--launcher", "none", "--data", str(data), "--check-crc")
+    done = world(tmp_path / "cache", tmp_path, 2, *words)
+    assert done.returncode == 5
+    (message,) = complaints(done)
+    assert file.name in message
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_options_that_contradict_the_ranks_are_refused(tmp_path: Path) -> None:
+    done = world(tmp_path / "cache", tmp_path, 2, *RUN, "--launcher", "none", "--ranks-per-node", "1")
+    assert done.returncode == 2
+    (message,) = complaints(done)
+    assert "1x2 ranks were started (nodes x ranks on each), but 1x1 are asked for" in message
+
+
+def test_copies_of_a_command_are_refused_once(tmp_path: Path) -> None:
+    done = world(tmp_path / "cache", tmp_path, 2, *RUN)
+    assert done.returncode == 2
+    (message,) = complaints(done)
+    assert "--launcher none" in message
+    assert not list(tmp_path.glob("dlio-results"))

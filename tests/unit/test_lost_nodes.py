@@ -1,0 +1,33 @@
+"""Nodes that a job under Slurm lost are told from what srun says, and from what it leaves out."""
+
+from dlio_bench.harness.cluster.lost_nodes import told
+
+HOSTS = {0: "node1", 1: "node1", 2: "node2", 3: "node2", 4: "node3.site", 5: "node3.site"}
+CANCELLED = """srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-22T16:03:25 ***
+srun: error: node2: task 2: Killed
+srun: error: node1: tasks 0-1: Killed
+srun: error: node2: task 3: Exited with exit code 14
+"""
+GIVEN_UP = "srun: error: Timed out waiting for job step to complete\n"
+
+
+def test_a_node_of_whose_ranks_nothing_is_heard_is_named() -> None:
+    sentences = told(CANCELLED + GIVEN_UP, HOSTS, "nothing was measured")
+    assert sentences is not None
+    assert sentences.startswith("node3.site did not tell how rank 4, rank 5 ended")
+    assert "nothing was measured" in sentences
+
+
+def test_a_node_that_slurm_gave_up_is_named() -> None:
+    sentences = told(f"srun: error: Node failure on node3\n{CANCELLED}", {}, "nothing was measured")
+    assert sentences is not None
+    assert "gave up node3," in sentences
+
+
+def test_nothing_is_made_up() -> None:
+    assert told(CANCELLED, HOSTS, "") is None  # srun was still waiting, or has heard of all
+    assert told(CANCELLED + GIVEN_UP, {}, "") is None  # ranks that told nothing of themselves
+    of_each_node = CANCELLED + "srun: error: node3: tasks 4,5: Killed\n" + GIVEN_UP
+    assert told(of_each_node, HOSTS, "") is None
+    assert told("a rank printed: tasks 0-1: Killed", HOSTS, "") is None
