@@ -51,7 +51,7 @@ def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) ->
 
 
 AT_THE_END_OF_THE_TIME = """
-import os, signal, time
+import os, signal, sys, time
 from dlio_bench.harness import cli
 
 def last(asked):
@@ -62,7 +62,8 @@ def last(asked):
         print("in good order")
 
 cli.COMMANDS["generate"] = last
-raise SystemExit(cli.main(["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "30s"]))
+sys.argv[1:] = ["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "30s"]
+raise SystemExit(cli.main())
 """
 
 
