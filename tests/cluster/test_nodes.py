@@ -213,7 +213,8 @@ def test_clocks_that_are_wrong_change_no_number_and_are_stated(slurm: Cluster, d
         slurm.on(host, "sh", "-c", f"echo +{seconds} > {file}")
     try:
         [result] = results(
-            slurm, "--data", str(data), "--reader", "prefetch", "--compute", "emulate:10ms", nodes=3,
+            slurm, "--data", str(data), "--reader", "prefetch", "--compute", "emulate:10ms",
+            "--launcher", "mpirun", nodes=3,
             LD_PRELOAD=f"{sleeps}:{FAKETIME}", FAKETIME_TIMESTAMP_FILE=file, FAKETIME_DONT_FAKE_MONOTONIC="1",
         )  # fmt: skip
     finally:
