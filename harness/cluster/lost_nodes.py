@@ -3,9 +3,8 @@
 import re
 from collections.abc import Mapping
 
-_ENDED = re.compile(
-    r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE
-)  # "srun: error: node2: tasks 2-3,5: Killed"
+# "srun: error: node2: tasks 2-3,5: Killed"
+_ENDED = re.compile(r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE)
 _FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 
@@ -13,8 +12,9 @@ _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = False) -> str | None:
     """What srun's output says of nodes that failed, as sentences; None if nothing.
 
-    hosts: the host of each rank, as far as known. lost: what is lost with the job. waited: for the job's time limit. srun names a node that the
-    controller has given up; before that, it waits in vain for the ends of ranks. Its words are those of Slurm 22.05.
+    hosts: the host of each rank, as far as known. lost: what is lost with the job. waited: the job's time limit is
+    over. srun names a node that the controller has given up; before that, it waits in vain for the ends of ranks. Its
+    words are those of Slurm 22.05.
     """
     hint = "`sinfo -R` may say why; leave the node out of the next job with --exclude."
     if failed := _FAILED.search(output):
