@@ -3,28 +3,26 @@
 import re
 from collections.abc import Mapping
 
-_ENDED = re.compile(
-    r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE
-)  # "srun: error: node2: tasks 2-3,5: Killed"
+# "srun: error: node2: tasks 2-3,5: Killed"
+_ENDED = re.compile(r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE)
 _FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 
 
-def told(output: str, hosts: Mapping[int, str], lost: str) -> str | None:
+def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = False) -> str | None:
     """What srun's output says of nodes that failed, as sentences; None if nothing.
 
-    hosts: the host of each rank, as far as known. lost: what is lost with the job. srun names a node that the
-    controller has given up; before that, it waits in vain for the ends of ranks. Its words are those of Slurm 22.05.
+    hosts: the host of each rank, as far as known. lost: what is lost with the job. waited: the job's time limit is
+    over. srun names a node that the controller has given up; before that, it waits in vain for the ends of ranks. Its
+    words are those of Slurm 22.05.
     """
     hint = "`sinfo -R` may say why; leave the node out of the next job with --exclude."
     if failed := _FAILED.search(output):
         return f"Slurm gave up {failed[1]}, which failed or was cut off, and ended the job: {lost}. {hint}"
-    if _GIVEN_UP not in output:
-        return None
     ended = {rank for ranks in _ENDED.findall(output) for rank in _numbers(ranks)}
     heard = {hosts[rank] for rank in ended if rank in hosts}
     silent = {rank: host for rank, host in sorted(hosts.items()) if host not in heard}
-    if not silent:
+    if not silent or not (_GIVEN_UP in output or (waited and ended)):
         return None
     names, ranks = ", ".join(dict.fromkeys(silent.values())), ", ".join(f"rank {rank}" for rank in silent)
     return (

@@ -85,7 +85,9 @@ def launch(
         output.close()
     if outcome.stalled:
         where = folder if folder_stays else stacks.rescued(folder)
-        raise Stalled(outcome.stalled + _stacks(where) + _printed(output))
+        # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
+        why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
+        raise Stalled(why + _stacks(where) + _printed(output))
     if outcome.status != 0:
         raise _reason(folder, argv, outcome, output, lost)
     if log is None:

@@ -19,6 +19,13 @@ def test_a_node_of_whose_ranks_nothing_is_heard_is_named() -> None:
     assert "nothing was measured" in sentences
 
 
+def test_a_time_limit_that_is_over_does_not_blame_ranks_that_have_ended() -> None:
+    sentences = told(CANCELLED, HOSTS, "nothing was measured", waited=True)
+    assert sentences is not None
+    assert sentences.startswith("node3.site did not tell")
+    assert told("", HOSTS, "nothing was measured", waited=True) is None
+
+
 def test_a_node_that_slurm_gave_up_is_named() -> None:
     sentences = told(f"srun: error: Node failure on node3\n{CANCELLED}", {}, "nothing was measured")
     assert sentences is not None
