@@ -163,8 +163,8 @@ def build(
 
 
 def _says(job: Job, pfs: PfsSpec) -> str:
-    """The emulated file system in words. Real hosts, for which the command made no mounts, share no bucket."""
-    parts = job.nodes > 1 and not job.mounts and pfs.bandwidth is not None
+    """The emulated file system in words. Real hosts, each with a mount of its own, share no bucket."""
+    parts = job.nodes > 1 and not job.virtual and pfs.bandwidth is not None
     return f"{describe(pfs)}{f', in equal parts for {job.nodes} hosts' if parts else ''}"
 
 
