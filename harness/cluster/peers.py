@@ -39,6 +39,9 @@ MOST_UNPROVEN = 64
 # Connections that a rank keeps for its next requests, to all others together. On average that is also how many of
 # theirs it serves, each with a thread: of hundreds of ranks, most connections would sleep.
 MOST_IDLE = 256
+# Connections that a rank serves at a time. If all ranks turn to one, it closes those that are idle for longest, and
+# their clients connect again for the next request.
+MOST_SERVED = 1024
 SILENT_SECONDS = 1.0  # a rank of the job needs one round trip for its proof
 
 
@@ -68,6 +71,7 @@ class Serving:
         self._listener, self.address = links.listen(host)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._waiting: dict[socket.socket, None] = {}  # for a request; the longest idle first
         self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
         self._proved = threading.Condition(self._lock)
         self._closed = threading.Event()
@@ -126,11 +130,13 @@ class Serving:
                 admitted = links.admit(link, self._token, self.address.identity, self._patience)
                 self._no_longer_unproven(link)
                 if admitted:
+                    self._end_the_idle()
                     while not self._closed.is_set():
-                        self._reply(link, _asked(link))
+                        self._reply(link, self._asked(link))
         finally:
             self._no_longer_unproven(link)
             with self._lock:
+                self._waiting.pop(link, None)
                 self._connections.pop(link, None)
                 links.close(link)
 
@@ -156,10 +162,27 @@ class Serving:
                 self.bytes += max(0, length)
                 self.seconds += time.perf_counter() - started
 
+    def _end_the_idle(self) -> None:
+        """Close the connection that is idle for longest, if there are too many: its client can open another."""
+        with self._lock:
+            if len(self._connections) - len(self._unproven) > MOST_SERVED and self._waiting:
+                idle = next(iter(self._waiting))
+                del self._waiting[idle]
+                links.shut_down(idle)  # its thread closes it
 
-def _asked(link: socket.socket) -> Sequence[int]:
-    head = bytearray(_COUNT.size)
-    links.receive(link, memoryview(head))
+    def _asked(self, link: socket.socket) -> Sequence[int]:
+        """The samples of the next request."""
+        with self._lock:
+            self._waiting[link] = None
+        head = bytearray(_COUNT.size)
+        links.receive(link, memoryview(head))
+        with self._lock:
+            self._waiting.pop(link, None)
+        return _samples(link, head)
+
+
+def _samples(link: socket.socket, head: bytearray) -> Sequence[int]:
+    """The samples of a request that begins with `head`."""
     [count] = _COUNT.unpack(head)
     if count > MOST_ASKED:
         raise OSError(errno.EMSGSIZE, f"{count} samples at once")
@@ -192,19 +215,25 @@ class Peers:
         costs a round trip.
         """
         arrived = [False] * len(samples)
-        link = self._take(rank) if samples else None
-        if link is None:
-            return arrived
-        whole = False
-        try:
-            whole = all(
-                _ask(link, samples[begin : begin + MOST_ASKED], outs, arrived, begin)
-                for begin in range(0, len(samples), MOST_ASKED)
-            )
-        except OSError:
-            self._mark_dead(rank)
-        finally:
-            self._give(rank, link, whole)
+        for fresh in (False, True):
+            link, was_idle = self._take(rank, fresh=fresh) if samples else (None, False)
+            if link is None:
+                break
+            whole = False
+            try:
+                whole = all(
+                    _ask(link, samples[begin : begin + MOST_ASKED], outs, arrived, begin)
+                    for begin in range(0, len(samples), MOST_ASKED)
+                )
+            except ConnectionError:  # closed: by a server that has too many, if it was idle
+                if was_idle and not any(arrived):
+                    continue
+                self._mark_dead(rank)
+            except OSError:
+                self._mark_dead(rank)
+            finally:
+                self._give(rank, link, whole)
+            break
         return arrived
 
     def close(self) -> None:
@@ -216,14 +245,15 @@ class Peers:
             for link in [*self._idle]:
                 self._drop(link)
 
-    def _take(self, rank: int) -> socket.socket | None:
+    def _take(self, rank: int, *, fresh: bool) -> tuple[socket.socket | None, bool]:
+        """A connection to a rank, and whether it was idle; None where there is none. fresh: not an idle one."""
         with self._lock:
             if self._closed.is_set() or rank in self.dead:
-                return None
+                return None, False
             for idle in reversed(self._idle):
-                if self._idle[idle] == rank:
+                if self._idle[idle] == rank and not fresh:
                     del self._idle[idle]
-                    return idle
+                    return idle, True
         address = self._addresses[rank]
         link = links.dial(address.host, address.port)
         if link is not None:
@@ -232,10 +262,10 @@ class Peers:
                 if self._closed.is_set():
                     links.shut_down(link)
             if links.introduce(link, self._token, address.identity, self._patience):
-                return link
+                return link, False
             self._give(rank, link, whole=False)
         self._mark_dead(rank)
-        return None
+        return None, False
 
     def _give(self, rank: int, link: socket.socket, whole: bool) -> None:
         with self._lock:

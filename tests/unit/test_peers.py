@@ -303,6 +303,22 @@ def test_a_rank_keeps_a_few_connections_to_many_others(store: Store, monkeypatch
         assert peers.dead == set()
 
 
+def test_a_rank_serves_a_few_connections_of_many_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that it closes are idle, and open again: nobody counts it as dead."""
+    monkeypatch.setattr(peers_module, "MOST_SERVED", 3)
+
+    def threads() -> int:
+        return sum(thread.name == "peers-serve" for thread in threading.enumerate())
+
+    with contextlib.ExitStack() as stack:
+        serving = stack.enter_context(served(store.piece))
+        clients = [stack.enter_context(asking(serving.address)) for _ in range(10)]
+        for client in [*clients, *clients]:
+            assert client.fetch(0, [3], buffers(5)) == [True]
+            assert client.dead == set()
+        until(lambda: threads() <= 3, missing="too many connections are served")
+
+
 @pytest.mark.parametrize("first", ["server", "client"])
 def test_closing_ends_what_is_in_progress(store: Store, first: str) -> None:
     """Either side may go first, while the other is in mid-reply; nobody hangs and nothing breaks."""
