@@ -204,6 +204,14 @@ def _map_caption(result: Result, steps: Steps) -> str:
     return f"Trial {trial}, the median one. Slowest over all trials: {slowest}."
 
 
+def _to_seconds(moment: str) -> str:
+    """A time without parts of a second; as it stands in the file where that is no time."""
+    try:
+        return datetime.fromisoformat(moment).isoformat(timespec="seconds")
+    except ValueError:
+        return moment
+
+
 def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
     """What the template shows of one result on its own."""
     rank, host, worst, _ = slowest_rank(result, steps)
@@ -222,7 +230,7 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "delivers": sentences.delivers(result) or "the fields as stored",
         "options": ", ".join(f"{name} {value}" for name, value in facts.flat(result.policy.options).items()),
         "launcher": shlex.join(launcher.argv) if launcher else "",
-        "created": datetime.fromisoformat(result.created).isoformat(timespec="seconds"),
+        "created": _to_seconds(result.created),
         "version": result.version,
         "digest": result.digest,
     }

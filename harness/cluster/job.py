@@ -34,23 +34,23 @@ class SavedJob:
         return msgspec.json.decode(awaited(folder / JOB_FILE), type=cls)
 
 
-def awaited(path: Path, seconds: float = VISIBLE_SECONDS) -> bytes:
+def awaited(path: Path) -> bytes:
     """The content of a file that another host has written; see `await_path`. OSError."""
-    await_path(path, seconds)
+    await_path(path)
     return path.read_bytes()
 
 
-def await_path(path: Path, seconds: float = VISIBLE_SECONDS) -> None:
-    """Return when a path that another host has made is there. EnvironmentFailure if that takes longer than `seconds`.
+def await_path(path: Path) -> None:
+    """Return when a path that another host has made is there. EnvironmentFailure after VISIBLE_SECONDS.
 
     Shared file systems keep for a while that a file was not there (nfs(5), "Attribute caching"); reading its folder
     makes them look again.
     """
-    deadline, pause = time.monotonic() + seconds, _FIRST_LOOK
+    deadline, pause = time.monotonic() + VISIBLE_SECONDS, _FIRST_LOOK
     while not path.exists():
         if time.monotonic() > deadline:
             raise EnvironmentFailure(
-                f"{path} did not show on {host_name()} within {seconds:g} s. Its folder must be on a file system that "
+                f"{path} did not show on {host_name()} within {VISIBLE_SECONDS:g} s. Its folder must be on a file system that "
                 "all nodes share: choose one with --out."
             )
         time.sleep(pause)

@@ -28,8 +28,8 @@ def shape_of(source: Source, job: Job) -> Shape:
 
 
 def expected_seconds(request: Request, source: Source, job: Job) -> float | None:
-    """About how long one job takes in all; None if a real network decides."""
-    return None if request.training or request.inference else least_seconds(request, source, job)
+    """About how long one job takes in all, in tenths of a second; None if a real network decides."""
+    return None if request.training or request.inference else round(least_seconds(request, source, job), 1)
 
 
 def foreseen(request: Request, source: Source, job: Job, steps: int) -> str:
