@@ -50,8 +50,8 @@ def await_path(path: Path) -> None:
     while not path.exists():
         if time.monotonic() > deadline:
             raise EnvironmentFailure(
-                f"{path} did not show on {host_name()} within {VISIBLE_SECONDS:g} s. Its folder must be on a file system that "
-                "all nodes share: choose one with --out."
+                f"{path} did not show on {host_name()} within {VISIBLE_SECONDS:g} s. Its folder must be on a file "
+                "system that all nodes share: choose one with --out."
             )
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_LOOK)
