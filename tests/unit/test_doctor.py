@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.harness import doctor
-from dlio_bench.harness.cluster import launchers
-from dlio_bench.harness.cluster.launchers import Site
+from dlio_bench.harness.cluster import launch_site
+from dlio_bench.harness.cluster.launch_site import Site
 from dlio_bench.harness.cluster.mpi_library import Answer
 from dlio_bench.harness.doctor import Finding, examine, last_words, render, worst
 
@@ -62,7 +62,7 @@ def test_reads_that_are_never_cached_prove_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_without_mpi_one_rank_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "detect_site", lambda _: Site())
+    monkeypatch.setattr(launch_site, "detect_site", lambda _: Site())
     findings = examine(tmp_path)
     finding = _named(findings, "mpirun")
     assert finding.ok is None
@@ -73,8 +73,8 @@ def test_without_mpi_one_rank_still_runs(tmp_path: Path, monkeypatch: pytest.Mon
 def test_in_a_job_whose_launcher_is_missing_nothing_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    site = replace(launchers.detect_site(os.environ), programs={})
-    monkeypatch.setattr(launchers, "detect_site", lambda _: site)
+    site = replace(launch_site.detect_site(os.environ), programs={})
+    monkeypatch.setattr(launch_site, "detect_site", lambda _: site)
     findings = examine(tmp_path)
     finding = _named(findings, "launcher")
     assert finding.ok is False

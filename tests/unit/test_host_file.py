@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import allocation, launchers
+from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.host_file import NamedHost, read
 
 
@@ -40,7 +40,7 @@ def test_a_file_of_hosts_is_an_allocation_for_mpirun(tmp_path: Path) -> None:
     file.write_text("node1 slots=2\nnode2 slots=2\n")
     env = {"DLIO_BENCH_HOSTFILE": str(file), "SLURM_JOB_ID": "7"}
     assert allocation.find(env) == allocation.Allocation("hostfile", 2, 2)
-    site = launchers.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2, programs={"srun": "/s/srun"})
+    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2, programs={"srun": "/s/srun"})
     job = launchers.Job(2, 3, ("command",), named_hosts=("node1", "node2"), carried=("PATH",))
     assert launchers.choose(env, job, site) == "mpirun"
     with pytest.raises(UsageError, match="names hosts for mpirun, but the launcher is 'srun'"):
@@ -48,7 +48,7 @@ def test_a_file_of_hosts_is_an_allocation_for_mpirun(tmp_path: Path) -> None:
     openmpi = " ".join(launchers.LAUNCHERS["mpirun"](job, site))
     assert "--map-by ppr:3:node:OVERSUBSCRIBE" in openmpi
     assert "--host node1:2,node2:2 -x PATH" in openmpi
-    hydra = launchers.LAUNCHERS["mpirun"](job, launchers.Site(mpirun="/m/mpirun", mpi_flavor="mpich"))
+    hydra = launchers.LAUNCHERS["mpirun"](job, launch_site.Site(mpirun="/m/mpirun", mpi_flavor="mpich"))
     assert hydra[1:3] == ("-hosts", "node1,node2")
 
 
@@ -61,14 +61,14 @@ def test_ranks_on_other_hosts_get_what_a_shell_there_would_not_have() -> None:
         "HOME": "/h",
         "TMPDIR": "/t",
     }
-    assert launchers.carried(env) == ("DLIO_BENCH_CACHE", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
+    assert launch_env.carried(env) == ("DLIO_BENCH_CACHE", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
 
 
 def test_an_interface_goes_to_ranks_and_to_mpi_on_several_hosts() -> None:
-    site = launchers.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
+    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
     env = {"DLIO_BENCH_INTERFACE": "eth1", "PRTE_MCA_prte_if_include": "eth0"}
-    several = launchers.launch_env(launchers.Job(2, 1, ("command",)), site, env)
+    several = launch_env.launch_env(launchers.Job(2, 1, ("command",)), site, env)
     assert several == {"DLIO_BENCH_INTERFACE": "eth1", "OMPI_MCA_btl_tcp_if_include": "eth1"}
-    assert "DLIO_BENCH_INTERFACE" not in launchers.launch_env(
+    assert "DLIO_BENCH_INTERFACE" not in launch_env.launch_env(
         launchers.Job(2, 1, ("command",), virtual=True), site, env
     )

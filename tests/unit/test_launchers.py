@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.allocation import nodes as nodes_of
-from dlio_bench.harness.cluster.launchers import (
-    LAUNCHERS,
-    Job,
-    Site,
-    choose,
-    detect_site,
-    launch_env,
-    single_host_env,
-    slurm_plugins,
-)
+from dlio_bench.harness.cluster.launch_env import launch_env, single_host_env
+from dlio_bench.harness.cluster.launch_site import Site, detect_site, slurm_plugins
+from dlio_bench.harness.cluster.launchers import LAUNCHERS, Job, choose
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
 from tests.ranks import mpirun
 
