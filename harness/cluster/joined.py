@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
-from dlio_bench.harness.cluster.life import hush, life
+from dlio_bench.harness.cluster.life import beside, hush, life, numbered
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.cluster.variables import STARTED
 
@@ -37,7 +37,12 @@ _OF_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_COMM_", "OMPI_UNIVERSE", "PRTE_LAUNCHED"
 
 def take_part(argv: Sequence[str]) -> int:
     """Be one of the ranks of the command `dlio-bench argv`; its exit status. Errors are raised on rank 0."""
+    started = beside(os.environ)
     world = mpi.whole_world("--launcher none")
+    if started > 1 and world.Get_size() != started:  # each would be a world of its own, and all would do the same
+        if numbered():
+            return EnvironmentFailure.status
+        raise EnvironmentFailure(mpi.unconnected(started, world.Get_size()))
     failure, scale = None, (1, 1)
     try:
         scale = _scale(world)

@@ -298,7 +298,7 @@ def connect(ranks: int) -> Comm:
         return Solo()
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
-        raise EnvironmentFailure(_unconnected(ranks, world.Get_size()))
+        raise EnvironmentFailure(unconnected(ranks, world.Get_size()))
     return Mpi(world, _host_of(world))
 
 
@@ -337,7 +337,7 @@ def _must_settle(env: Mapping[str, str], library: str) -> bool:
     return "SLURM_PROCID" in env and "OMPI_COMM_WORLD_RANK" not in env and library.startswith("Open MPI")
 
 
-def _unconnected(ranks: int, size: int) -> str:
+def unconnected(ranks: int, size: int) -> str:
     """The message where a launcher has started several worlds, as srun does without the right plug-in."""
     wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
     if "SLURM_STEP_ID" not in os.environ:

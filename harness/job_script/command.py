@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.job_script.script import COMMANDS, Script, given, minutes_for, most, render
 from dlio_bench.refusals import unknown
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
+from dlio_bench.units import format_seconds
 
 DRY = ("run", "accept", "capacity")  # commands that have --dry-run
 # Written into the script, because a batch job may start without the environment that it was submitted from.
@@ -67,13 +69,15 @@ def script_of(options: Options) -> Script:
         raise UsageError("--container starts the ranks once, for one node count. Write a job for each of --nodes.")
     nodes = most(options.words, "--nodes") or 1
     per_node = most(options.words, "--ranks-per-node")
-    seconds = options.seconds
+    seconds, foreseen = options.seconds, None
     if command in DRY:
         foreseen = _foreseen(options.words, nodes)
         parts = list(_part_words(foreseen))
         nodes = max([nodes, *(most(words, "--nodes") or 1 for words in parts)])
         per_node = max((count for words in parts if (count := most(words, "--ranks-per-node"))), default=per_node)
-        seconds = _seconds(foreseen) if seconds is None else seconds
+        seconds = seconds_of(foreseen) if seconds is None else seconds
+    if options.seconds is not None:
+        _require_time(options.seconds, seconds_of(foreseen))
     if seconds is None:
         raise UsageError(f"How long `{command}` takes is not known beforehand. Say it with --time, such as --time 1h.")
     return Script(
@@ -109,7 +113,26 @@ def _part_words(foreseen: Any) -> Iterator[Sequence[str]]:
             yield part["command"]
 
 
-def _seconds(foreseen: Any) -> float | None:
+def _require_time(given: float, expected: float | None) -> None:
+    """UsageError if nothing can be done in the time given; a note if not all can."""
+    least = walltime.MARGIN_SECONDS + walltime.LAST_SECONDS
+    if given <= least:
+        raise UsageError(
+            f"--time {format_seconds(given)} does not suffice: {format_seconds(least)} are kept back to end the ranks "
+            "and to write what is finished. Give more."
+        )
+    if expected is not None and given < expected + least:
+        print(
+            f"dlio-bench: the command takes about {format_seconds(expected)}, more than --time leaves: what is "
+            "finished stays, and the same command goes on in another job",
+            file=sys.stderr,
+        )
+
+
+def seconds_of(foreseen: Any) -> float | None:
+    """What a --dry-run says of the time of all its parts; None where it does not know."""
+    if foreseen is None:
+        return None
     entries = foreseen if isinstance(foreseen, list) else [foreseen]
     known = [float(entry["seconds"]) for entry in entries if entry.get("seconds") is not None]
     return sum(known) if len(known) == len(entries) else None

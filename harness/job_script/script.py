@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-NOTICE = 120  # seconds before the end at which Slurm sends SIGTERM, so that what is finished is saved
+KEPT_BACK = 120  # seconds: commands plan to end a minute before the job does, and ranks need time to start
 MARGIN = 1.5  # of the time that a command takes, for what the estimate does not know
 LEAST_MINUTES = 10
 OWN_OUT = ("run", "capacity")  # commands that choose a folder for their results if none is given
@@ -40,15 +40,14 @@ def render(script: Script) -> str:
         **script.options,
         "output": f"{script.name}-%j.log",
         "open-mode": "append",
-        "signal": f"B:TERM@{NOTICE}",
     }
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH --{key}={value}" for key, value in directives.items()),
         "#SBATCH --exclusive",
         "#SBATCH --requeue",
-        f"# Slurm sends SIGTERM {NOTICE} s before the time is over: what is finished is saved. The same command",
-        "# with the same --out goes on there, in this job if Slurm requeues it, or in another.",
+        "# The command knows when the job ends, and saves what is finished. The same command with the same --out goes",
+        "# on there, in this job if Slurm requeues it, or in another.",
         "set -eo pipefail",
         f"cd {shlex.quote(script.folder)}",
         *script.setup,
@@ -59,15 +58,16 @@ def render(script: Script) -> str:
 
 
 def _start(script: Script) -> str:
-    """`exec`, so that Slurm's signal reaches the command and not a shell that waits for it."""
+    """`exec`, so that a signal of Slurm reaches the command and not a shell that waits for it."""
     command = shlex.join((script.program, *script.command))
     if script.command[0] in OWN_OUT and given(script.command, "--out") is None:
         command += ' --out "dlio-results/$SLURM_JOB_ID"'  # a requeued job has the same number
     if script.container is None:
         return f"exec {command}"
     ranks = f" --ntasks-per-node={script.ranks_per_node or 1}"
-    # one container a rank: inside it there is no srun to start ranks with
+    # one container a rank: inside it there is no srun to start ranks with, and nobody to ask when the job ends
     return (
+        'export DLIO_BENCH_ENDS=$(date --date "$(squeue --noheader --job $SLURM_JOB_ID --format %e)" +%s)\n'
         f"exec srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=none --nodes={script.nodes}{ranks} \\\n"
         f"  apptainer exec {shlex.quote(script.container)} {command} --launcher none"
     )
@@ -80,7 +80,7 @@ def clock(minutes: int) -> str:
 
 def minutes_for(seconds: float) -> int:
     """The time limit to ask for, of a command that takes about so long."""
-    return max(LEAST_MINUTES, math.ceil((seconds * MARGIN + NOTICE) / 60))
+    return max(LEAST_MINUTES, math.ceil((seconds * MARGIN + KEPT_BACK) / 60))
 
 
 def given(words: Sequence[str], flag: str) -> str | None:
