@@ -29,7 +29,7 @@ def advice(result: Result, steps: Steps | None = None) -> list[str]:
     """Sentences, most important first; `steps` adds the slowest rank by name."""
     given = [doubt(result) for doubt in DOUBTS]
     if steps is not None:
-        given.insert(2, _slow_rank(result, steps))
+        given.insert(3, _slow_rank(result, steps))
     return [sentence for sentence in given if sentence]
 
 
@@ -59,6 +59,15 @@ def _late_compute(result: Result) -> str | None:
     return (
         f"compute ran {format_share(overrun)} longer than asked: too few cores for ranks and reader threads, so "
         "some of the compute is waiting for a core; use fewer ranks per node"
+    )
+
+
+def _bound_ranks(result: Result) -> str | None:
+    if result.environment.bound_processors != 1 or not result.policy.options.get("threads"):
+        return None
+    return (
+        "ranks are bound to one core: the trainer and its reader threads share it; bind wider (mpirun: --launcher-args "
+        "'--bind-to none'; srun: --launcher-args '--cpus-per-task=4')"
     )
 
 
@@ -132,4 +141,4 @@ def _few_trials(result: Result) -> str | None:
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
 
 
-DOUBTS = (_invalid, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)
+DOUBTS = (_invalid, _bound_ranks, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)

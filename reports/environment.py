@@ -78,11 +78,15 @@ class Environment(Struct, frozen=True, kw_only=True):
     """The machines, and how the job was started on them. restarts: how often the scheduler had begun the job again.
 
     interfaces: the network interface and address on which each host served samples to others; empty if none did.
+    cores_per_rank: of the rank that has least; a core on which several ranks may run counts in equal parts.
+    bound_processors: of the rank that may run on the fewest; None where ranks may run on all that their host has.
     """
 
     hosts: Annotated[dict[str, Host], Meta(min_length=1)]
     rank_hosts: list[str]
     rank_memory_bytes: Count | None = None
+    cores_per_rank: Amount | None = None
+    bound_processors: Count | None = None
     interfaces: dict[str, str] = {}
     tier_folders: list[str] = []
     emulated_pfs: EmulatedPfs | None = None

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import BenchError
+from dlio_bench.harness.cluster.cores import Cores
 
 # Bytes, and the ranks that each gets a copy of them.
 Outgoing = tuple[memoryview, Sequence[int]]
@@ -23,6 +24,11 @@ class Comm(Protocol):
     size: int
     host_rank: int
     host_size: int
+
+    @property
+    def cores(self) -> Cores:
+        """What this rank computes with."""
+        ...
 
     def barrier(self) -> None:
         """Return when every rank has called it. Waiting ranks leave the CPU to others."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster import comm
+from dlio_bench.harness.cluster import comm, cores
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
@@ -40,9 +40,10 @@ SETTLE_SECONDS = 0.5
 class Mpi:
     """Ranks of MPI_COMM_WORLD."""
 
-    def __init__(self, world: "MPI.Comm", host: "MPI.Comm") -> None:
+    def __init__(self, world: "MPI.Comm", host: "MPI.Comm", of_rank: cores.Cores) -> None:
         self._world = world
         self._host = host
+        self.cores = of_rank
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
 
@@ -176,7 +177,7 @@ class Mpi:
 
         with life.waits():
             part = self._world.Split(MPI.UNDEFINED if color is None else color)
-            return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED)) if part else None
+            return Mpi(part, part.Split_type(MPI.COMM_TYPE_SHARED), self.cores) if part else None
 
     def several_threads(self) -> bool:
         """See Comm."""
@@ -299,7 +300,8 @@ def connect(ranks: int) -> Comm:
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
         raise EnvironmentFailure(unconnected(ranks, world.Get_size()))
-    return Mpi(world, _host_of(world))
+    host = _host_of(world)
+    return Mpi(world, host, cores.here(host.allgather(cores.allowed())))
 
 
 def whole_world(needed_by: str) -> World:

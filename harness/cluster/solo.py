@@ -1,5 +1,6 @@
 """The communicator of a job of one rank."""
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.harness.cluster import cores
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 
 
@@ -14,6 +16,11 @@ class Solo:
     """One rank, no MPI."""
 
     rank, size, host_rank, host_size = 0, 1, 0, 1
+
+    @functools.cached_property
+    def cores(self) -> cores.Cores:
+        """See Comm."""
+        return cores.here([cores.allowed()])
 
     def barrier(self) -> None:
         """See Comm."""

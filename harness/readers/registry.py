@@ -91,7 +91,7 @@ def _deliver(
             staging_bytes=resources.staging_bytes,
             batch_bytes=resources.batch_bytes,
             step_seconds=resources.step_seconds,
-            spare_cores=spare_cores(context.comm.host_size),
+            spare_cores=spare_cores(context.comm.cores.rank),
         )
     if policy.delivery == TF_DATA:
         return TfData(

@@ -4,8 +4,6 @@ import os
 import threading
 from typing import NamedTuple
 
-from dlio_bench.harness.cluster.environment import usable_cores
-
 # The part of the time of reads in which their thread computes: from memory nearly all of it, except waits for the CPU
 # and the interpreter; from a disk or a file system less than a tenth.
 FROM_MEMORY = 0.25
@@ -80,9 +78,9 @@ def awake(reading: Readers, before: int, seconds: float) -> int:
     return 0 if not before and seconds < QUICK_SECONDS else reading.threads
 
 
-def spare_cores(ranks_on_host: int) -> int:
+def spare_cores(cores: float) -> int:
     """Cores of a rank without its trainer's; below 0 if ranks share cores."""
-    return usable_cores() // ranks_on_host - 1
+    return int(cores) - 1
 
 
 class _OwnStatistics(threading.local):

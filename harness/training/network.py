@@ -16,7 +16,6 @@ from dlio_bench.benchmarks.tensor_batches import WORD, lend
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.training.checkpoint import Found, State, captured, restore, save
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
@@ -34,7 +33,7 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
     """
     tf = tensorflow()
     gpu = pin_gpu(tf.config, comm.host_rank)
-    threads = threads or max(1, usable_cores() // comm.host_size)
+    threads = threads or max(1, int(comm.cores.rank))
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     if gpu is None:

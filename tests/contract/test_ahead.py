@@ -12,7 +12,7 @@ import pytest
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers import threads
+from dlio_bench.harness.cluster.cores import Cores
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import extents
 from tests.contract import test_readers
@@ -29,8 +29,8 @@ class TestDoubleBuffer(ReaderContract):
     cores = 64
 
     @pytest.fixture(autouse=True)
-    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(threads, "usable_cores", lambda: self.cores)
+    def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
+        monkeypatch.setattr(world, "cores", Cores(self.cores, frozenset(range(self.cores)), None))
 
     def test_the_buffer_is_bounded_and_refuses_less_than_two_batches(self, dataset: Dataset, world: Comm) -> None:
         most = largest(self.epochs(dataset, 1, 0))
@@ -98,7 +98,7 @@ class OnMachine(ReaderContract):
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
-        monkeypatch.setattr(threads, "usable_cores", lambda: self.cores * world.host_size)
+        monkeypatch.setattr(world, "cores", Cores(self.cores, frozenset(range(self.cores * world.host_size)), None))
 
     def who_reads(
         self,

@@ -69,7 +69,7 @@ def test_hosts_of_any_size_meet_with_and_without_shared_memory(
         from mpi4py import MPI
 
         world = MPI.COMM_WORLD.Dup()
-        part = mpi.Mpi(world, world.Split(world.rank // ranks_a_host))
+        part = mpi.Mpi(world, world.Split(world.rank // ranks_a_host), comm.cores)
     if not shared_memory:
         monkeypatch.setattr(mpi, "make_page", lambda: None)
     draws = np.random.default_rng(comm.rank)

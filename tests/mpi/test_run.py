@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, gone, pids_of, until
@@ -51,6 +52,7 @@ def test_every_workload_ends_with_verdict_table_json_and_page(
         result, steps = load(tmp_path / "out" / f"{reader}-2x1")
         assert result["plan"]["steps"] >= 16
         assert result["environment"]["rank_memory_bytes"] < 200_000_000
+        assert result["environment"]["cores_per_rank"] == usable_cores() / 2
         names = {check["name"] for check in result["checks"]}
         assert names >= {"exactly once", "content", "delivered bytes", "cold cache"}
         assert all(check["ok"] for check in result["checks"]), result["checks"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.harness.cluster.environment import physical_cores
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import until
 
@@ -43,6 +44,19 @@ def test_upstream_and_tfdata_are_measured_and_verified(cache: Path, tmp_path: Pa
         checks = {check["name"]: check["found"] for check in result["checks"]}
         assert f"planned samples once in {passes} passes" in checks["validation"]
     assert {"content", "delivered bytes"} <= {check["name"] for check in upstream["checks"]}
+
+
+def test_ranks_that_are_bound_to_cores_read_with_those(cache: Path, tmp_path: Path) -> None:
+    asked = ("run", "cdb", "--tiny", "--nodes", "1", "--ranks-per-node", "2", "--warmup-trials", "0", "--out", "out")
+    done = dlio(cache, tmp_path, *asked, "--launcher-args", "--bind-to core:overload-allowed")
+    environment = json.loads((tmp_path / "out" / "prefetch-1x2" / "result.json").read_text())["environment"]
+    of_a_core = len(os.sched_getaffinity(0)) // physical_cores()
+    each = of_a_core if physical_cores() > 1 else of_a_core / 2  # both are on the one core that there is
+    bound = of_a_core if of_a_core < (os.cpu_count() or 1) else None
+    assert (environment["cores_per_rank"], environment["bound_processors"]) == (each, bound)
+    [host] = environment["hosts"].values()
+    assert host["cores"] == 2 * each
+    assert ("ranks are bound to one core" in " ".join(done.stdout.split())) == (bound == 1)
 
 
 def test_decoding_is_a_stage_with_its_own_time(cache: Path, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_a_quota_below_the_affinity_counts(monkeypatch: pytest.MonkeyPatch) -> N
     for quota, expected in ((None, cores), (0.5, 1), (cores + 3.0, cores), (cores - 0.5, cores)):
         monkeypatch.setattr(environment, "cpu_quota", lambda quota=quota: quota)
         assert environment.usable_cores() == expected
+        assert environment.usable_cores(range(5)) == (5 if quota is None else min(5, max(1, -(-quota // 1))))
     assert 1 <= environment.physical_cores() <= cores
 
 

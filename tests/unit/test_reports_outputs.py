@@ -335,6 +335,21 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
     assert says in said
 
 
+@pytest.mark.parametrize(
+    ("processors", "threads", "is_told"), [(1, 2, True), (1, 0, False), (2, 2, False), (None, 2, False)]
+)
+def test_ranks_whose_threads_share_one_core_with_the_trainer_are_advised_to_bind_wider(
+    made: Complete, processors: int | None, threads: int, is_told: bool
+) -> None:
+    def bind(draft: dict[str, Any]) -> None:
+        draft["environment"] |= {"cores_per_rank": 1.0, "bound_processors": processors}
+        draft["policy"]["options"]["threads"] = threads
+
+    result = made(change=bind)[0]
+    assert any("bound to one core" in line and "--bind-to none" in line for line in advice(result)) == is_told
+    assert facts.plans([result])["Job"].common["cores per rank"] == "1.0"
+
+
 @pytest.mark.parametrize("placement", ["none", "stage-partition"])
 def test_stall_that_au_leaves_out_is_explained(draft_and_steps: Callable[..., Drafted], placement: str) -> None:
     draft, steps = draft_and_steps("naive", 1, 5)

@@ -22,7 +22,8 @@ T = TypeVar("T", bound=Struct)
 
 
 class JobMeasured(Struct, frozen=True):
-    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes.
+    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes, and the least
+    cores of a rank and the fewest that one is bound to (see Environment).
 
     job: with the sizes and folders that its nodes decided. interfaces: where each host served samples, 'eth0 10.0.0.1';
     empty if no reader did.
@@ -34,6 +35,8 @@ class JobMeasured(Struct, frozen=True):
     rank_memory_bytes: int
     job: Job
     interfaces: dict[str, str] = {}
+    cores_per_rank: float | None = None
+    bound_processors: int | None = None
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):

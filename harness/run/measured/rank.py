@@ -76,7 +76,8 @@ def _measure(
     tell({"event": "ready"})
     device = training.begin(job, comm)
     hosts = comm.gather(host_name()) or []
-    described = comm.gather(describe_host(dataset.folder) if comm.host_rank == 0 else None)
+    described = comm.gather(describe_host(dataset.folder, comm.cores.host) if comm.host_rank == 0 else None)
+    cores = comm.gather((comm.cores.rank, comm.cores.bound)) or []
     memory, ahead = comm.gather(idle), clocks.offsets(comm)
     places = interfaces.serving(comm)
     serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
@@ -87,9 +88,17 @@ def _measure(
             if host is not None
         }
         interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
-        documents.save(
-            JobMeasured(names, hosts, mpi_version(), max(memory or [0]), job, interfaces_of), folder / MEASURED_FILE
+        of_job = JobMeasured(
+            names,
+            hosts,
+            mpi_version(),
+            max(memory or [0]),
+            job,
+            interfaces_of,
+            cores_per_rank=round(min(part for part, _ in cores), 3),
+            bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
         )
+        documents.save(of_job, folder / MEASURED_FILE)
 
     site = Site.of(job, comm, dataset, places[comm.rank].address)
     shape = shape_of(job, dataset)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.files import Share
@@ -98,7 +99,7 @@ class Setting:
         """
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
-        spare = spare_cores(job.ranks if job.virtual else job.ranks_per_node)
+        spare = spare_cores(usable_cores() / (job.ranks if job.virtual else job.ranks_per_node))
         return readers(spent, chunks * spent.seconds, job.step_seconds, most=job.most_threads, spare_cores=spare)
 
     def slots(self) -> int:

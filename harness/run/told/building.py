@@ -149,6 +149,8 @@ def build(
             hosts=measured.hosts,
             rank_hosts=measured.rank_hosts,
             rank_memory_bytes=measured.rank_memory_bytes,
+            cores_per_rank=measured.cores_per_rank,
+            bound_processors=measured.bound_processors,
             interfaces=measured.interfaces,
             tier_folders=list(job.tier_folders),
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=_says(job, job.pfs)),
