@@ -1,5 +1,6 @@
 """Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from typing import Any
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
-from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.generation.job import Job
@@ -24,11 +24,8 @@ _KEPT = "the finished files are kept, and the same command goes on with them"
 def plan_ranks(folder: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
     """How the ranks of a generation in `folder` will be started. UsageError, EnvironmentFailure."""
     require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
-    allocated = allocation.nodes()
-    if allocated is not None and nodes > allocated:
-        raise UsageError(
-            f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
-        )
+    allocated = allocation.find(os.environ)
+    allocation.require(allocated, nodes)
     virtual = nodes > 1 and allocated is None
     return plan("generation.rank", _work_folder(folder), nodes, ranks_per_node, launcher, virtual=virtual)
 
