@@ -53,12 +53,12 @@ def test_two_runs_never_work_in_one_folder(tmp_path: Path) -> None:
 
 def test_an_unfinished_folder_takes_only_what_goes_on_and_vanishes_where_nothing_was_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (out / "work").mkdir(parents=True)  # of a run that was killed
+    (out / "work-1").mkdir(parents=True)  # of a run that was killed
     (out / UNFINISHED).write_text("{}")
     with pytest.raises(UsageError, match="not empty"), output_folder(out, "cdb"):
         pass
     with output_folder(out, "cdb", goes_on=True):
-        assert not (out / "work").exists()
+        assert not (out / "work-1").exists()
         (out / "result").mkdir()
     with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
         raise KeyboardInterrupt
