@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
-from dlio_bench.harness.cluster.life import hush, life
+from dlio_bench.harness.cluster.life import after_the_first, hush, life
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.cluster.variables import STARTED
 
@@ -47,6 +47,7 @@ def take_part(argv: Sequence[str]) -> int:
     if failure is not None:
         if rank == 0:
             raise failure
+        after_the_first()
         return failure.status
     mpi.on_abort = _wait_for_the_end
     address = interfaces.serving(world)[0].address
