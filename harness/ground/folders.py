@@ -29,13 +29,13 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
     folder, made = _claim(out, workload, goes_on)
     with _locked(folder):
         try:
-            _remove_works(folder)  # of a run that was killed
+            remove_works(folder)  # of a run that was killed
             yield folder
         except BaseException as error:
             if str(folder / WORK) not in str(error):
                 for work in folder.glob(f"{WORK}*"):
                     stacks.keep(work, folder)
-                _remove_works(folder)
+                remove_works(folder)
             if [path.name for path in folder.iterdir()] == [UNFINISHED]:  # nothing is finished
                 (folder / UNFINISHED).unlink()
             for place in made:
@@ -52,7 +52,8 @@ def work_folder(place: Path) -> Path:
     return place / f"{WORK}{secrets.token_hex(4)}"
 
 
-def _remove_works(folder: Path) -> None:
+def remove_works(folder: Path) -> None:
+    """Remove the folders in which ranks of earlier jobs met."""
     for work in folder.glob(f"{WORK}*"):
         shutil.rmtree(work, ignore_errors=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
+from dlio_bench.harness.ground.folders import UNFINISHED, output_folder, work_folder
 from dlio_bench.harness.run.node_folders import tier_folders
 from dlio_bench.harness.storage.tier import NODES
 
@@ -37,6 +37,10 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_tier_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--local-tier"), tier_folders(1, tmp_path / "nowhere"):
         pass
+
+
+def test_no_two_jobs_meet_in_folders_of_one_name(tmp_path: Path) -> None:
+    assert len({work_folder(tmp_path) for _ in range(9)}) == 9
 
 
 def test_two_runs_never_work_in_one_folder(tmp_path: Path) -> None:
