@@ -33,6 +33,7 @@ from dlio_bench.harness.storage_bench import arguments as ceiling
 from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
+JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
 STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
 
 
@@ -232,7 +233,7 @@ def _command(argv: Sequence[str] | None) -> int:
         if getattr(options, "launcher", None) == "none":
             return _join(options.command, sys.argv[1:] if argv is None else argv)
         if (others := life.beside(os.environ)) > 1:
-            return _refuse_copies(others)
+            return _refuse_copies(others, joins=options.command in JOINING)
     walltime.settle(options.walltime)
     del options.walltime
     left = walltime.left()
@@ -249,13 +250,17 @@ def _join(command: str, argv: Sequence[str]) -> int:
     return joined.take_part(argv)
 
 
-def _refuse_copies(count: int) -> int:
-    """UsageError; on the other copies of this command the status alone, so that one of them speaks."""
+def _refuse_copies(count: int, *, joins: bool) -> int:
+    """UsageError; on the other copies of this command the status alone, so that one of them speaks.
+
+    joins: this command may take copies for its ranks.
+    """
     if life.numbered():
+        life.after_the_first()
         return UsageError.status
     raise UsageError(
         f"A launcher has started this command {count} times, and each would start ranks of its own. Start it once, and "
-        "it starts its ranks; or add --launcher none, and the processes that are there become the ranks."
+        f"it starts its ranks{'; or add --launcher none, and the processes that are there become the ranks' * joins}."
     )
 
 

@@ -41,7 +41,9 @@ class Attestation(Struct, frozen=True):
 
 
 class ReadTrial(Struct, frozen=True, kw_only=True):
-    """One trial. device_bytes: None where it cannot be known; resident_share: of the files, before the trial."""
+    """One trial. device_bytes: None where it cannot be known; resident_share: of the files, before the trial, on
+    the host where it was furthest from what was asked for.
+    """
 
     bytes: Some
     seconds: Rate
@@ -54,9 +56,10 @@ class ReadTrial(Struct, frozen=True, kw_only=True):
 
 
 class Best(Struct, frozen=True, kw_only=True):
-    """Read rates with this number of ranks, and of threads per rank."""
+    """Read rates with this number of ranks on all hosts together, and of threads per rank."""
 
     pattern: Pattern
+    hosts: Some = 1
     ranks: Some
     threads: Some
     median: Rate
@@ -77,6 +80,7 @@ class MetadataRow(Struct, frozen=True, kw_only=True):
     """Rates of an operation on files."""
 
     operation: Literal["open+fstat+close", "create", "unlink"]
+    hosts: Some = 1
     ranks: Some
     median: Rate
     min: Rate
@@ -140,7 +144,7 @@ def complete(draft: Mapping[str, Any]) -> Document:
         "marks": marks,
         "reads": reads,
         "metadata": {"note": METADATA_NOTE, "rates": rates},
-        "ceiling": {key: best[key] for key in ("pattern", "ranks", "threads", "median", "min", "max", "noisy")},
+        "ceiling": {key: best[key] for key in Best.__struct_fields__ if key in best},
     }
     return convert(document, Document)
 
@@ -196,31 +200,46 @@ def _lines(document: Document) -> Iterator[str]:
     if document.marks:
         yield from _wrapped("  ".join(f"[{mark}]" for mark in document.marks))
     yield ""
-    yield f"  {'pattern':<11}{'ranks':>5}{'threads':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}{'device':>10}"
-    yield from (_shown_row(row) for row in document.reads)
+    several = any(row.hosts > 1 for row in document.reads)
+    yield _columns(several, "pattern", "hosts", "ranks", "threads", ("median", "min", "max"), "spread", "device")
+    yield from (_shown_row(row, several) for row in document.reads)
     if any(row.noisy for row in document.reads):
         yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
     yield ""
-    yield f"  {'operation':<16}{'ranks':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}"
+    hosts = f"{'hosts':>8}" if several else ""
+    yield f"  {'operation':<16}{hosts}{'ranks':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}"
     for row in document.metadata.rates:
         rates = "".join(f"{getattr(row, key):>10.0f}/s" for key in ("median", "min", "max"))
-        yield f"  {row.operation:<16}{row.ranks:>8}{rates}{format_share(row.spread):>8}"
+        hosts = f"{row.hosts:>8}" if several else ""
+        yield f"  {row.operation:<16}{hosts}{row.ranks:>8}{rates}{format_share(row.spread):>8}"
     yield from _wrapped(document.metadata.note, indent=2)
     yield ""
     best = document.ceiling
     reads = f"random {size}" if best.pattern == "random" else "sequential"
+    where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
     yield (
-        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')} x "
+        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
         f"{plural(best.threads, 'thread')}, {document.cache}, median of {document.trials}"
         + (" (noisy)" if best.noisy else "")
     )
 
 
-def _shown_row(row: ReadRow) -> str:
-    rates = "".join(f"{format_bytes(getattr(row, key)) + '/s':>12}" for key in ("median", "min", "max"))
+def _shown_row(row: ReadRow, several: bool) -> str:
+    rates = [f"{format_bytes(getattr(row, key))}/s" for key in ("median", "min", "max")]
     device = "-" if row.device_bytes is None else format_bytes(row.device_bytes)
     spread = format_share(row.spread) + ("*" if row.noisy else "")
-    return f"  {row.pattern:<11}{row.ranks:>5}{row.threads:>8}{rates}{spread:>8}{device:>10}"
+    return _columns(several, row.pattern, str(row.hosts), str(row.ranks), str(row.threads), rates, spread, device)
+
+
+def _columns(
+    several: bool, pattern: str, hosts: str, ranks: str, threads: str, rates: Sequence[str], spread: str, device: str
+) -> str:
+    """A line of the table of reads; the hosts have a column where there are several."""
+    if several:
+        shown = "".join(f"{rate:>11}" for rate in rates)
+        return f"  {pattern:<10}{hosts:>6}{ranks:>6}{threads:>8}{shown}{spread:>7}{device:>8}"
+    shown = "".join(f"{rate:>12}" for rate in rates)
+    return f"  {pattern:<11}{ranks:>5}{threads:>8}{shown}{spread:>8}{device:>10}"
 
 
 def _wrapped(words: str, indent: int = 9) -> list[str]:

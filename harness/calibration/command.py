@@ -24,7 +24,7 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
-from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.folders import require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
@@ -32,7 +32,7 @@ from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.storage_bench.folder import WORK, claimed, write_files
+from dlio_bench.harness.storage_bench.folder import claimed, write_files
 from dlio_bench.harness.storage_bench.sizing import Shape
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
@@ -175,7 +175,7 @@ def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dic
     def heard(event: dict[str, Any]) -> None:
         progress.show(f"calibrating  {event['what']}")
 
-    work = place / WORK
+    work = work_folder(place)
     start = _launch(options, work)
     if not start.argv:
         return measure(job, Solo(), heard)

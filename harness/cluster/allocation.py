@@ -94,6 +94,14 @@ def find(env: Mapping[str, str]) -> Allocation | None:
     return _with_tasks(Allocation(giver, nodes, job=job), tasks)
 
 
+def require(given: Allocation | None, nodes: int) -> None:
+    """UsageError if more nodes are asked for than were given."""
+    if given is not None and nodes > given.nodes:
+        raise UsageError(
+            f"--nodes {nodes} is more than the {plural(given.nodes, 'node')} of {given}. Ask for at most {given.nodes}."
+        )
+
+
 def nodes(env: Mapping[str, str] | None = None) -> int | None:
     """Nodes of the allocation; None outside of one. env: this process's environment, if not given."""
     given = find(os.environ if env is None else env)

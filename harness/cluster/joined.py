@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
-from dlio_bench.harness.cluster.life import beside, hush, life, numbered
+from dlio_bench.harness.cluster.life import after_the_first, beside, hush, life, numbered
 from dlio_bench.harness.cluster.process import die_with_parent, python_command
 from dlio_bench.harness.cluster.variables import STARTED
 
@@ -41,6 +41,7 @@ def take_part(argv: Sequence[str]) -> int:
     world = mpi.whole_world("--launcher none")
     if started > 1 and world.Get_size() != started:  # each would be a world of its own, and all would do the same
         if numbered():
+            after_the_first()
             return EnvironmentFailure.status
         raise EnvironmentFailure(mpi.unconnected(started, world.Get_size()))
     failure, scale = None, (1, 1)
@@ -52,6 +53,7 @@ def take_part(argv: Sequence[str]) -> int:
     if failure is not None:
         if rank == 0:
             raise failure
+        after_the_first()
         return failure.status
     mpi.on_abort = _wait_for_the_end
     address = interfaces.serving(world)[0].address

@@ -226,8 +226,8 @@ def _none(job: Job, site: Site) -> tuple[str, ...]:
     if site.started != (job.nodes, job.ranks_per_node):
         raise UsageError(
             f"--launcher none: {site.started[0]}x{site.started[1]} ranks were started (nodes x ranks on each), but "
-            f"{job.nodes}x{job.ranks_per_node} are asked for. Leave --nodes and --ranks-per-node out, or start as many "
-            "ranks as the command asks for."
+            f"{job.nodes}x{job.ranks_per_node} are asked for. Start as many as the command asks "
+            "for (calibrate: one on each node), or leave its numbers of nodes and ranks out."
         )
     if site.arguments:
         raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")

@@ -17,6 +17,7 @@ from dlio_bench.harness.cluster.orphans import Lookout, leave
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
 _SHORTEST, _LONGEST = 0.1, 15.0  # seconds between two pulses
+_LAST_WORDS = 2.0  # seconds that the first of several copies has to tell why all end
 _PULSES = 8  # in the time that is allowed
 _BUSY = 0.05  # of a core: threads that only look whether something has come use less
 _NOISE = 4096  # bytes: what a pulse itself reads and writes is not quite the same every time
@@ -177,3 +178,8 @@ def numbered() -> int | None:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return None
+
+
+def after_the_first() -> None:
+    """Wait, in a copy that is not the first, until the first has told why all end: launchers end all with one."""
+    time.sleep(_LAST_WORDS)

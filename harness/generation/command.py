@@ -20,7 +20,7 @@ from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job
-from dlio_bench.harness.generation.ranks import by_ranks, plan_ranks
+from dlio_bench.harness.generation.ranks import by_ranks, meeting_folder, plan_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.refusals import require_at_least
@@ -79,7 +79,8 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
             "--workers are processes of this machine, --nodes, --ranks-per-node and --launcher mean ranks. Give either."
         )
     nodes, per_node = _scale(options)
-    start = plan_ranks(options.out, nodes, per_node, options.launcher)
+    meeting = meeting_folder(options.out)
+    start = plan_ranks(meeting, nodes, per_node, options.launcher)
 
     def job(work: Work) -> Job:
         return Job(
@@ -99,7 +100,7 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
             spec=spec_digest(layout, files, options.seed),
         )
 
-    return partial(by_ranks, start, job), start.launcher
+    return partial(by_ranks, start, meeting, job), start.launcher
 
 
 def _scale(options: Options) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
 
-import shutil
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ from typing import Any
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
-from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.generation.job import Job
+from dlio_bench.harness.ground.folders import remove_works, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.refusals import require_at_least
 
@@ -21,34 +21,30 @@ _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
 
 
-def plan_ranks(folder: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
-    """How the ranks of a generation in `folder` will be started. UsageError, EnvironmentFailure."""
+def meeting_folder(folder: Path) -> Path:
+    """A new name for the ranks' work folder of a generation in `folder`: on the file system that they share."""
+    return work_folder(folder.absolute() / PROGRESS)
+
+
+def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
+    """How the ranks that meet in that folder will be started. UsageError, EnvironmentFailure."""
     require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
-    allocated = allocation.nodes()
-    if allocated is not None and nodes > allocated:
-        raise UsageError(
-            f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
-        )
+    allocated = allocation.find(os.environ)
+    allocation.require(allocated, nodes)
     virtual = nodes > 1 and allocated is None
-    return plan("generation.rank", _work_folder(folder), nodes, ranks_per_node, launcher, virtual=virtual)
+    return plan("generation.rank", meeting, nodes, ranks_per_node, launcher, virtual=virtual)
 
 
-def by_ranks(start: Launch, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+def by_ranks(start: Launch, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
     """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
     if not start.argv:
         return by_this_process(work, finished)
-    folder = _work_folder(work.folder)
-    shutil.rmtree(folder, ignore_errors=True)  # of a generation that was killed
-    folder.mkdir()
-    job_of(work).save(folder)
+    remove_works(meeting.parent)  # of a generation that was killed
+    meeting.mkdir()
+    job_of(work).save(meeting)
     with _watched(work, finished):
-        timing = launched(start, folder, _pass_over, share="name one with --out", lost=_KEPT, folder_stays=True)
+        timing = launched(start, meeting, _pass_over, share="name one with --out", lost=_KEPT, folder_stays=True)
     return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
-
-
-def _work_folder(folder: Path) -> Path:
-    """The ranks' work folder: on the file system that they share, removed with the record of progress."""
-    return folder.absolute() / PROGRESS / "ranks"
 
 
 @contextmanager

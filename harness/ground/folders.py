@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
 UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
-WORK = "work"  # folder that the ranks of the current job share; removed when the job ends well
+WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
 
 
 @contextmanager
@@ -28,18 +29,33 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
     folder, made = _claim(out, workload, goes_on)
     with _locked(folder):
         try:
-            shutil.rmtree(folder / WORK, ignore_errors=True)  # of a run that was killed
+            remove_works(folder)  # of a run that was killed
             yield folder
         except BaseException as error:
             if str(folder / WORK) not in str(error):
-                stacks.keep(folder / WORK, folder)
-                shutil.rmtree(folder / WORK, ignore_errors=True)
+                for work in folder.glob(f"{WORK}*"):
+                    stacks.keep(work, folder)
+                remove_works(folder)
             if [path.name for path in folder.iterdir()] == [UNFINISHED]:  # nothing is finished
                 (folder / UNFINISHED).unlink()
             for place in made:
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
             raise
+
+
+def work_folder(place: Path) -> Path:
+    """A folder in `place` for one job alone, to be made. No job had this name before.
+
+    A file system's client may remember for a while what was under a name, and show a rank the job before.
+    """
+    return place / f"{WORK}{secrets.token_hex(4)}"
+
+
+def remove_works(folder: Path) -> None:
+    """Remove the folders in which ranks of earlier jobs met."""
+    for work in folder.glob(f"{WORK}*"):
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

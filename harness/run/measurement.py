@@ -16,7 +16,7 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.ground.folders import WORK
+from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import documents, rank
@@ -39,7 +39,7 @@ def measure(
 
     If it fails or is interrupted, it yields the readers that finished all their trials, and then raises the error.
     """
-    work = folder / WORK
+    work = work_folder(folder)
     work.mkdir()
     job.save(work)
     start = plan_launch(job, work.resolve(), launcher)

@@ -12,6 +12,7 @@ examples:
   dlio-bench storage /scratch --workload cdb
   dlio-bench storage /scratch --sample-size 16MB --size 20GB --threads 1,4,16 --ranks 4
   dlio-bench storage --data /scratch/cdb --out ceiling.json
+  dlio-bench storage /scratch --nodes 4 --ranks 4,16
 """
 
 
@@ -56,9 +57,15 @@ def add_storage(commands: Commands) -> None:
     readers.add_argument(
         "--ranks",
         type=partial(_ascending, "--ranks"),
-        default=(1, 2),
         metavar="N[,N...]",
-        help="numbers of ranks (default 1,2)",
+        help="numbers of ranks (default 1,2; with --launcher none those that are there)",
+    )
+    readers.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="nodes that share the ranks evenly (default: as many of the allocation as divide each number of ranks, "
+        "outside of one 1)",
     )
     add_launcher(readers)
     how = parser.add_argument_group("trials")

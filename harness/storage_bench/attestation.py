@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
+from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT, Residency
 from dlio_bench.harness.storage_bench.job import COLD
 from dlio_bench.units import format_percent
 
@@ -25,6 +25,20 @@ def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any
     least = min(shares)
     finding = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
     return _judged(least >= LEAST_WARM, finding)
+
+
+def furthest_share(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> float:
+    """The share of the files that is in the page cache of the host where it is furthest from `mode`.
+
+    by_rank: each rank's host, and its part of the files as that host caches them.
+    """
+    by_host: dict[str, list[Residency]] = {}
+    for host, part in by_rank:
+        by_host.setdefault(host, []).append(part)
+    shares = [
+        sum(part.resident_bytes for part in parts) / sum(part.bytes for part in parts) for parts in by_host.values()
+    ]
+    return max(shares) if mode == COLD else min(shares)
 
 
 def _judged(attested: bool, finding: str) -> dict[str, Any]:

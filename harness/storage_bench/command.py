@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.folders import require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
@@ -25,7 +28,7 @@ from dlio_bench.harness.machine.mounts import described_mount
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
-from dlio_bench.harness.storage_bench.folder import EMPTY, WORK, claimed, write_files
+from dlio_bench.harness.storage_bench.folder import EMPTY, claimed, write_files
 from dlio_bench.harness.storage_bench.job import CACHE_MODES, Job, save
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
@@ -33,10 +36,12 @@ from dlio_bench.harness.storage_bench.reading import REQUEST
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 
 DEFAULT_WORKLOAD = "cdb"
+DEFAULT_RANKS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -49,30 +54,43 @@ class Options:
     data: Path | None
     size: int | None
     threads: tuple[int, ...]
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...] | None
+    nodes: int | None
     launcher: str | None
     trials: int
     cache: str
     json: bool
     out: Path | None
 
-    @property
-    def readers(self) -> tuple[int, ...]:
-        """Every number of threads of all ranks together."""
-        return tuple(sorted({ranks * threads for ranks in self.ranks for threads in self.threads}))
+
+@dataclass(frozen=True)
+class Scale:
+    """Ranks that measure together, as many on each of some nodes."""
+
+    nodes: int
+    ranks: int
+
+    def launch(self, work: Path, launcher: str | None) -> Launch:
+        """How they are started on the job in `work`. UsageError, EnvironmentFailure."""
+        return plan("storage_bench.rank", work, self.nodes, self.ranks // self.nodes, launcher)
 
 
 def storage(options: Options) -> int:
     """The whole command: 0 when the rates are measured. Raises BenchError."""
     _require(options)
-    for ranks in options.ranks:  # what cannot be launched is refused before anything is made
-        _launch(ranks, Path("JOB"), options.launcher)
+    given = allocation.find(os.environ)
+    scales = scales_of(options.ranks, options.nodes, given)
+    for scale in scales:  # what cannot be launched is refused before anything is made
+        scale.launch(Path("JOB"), options.launcher)
+    if max(scale.nodes for scale in scales) > 1:
+        told = ", ".join(f"{plural(scale.ranks, 'rank')} on {plural(scale.nodes, 'node')}" for scale in scales)
+        print(f"scale  {told} of {given}", file=sys.stderr)
     progress = Progress()
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
-    with _meeting_place(options) as place:
-        files = _dataset_files(options) if options.data else _test_files(options, place, seed, progress)
-        _require_memory(options, files)
-        measured = [_measure(options, ranks, files, place, seed, progress) for ranks in options.ranks]
+    with _meeting_place(options, given) as place:
+        files = _dataset_files(options, scales) if options.data else _test_files(options, scales, place, seed, progress)
+        _require_memory(options, scales, files)
+        measured = [_measure(options, scale, files, place, seed, progress) for scale in scales]
     progress.done()
     document = report.complete(_draft(options, files, seed, measured))
     content = json.dumps(to_json(document), indent=1, allow_nan=False)
@@ -95,33 +113,66 @@ def _require(options: Options) -> None:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
         raise unknown("--cache", options.cache, CACHE_MODES)
-    require_at_least(1, trials=options.trials, size=options.size)
+    require_at_least(1, trials=options.trials, size=options.size, nodes=options.nodes)
     if options.out is not None:
         require_file(options.out)
 
 
+def scales_of(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[Scale]:
+    """Each of the `ranks` on so many nodes, else on the most nodes of the allocation that divide it. UsageError."""
+    counts = ranks or DEFAULT_RANKS
+    if ranks is None and given is not None and given.giver == "launched":
+        counts = (given.nodes * (given.ranks_per_node or 1),)
+    most = 1 if given is None else given.nodes
+    if nodes is None:
+        return [Scale(max(n for n in range(1, most + 1) if count % n == 0), count) for count in counts]
+    allocation.require(given, nodes)
+    if given is None and nodes > 1:
+        raise UsageError(
+            f"--nodes {nodes}: this is one machine, and storage is measured from real nodes. Run inside a "
+            "scheduler's allocation, name hosts with --hostfile, or leave --nodes out."
+        )
+    if uneven := [count for count in counts if count % nodes]:
+        raise UsageError(
+            f"--ranks {uneven[0]} on --nodes {nodes}: every node gets as many ranks. Ask for multiples of {nodes}: "
+            f"--ranks {nodes},{2 * nodes}."
+        )
+    return [Scale(nodes, count) for count in counts]
+
+
+def _readers(options: Options, scales: Sequence[Scale]) -> tuple[int, ...]:
+    """Every number of threads of all ranks together."""
+    return tuple(sorted({scale.ranks * threads for scale in scales for threads in options.threads}))
+
+
 @contextmanager
-def _meeting_place(options: Options) -> Iterator[Path]:
-    """Where files are made and ranks meet: in the folder, or apart where only a dataset was named."""
+def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]:
+    """Where files are made and ranks meet: in the folder, or apart where only a dataset was named.
+
+    Nodes that were given meet in the folder in which the command starts, as each has a temporary folder of its own.
+    """
     if options.folder is not None:
         with claimed(options.folder) as place:
             yield place
     else:
-        with temp_folder("dlio-bench-storage-") as apart, claimed(apart) as place:
+        with (
+            temp_folder("dlio-bench-storage-", None if given is None else Path.cwd()) as apart,
+            claimed(apart) as place,
+        ):
             yield place
 
 
-def _test_files(options: Options, place: Path, seed: int, progress: Progress) -> Files:
+def _test_files(options: Options, scales: Sequence[Scale], place: Path, seed: int, progress: Progress) -> Files:
     """Files of the workload's size, made now."""
     if options.sample_size is not None:
         sample, per_file = sizing.of_sample(options.sample_size)
     else:
         sample, per_file = sizing.of_workload(options.workload or DEFAULT_WORKLOAD)
-    shape = sizing.choose(sample, per_file, options.size, options.readers, free_bytes(place))
+    shape = sizing.choose(sample, per_file, options.size, _readers(options, scales), free_bytes(place))
     return write_files(place, shape, seed, lambda done, total: progress.amount("making test files", done, total))
 
 
-def _dataset_files(options: Options) -> Files:
+def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
     """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
     assert options.data is not None
     dataset = open_dataset(options.data)
@@ -130,7 +181,7 @@ def _dataset_files(options: Options) -> Files:
         raise DataError(
             f"The dataset in {options.data} is not whole: {bad[0]}. Restore the files, or generate it anew."
         )
-    entries, most = dataset.training_files, max(options.readers)
+    entries, most = dataset.training_files, max(_readers(options, scales))
     sample = sum(entry.bytes for entry in entries) // sum(entry.samples for entry in entries)
     limit = sizing.enough(sample, most) if options.size is None else options.size
     count, total = 0, 0
@@ -147,38 +198,37 @@ def _dataset_files(options: Options) -> Files:
     return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
 
 
-def _require_memory(options: Options, files: Files) -> None:
-    """UsageError where the readers' buffers would not fit: all ranks may be on this machine."""
+def _require_memory(options: Options, scales: Sequence[Scale], files: Files) -> None:
+    """UsageError where the buffers of a node's readers would not fit into the memory of this one."""
+    readers = max(scale.ranks // scale.nodes for scale in scales) * max(options.threads)
     size = max(REQUEST, int(files.samples[:, 2].max()))
-    needed, available = max(options.readers) * size, memory().available
+    needed, available = readers * size, memory().available
     if needed > available:
         raise UsageError(
-            f"{max(options.readers)} readers with a buffer of {format_bytes(size)} each need {format_bytes(needed)}, "
+            f"{readers} readers of a node with a buffer of {format_bytes(size)} each need {format_bytes(needed)}, "
             f"and {format_bytes(available)} of memory are free. Use fewer --threads or --ranks, or smaller samples."
         )
 
 
-def _launch(ranks: int, work: Path, launcher: str | None) -> Launch:
-    return plan("storage_bench.rank", work, 1, ranks, launcher)
-
-
-def _measure(options: Options, ranks: int, files: Files, place: Path, seed: int, progress: Progress) -> dict[str, Any]:
+def _measure(
+    options: Options, scale: Scale, files: Files, place: Path, seed: int, progress: Progress
+) -> dict[str, Any]:
     """What `rank.measure` finds with so many ranks."""
     creates_in = None
     if options.data is None:
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
+    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
 
     def heard(event: dict[str, Any]) -> None:
         readers = f"{event['ranks']} ranks x {event['threads']} threads"
         progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
 
-    work = place / WORK
-    start = _launch(ranks, work, options.launcher)
+    work = work_folder(place)
+    start = scale.launch(work, options.launcher)
     if not start.argv:
         return measure(job, files, Solo(), heard)
-    work.mkdir(exist_ok=True)
+    work.mkdir()
     save(job, files, work)
     return launched(start, work, heard, share="name one as DIR")
 

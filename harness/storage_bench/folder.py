@@ -12,12 +12,13 @@ from pathlib import Path
 from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.random_bytes import octets, source
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.ground.folders import WORK
 from dlio_bench.harness.storage_bench.plan import Files, samples_of
 from dlio_bench.harness.storage_bench.sizing import Shape
 from dlio_bench.units import format_bytes
 
 NAME = "dlio-bench-storage"
-WORK, EMPTY, FILE = "work", "empty", "file-"  # where ranks meet; empty files are made; a test file's name begins so
+EMPTY, FILE = "empty", "file-"  # where empty files are made; a test file's name begins so
 _BLOCK = 4 << 20
 ATTEMPTS = 100  # to make a folder that others remove
 # File systems without locks (NFS wants a writable handle for this one, which a folder never gives): go on without.
@@ -117,7 +118,7 @@ def _lock(handle: int, place: Path) -> None:
 
 def _refuse_foreign(place: Path) -> None:
     names = sorted(path.name for path in place.iterdir())
-    foreign = [name for name in names if name not in (WORK, EMPTY) and not name.startswith(FILE)]
+    foreign = [name for name in names if name != EMPTY and not name.startswith((WORK, FILE))]
     if foreign:
         raise UsageError(
             f"{place} holds '{foreign[0]}', which is no test file of this command. Move it, or choose another folder."
@@ -128,7 +129,7 @@ def _clear(place: Path, *, keep_work: bool) -> None:
     for path in place.iterdir():
         if path.name.startswith(FILE):
             path.unlink()
-        elif path.name != WORK or not keep_work:
+        elif not path.name.startswith(WORK) or not keep_work:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage_bench import metadata, reading
+from dlio_bench.harness.storage_bench.attestation import furthest_share
 from dlio_bench.harness.storage_bench.job import COLD, Job, load
 from dlio_bench.harness.storage_bench.plan import PATTERNS, SEQUENTIAL, Files, share
 
@@ -42,15 +43,15 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
             operations[metadata.CREATE].append(rate)
             made.append(names)
     operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
+    hosts = sorted(set(comm.allgather(host_name())))
+    scale = {"hosts": len(hosts), "ranks": job.ranks}
     return {
         "reads": [
-            {"pattern": pattern, "ranks": job.ranks, "threads": threads, "trials": rows}
+            {"pattern": pattern, **scale, "threads": threads, "trials": rows}
             for (pattern, threads), rows in trials.items()
         ],
-        "metadata": [
-            {"operation": name, "ranks": job.ranks, "trials": rates} for name, rates in operations.items() if rates
-        ],
-        "hosts": sorted(set(comm.allgather(host_name()))),
+        "metadata": [{"operation": name, **scale, "trials": rates} for name, rates in operations.items() if rates],
+        "hosts": hosts,
     }
 
 
@@ -79,7 +80,10 @@ def _trial(job: Job, files: Files, comm: Comm, pattern: str, buffers: list[memor
 
 
 def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
-    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache."""
+    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache.
+
+    resident_share: on the host where it is furthest from what was asked for.
+    """
     mine = [Path(path) for path in files.paths[comm.host_rank :: comm.host_size]]
     comm.barrier()
     if mode == COLD:
@@ -87,9 +91,10 @@ def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
     else:
         cache.fill(mine)
     comm.barrier()
-    parts = comm.allgather(cache.residency(mine))
+    by_rank = comm.allgather((host_name(), cache.residency(mine)))
+    parts = [part for _, part in by_rank]
     return {
-        "resident_share": sum(part.resident_bytes for part in parts) / sum(part.bytes for part in parts),
+        "resident_share": furthest_share(mode, by_rank),
         "attestable": all(part.attestable for part in parts),
         "memory_backed": any(part.memory_backed for part in parts),
         "note": next((part.note for part in parts if part.note), None),

@@ -77,18 +77,23 @@ COMMANDS = """
 set -e
 dlio-bench generate cdb --tiny --files 8 --out data --nodes 4 --ranks-per-node 2 --json --no-raw >generated.json
 dlio-bench verify data
-dlio-bench storage . --size 64MB --sample-size 1MB --threads 1 --ranks 4 --trials 1 --out storage.json
+dlio-bench storage . --size 64MB --sample-size 1MB --threads 1 --ranks 1,4 --trials 1 --out storage.json
+dlio-bench storage --data data --threads 1 --nodes 2 --ranks 4 --trials 1 --out of-data.json
 dlio-bench calibrate --pfs . --nodes 4 --threads 1 --sample-bytes 1MiB --size 64MB --local /tmp --json >system.json
 """
 
 
 def test_the_other_commands_use_the_allocation(slurm: Cluster) -> None:
     slurm.on("node1", *ALLOCATE, "sh", "-c", COMMANDS)
-    generated, system, storage = (
-        json.loads((slurm.work / name).read_text()) for name in ("generated.json", "system.json", "storage.json")
+    generated, system, storage, of_data = (
+        json.loads((slurm.work / name).read_text())
+        for name in ("generated.json", "system.json", "storage.json", "of-data.json")
     )
     assert (generated["launcher"], generated["processes"]) == ("srun", 8)
-    assert {read["ranks"] for read in storage["reads"]} == {4}
+    assert storage["hosts"] == ["node1", "node2", "node3", "node4"]
+    assert {(row["hosts"], row["ranks"]) for row in storage["reads"]} == {(1, 1), (4, 4)}
+    assert storage["attestation"]["attested"], storage["attestation"]
+    assert {(row["hosts"], row["ranks"]) for row in of_data["reads"]} == {(2, 4)}
     assert system["measured"]["by"]["hosts"] == "node1, node2, node3, node4"
 
 

@@ -45,7 +45,7 @@ def in_the_second_run(cache: Path, tmp_path: Path) -> Iterator["subprocess.Popen
     try:
         work = tmp_path / "out" / "work" / "cdb-1x2"
         name = f"measured.rank {work}"
-        until(lambda: (work / "work").exists() and pids_of(name), process, "the second run did not begin")
+        until(lambda: list(work.glob("work-*")) and pids_of(name), process, "the second run did not begin")
         ranks = pids_of(name)
         yield process
     finally:

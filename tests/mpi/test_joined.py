@@ -57,6 +57,21 @@ def test_options_that_contradict_the_ranks_are_refused(tmp_path: Path) -> None:
     assert "1x2 ranks were started (nodes x ranks on each), but 1x1 are asked for" in message
 
 
+def test_other_commands_take_the_processes_that_are_there(tmp_path: Path) -> None:
+    cache, none = tmp_path / "cache", ("--launcher", "none")
+    done = world(cache, tmp_path, 2, "generate", "cdb", "--tiny", "--files", "4", "--out", "set", "--no-raw", *none)
+    assert done.returncode == 0, done.stderr
+    assert "by 2 processes" in done.stdout
+    few = ("--threads", "1", "--trials", "1")
+    done = world(cache, tmp_path, 2, "storage", "--data", "set", *few, *none, "--out", "storage.json")
+    assert done.returncode == 0, done.stderr
+    assert {row["ranks"] for row in json.loads((tmp_path / "storage.json").read_text())["reads"]} == {2}
+    done = world(cache, tmp_path, 2, "calibrate", "--pfs", ".", *none)
+    assert done.returncode == 2
+    assert "1x1 are asked for" in "".join(complaints(done))
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "set", "storage.json"}
+
+
 def test_copies_of_a_command_are_refused_once(tmp_path: Path) -> None:
     done = world(tmp_path / "cache", tmp_path, 2, *RUN)
     assert done.returncode == 2

@@ -81,7 +81,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
         "--out", "out",
     )  # fmt: skip
     try:
-        ranks = two_ranks(process, tmp_path / "out" / "work")
+        ranks = two_ranks(process, tmp_path / "out" / "work-")
         until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
         time.sleep(0.5)  # into it
         os.kill(ranks[1], signal.SIGKILL)

@@ -55,7 +55,7 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
     predict = ("--predict", "--system", str(system), "--emulate-pfs", PFS, "--out", "out", "--json")
     process = start(cache, tmp_path, "run", "hepcnnb", *RUN, *TIERS, "--reader", READERS, *predict)
     written = tmp_path / "out" / "prediction.json"
-    until((tmp_path / "out" / "work").is_dir, process)  # where ranks meet
+    until(lambda: list((tmp_path / "out").glob("work-*")), process)  # where ranks meet
     before: dict[str, Any] = json.loads(written.read_text())
     out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err

@@ -202,12 +202,12 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
 def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
     asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
-    work = tmp_path / "out" / "work"
-    until((work / "naive.json").exists, process, "the first reader did not come to its end")
+    out_folder = tmp_path / "out"
+    until(lambda: list(out_folder.glob("work-*/naive.json")), process, "the first reader did not come to its end")
     if by == "interruption":
         process.send_signal(signal.SIGINT)
     else:
-        os.kill(pids_of(f"dlio_bench.harness.run.measured.rank {work.resolve()}")[1], signal.SIGKILL)
+        os.kill(pids_of(f"dlio_bench.harness.run.measured.rank {out_folder.resolve()}")[1], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
     assert ("Interrupted" if by == "interruption" else "was ended by SIGKILL") in err
@@ -234,7 +234,7 @@ def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> N
 
 def test_a_killed_rank_ends_the_run_and_is_named(cache: Path, tmp_path: Path) -> None:
     with running(cache, tmp_path) as (process, ranks):
-        files = {path.name for path in (tmp_path / "out" / "work").iterdir()}
+        files = {path.name for path in (tmp_path / "out").glob("work-*/*")}
         assert files == {"job.json", "measured.json", "timeout"}  # none for each rank, while all is well
         shells = [int(pid) for rank in ranks for pid in Path(f"/proc/{rank}/task/{rank}/children").read_text().split()]
         assert len(shells) == len(ranks)  # they wait for stacks
@@ -251,7 +251,7 @@ def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path,
     dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--files", "40", "--out", "data")
     asked = ["cdb", "--tiny", "--nodes", "2", "--data", str(data), "--compute", "none", "--trials", "1000"]
     process = start(cache, tmp_path, "run", *asked, "--out", "out")
-    until((tmp_path / "out" / "work" / "job.json").exists, process)
+    until(lambda: list((tmp_path / "out").glob("work-*/job.json")), process)
     for victim in data.glob("data-*.h5"):
         victim.unlink()
     _, err = process.communicate(timeout=PATIENCE)
@@ -271,9 +271,10 @@ def test_a_rank_that_was_stopped_ends_the_run_in_time_and_is_named(cache: Path, 
     assert process.returncode == 4
     [said] = [line for line in err.splitlines() if line.startswith("dlio-bench: ")]
     assert f"Rank 0 on {platform.node()} (process {first}) gave no sign of life for 4 s" in said
-    assert "work/stacks-*.txt" in said
+    assert "/stacks-*.txt" in said
     # the other one was at work or waited
-    assert "in run_rank" in (tmp_path / "out" / "work" / "stacks-rank-1.txt").read_text()
+    [stacks] = (tmp_path / "out").glob("work-*/stacks-rank-1.txt")
+    assert "in run_rank" in stacks.read_text()
 
 
 def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:

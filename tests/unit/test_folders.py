@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
+from dlio_bench.harness.ground.folders import UNFINISHED, output_folder, work_folder
 from dlio_bench.harness.run.node_folders import tier_folders
 from dlio_bench.harness.storage.tier import NODES
 
@@ -39,6 +39,10 @@ def test_a_tier_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_no_two_jobs_meet_in_folders_of_one_name(tmp_path: Path) -> None:
+    assert len({work_folder(tmp_path) for _ in range(9)}) == 9
+
+
 def test_two_runs_never_work_in_one_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with output_folder(out, "cdb", goes_on=True):
@@ -53,12 +57,12 @@ def test_two_runs_never_work_in_one_folder(tmp_path: Path) -> None:
 
 def test_an_unfinished_folder_takes_only_what_goes_on_and_vanishes_where_nothing_was_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (out / "work").mkdir(parents=True)  # of a run that was killed
+    (out / "work-1").mkdir(parents=True)  # of a run that was killed
     (out / UNFINISHED).write_text("{}")
     with pytest.raises(UsageError, match="not empty"), output_folder(out, "cdb"):
         pass
     with output_folder(out, "cdb", goes_on=True):
-        assert not (out / "work").exists()
+        assert not (out / "work-1").exists()
         (out / "result").mkdir()
     with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
         raise KeyboardInterrupt

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage_bench.attestation import attestation
-from dlio_bench.harness.storage_bench.folder import NAME, WORK, claimed
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.allocation import Allocation
+from dlio_bench.harness.storage.cache import Residency
+from dlio_bench.harness.storage_bench.attestation import attestation, furthest_share
+from dlio_bench.harness.storage_bench.command import Scale, scales_of
+from dlio_bench.harness.storage_bench.folder import NAME, claimed
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made
@@ -143,14 +146,14 @@ def test_somebody_elses_folder_of_that_name_is_left_alone(tmp_path: Path, refuse
 def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path) -> None:
     def fail(told: str) -> None:
         with claimed(tmp_path) as place:
-            for name in ("work", "empty"):
+            for name in ("work-1", "empty"):
                 (place / name).mkdir()
             (place / "file-0").touch()
             raise EnvironmentFailure(told.format(place))
 
     with pytest.raises(EnvironmentFailure):
-        fail(f"the whole is in {{}}/{WORK}/ranks.log")
-    assert [path.name for path in files_in(tmp_path / NAME)] == [WORK]
+        fail("the whole is in {}/work-1/ranks.log")
+    assert [path.name for path in files_in(tmp_path / NAME)] == ["work-1"]
     with pytest.raises(EnvironmentFailure):
         fail("no space")
     assert files_in(tmp_path) == []
@@ -174,6 +177,8 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
         ((".", "--size", "0"), "--size 0"),
         ((".", "--cache", "cool"), "cold or warm"),
         ((".", "--ranks", "2", "--launcher", "local"), "local"),
+        ((".", "--nodes", "2"), "--nodes 2: this is one machine"),
+        ((".", "--nodes", "0"), "--nodes 0"),
         ((".", "--launcher", "telnet"), "telnet"),
         ((".", "--out", "folder"), "--out folder is a folder"),
         (("--data", "none"), "no dataset folder"),
@@ -187,6 +192,25 @@ def test_what_cannot_be_is_answered_in_one_paragraph(
     (tmp_path / "folder").mkdir()
     assert says in refused("storage", *arguments, status={"need 200 TB": 4}.get(says, 2))
     assert [path.name for path in files_in(tmp_path)] == ["file", "folder"]
+
+
+def test_ranks_are_spread_evenly_over_as_many_nodes_as_divide_them() -> None:
+    four = Allocation("slurm", 4, job="12")
+    assert scales_of((1, 2, 6, 8), None, four) == [Scale(1, 1), Scale(2, 2), Scale(3, 6), Scale(4, 8)]
+    assert scales_of((8,), 2, four) == [Scale(2, 8)]
+    assert scales_of(None, None, None) == [Scale(1, 1), Scale(1, 2)]
+    assert scales_of(None, None, Allocation("launched", 2, 3)) == [Scale(2, 6)]
+    with pytest.raises(UsageError, match="--ranks 6 on --nodes 4"):
+        scales_of((4, 6), 4, four)
+    with pytest.raises(UsageError, match="--nodes 5 is more than the 4 nodes of the Slurm allocation 12"):
+        scales_of((5,), 5, four)
+
+
+def test_the_cache_of_the_worst_host_counts() -> None:
+    cold, warm = Residency(100, 0, True, False, None), Residency(100, 100, True, False, None)
+    assert furthest_share("cold", [("node1", cold), ("node2", cold), ("node2", warm)]) == 0.5
+    assert furthest_share("warm", [("node1", warm), ("node2", cold), ("node2", warm)]) == 0.5
+    assert furthest_share("cold", [("node1", cold), ("node2", cold)]) == 0.0
 
 
 def test_a_cache_that_proves_nothing_is_not_attested() -> None:

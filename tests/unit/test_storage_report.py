@@ -81,6 +81,19 @@ def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_several_hosts_have_a_column() -> None:
+    reads = [{**row, "hosts": row["ranks"] * 2, "ranks": row["ranks"] * 4} for row in draft()["reads"]]
+    metadata = [{**row, "hosts": 2} for row in draft()["metadata"]]
+    document = storage.complete(draft(reads=reads, metadata=metadata, hosts=["a", "b", "c", "d"]))
+    assert document.ceiling.hosts == 4
+    shown = storage.render(document)
+    assert "\n  pattern    hosts ranks threads     median        min        max spread  device\n" in shown
+    assert "\n  sequential     2     4       1     1 GB/s   980 MB/s  1.01 GB/s  3.0 %    1 GB\n" in shown
+    assert "  open+fstat+close       2       1     10000/s" in shown
+    assert shown.endswith(": random 60 MB, 8 ranks on 4 hosts x 2 threads, cold, median of 5\n")
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_a_device_that_tells_nothing_is_a_dash() -> None:
     document = storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
     assert document.reads[0].device_bytes is None

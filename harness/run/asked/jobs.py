@@ -1,5 +1,6 @@
 """Turns a request into jobs, one for each node count, and says what a job may use of a node."""
 
+import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
     """A job for each node count over the dataset in `folder`. `placed` fills in its digest and its local tiers.
 
-    UsageError if the scheduler's allocation or a node's memory is too small.
+    UsageError if the allocation or a node's memory is too small.
     """
     options = request.options
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -34,15 +35,12 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     goes_on = training is not None and training.resume is not None
     if training is not None and training.seed is not None:
         seed = training.seed
-    allocated, memory, code = allocation.nodes(), memory_bytes(), code_digest()
+    allocated, memory, code = allocation.find(os.environ), memory_bytes(), code_digest()
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     planned = []
     for nodes in options.nodes:
         options = request.options.at(nodes)
-        if allocated is not None and nodes > allocated:
-            raise UsageError(
-                f"--nodes {nodes}, but the scheduler's allocation has {allocated}. Ask for at most {allocated}."
-            )
+        allocation.require(allocated, nodes)
         virtual = nodes > 1 and allocated is None
         job = Job(
             **options.for_ranks(),
