@@ -36,6 +36,7 @@ LOOK_SECONDS = 0.2  # between two looks at the clock, and at who stands still
 LOG = "ranks.log"
 RETRIES = 2  # of a job step that ended in MPI_Init by signal 11
 CRASHED = re.compile(r"\btasks? [\d,\[\]-]+: Segmentation fault")  # srun's words
+NOT_LAUNCHED = re.compile(r"^srun: error: task \d+ launch failed", re.MULTILINE)  # after which srun ends with status 0
 MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
 # Loaded here: it is called between fork and exec, where loading could wait for a lock of another thread.
@@ -88,7 +89,7 @@ def launch(
         # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
         why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
         raise Stalled(why + _stacks(where) + _printed(output))
-    if outcome.status != 0:
+    if outcome.status != 0 or (not outcome.began and NOT_LAUNCHED.search(output.tail)):
         raise _reason(folder, argv, outcome, output, lost)
     if log is None:
         output.path.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,9 @@ JOB = (
 
 
 @pytest.fixture
-def breakable(tmp_path: Path) -> Iterator[Cluster]:
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes under Slurm, the last of which a test breaks."""
-    with cluster(tmp_path / "c", 3, slurm=True) as made:
+    with cluster(tmp_path_factory.mktemp("f") / "c", 3, slurm=True) as made:
         yield made
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.cluster import SCRIPT
 from tests.processes import pids_of, until
 
@@ -26,8 +28,8 @@ def what_is_up(folder: Path) -> list[object]:
     return [*pids_of(str(folder)), *Path("/sys/class/net").glob(f"dlio-{mark}")]
 
 
-def test_a_cluster_ends_with_the_process_that_made_it(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
+def test_a_cluster_ends_with_the_process_that_made_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("o") / "c"
     owner = subprocess.Popen([sys.executable, "-c", LEFT_ALONE, str(folder)], cwd=SCRIPT.parents[2])
     try:
         until((folder / "work" / "up").exists, owner)

@@ -76,6 +76,14 @@ print("0: " + {ready!r})
 """
 
 
+def test_srun_that_launches_nothing_and_ends_well_is_a_failure(tmp_path: Path) -> None:
+    program = tmp_path / "srun"
+    program.write_text("#!/bin/sh\necho 'srun: error: task 1 launch failed: Unspecified error' >&2\n")
+    program.chmod(0o755)
+    with pytest.raises(EnvironmentFailure, match="task 1 launch failed"):
+        launch([str(program)], os.environ, tmp_path, [].append)
+
+
 def srun(folder: Path, *, crashes: int, began: bool = False) -> tuple[list[str], Path]:
     """An srun whose first starts end in MPI_Init by signal 11, or (began) right after it; and a work folder."""
     program, work = folder / "srun", folder / "work"
