@@ -69,3 +69,6 @@ def test_a_search_that_was_stopped_goes_on(cache: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["accelerators"] == 1
     assert (first / "result.json").read_bytes() == before
     assert not (tmp_path / "out" / "unfinished.json").exists()
+    again = dlio(cache, tmp_path, *asked, "--json")
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+    assert "nothing is measured" in again.stderr
