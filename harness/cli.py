@@ -251,6 +251,8 @@ def _command(argv: Sequence[str] | None) -> int:
 
 def _join(command: str, argv: Sequence[str]) -> int:
     if command == "capacity":
+        if life.numbered():  # rank 0 speaks
+            return UsageError.status
         raise UsageError("capacity starts other numbers of ranks again and again, which --launcher none cannot do.")
     from dlio_bench.harness.cluster import joined
 
