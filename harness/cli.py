@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio_bench import signals
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
+from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageError, out_of_memory, remedy
 from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
@@ -30,10 +30,12 @@ from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
+IN_PARTS = ("run", "capacity", "accept")  # start no part that cannot be over in time
 STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
 
 
@@ -234,16 +236,24 @@ def _command(argv: Sequence[str] | None) -> int:
             return _join(options.command, sys.argv[1:] if argv is None else argv)
         if (others := life.beside(os.environ)) > 1:
             return _refuse_copies(others, joins=options.command in JOINING)
-    walltime.settle(options.walltime)
+    walltime.settle(options.walltime, walltime.MARGIN_SECONDS if options.command in IN_PARTS else walltime.LAST_SECONDS)
     del options.walltime
     left = walltime.left()
     launches = not getattr(options, "dry_run", False)
+    if launches and left is not None and left <= walltime.LAST_SECONDS:
+        raise OutOfTime(
+            f"The time of this job does not suffice: {format_seconds(max(0.0, left))} are left, and "
+            f"{format_seconds(walltime.LAST_SECONDS)} are kept back for an end in good order. Nothing was started. In "
+            f"another job, go on with: {going_on(words=sys.argv[1:] if argv is None else argv)}"
+        )
     with signals.alarm(left - walltime.LAST_SECONDS if launches and left is not None else None):
         return COMMANDS[options.command](options)
 
 
 def _join(command: str, argv: Sequence[str]) -> int:
     if command == "capacity":
+        if life.numbered():  # rank 0 speaks
+            return UsageError.status
         raise UsageError("capacity starts other numbers of ranks again and again, which --launcher none cannot do.")
     from dlio_bench.harness.cluster import joined
 

@@ -8,6 +8,7 @@ from dlio_bench.reports.comparable import comparable, groups, ordered, refusals
 from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
 from dlio_bench.reports.formatting import NOTHING, format_time, number, plural
 from dlio_bench.reports.lines import HEAD, beneath, entry, listing, marks, metric, title
+from dlio_bench.reports.machines import machines
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import wrapped
@@ -39,6 +40,7 @@ def _single(result: Result) -> Iterator[str]:
     yield from _block(result)
     yield from _transfers([result])
     yield from _predictions([result])
+    yield from _machines([result])
     yield from _notes([result])
     yield from listing("advice", advice(result))
 
@@ -63,6 +65,7 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
         yield from _block(result)
     yield from _transfers(results)
     yield from _predictions(results)
+    yield from _machines(results)
     yield from _notes(results)
     yield from listing("advice", shared_advice(labels, results))
 
@@ -190,6 +193,11 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _marked(results: Sequence[Result], mark: str) -> bool:
     return any(mark in result.marks for result in results)
+
+
+def _machines(results: Sequence[Result]) -> Iterator[str]:
+    told = [list(machines(result.environment)) for result in results]
+    yield from listing("ran on", sentences.shared(tables.labels(results), told))
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:

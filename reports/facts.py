@@ -13,6 +13,7 @@ from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 
 Facts = dict[str, str]
+OF_EACH = ("host", "clock offset seconds")  # facts that no two hosts share
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,14 @@ def environment(results: Sequence[Result]) -> Folded:
             else:
                 hosts[host] = facts
     return fold(hosts)
+
+
+def hosts_differ(environment: Folded) -> bool:
+    """Whether hosts differ in more than hosts always do: names, clocks, and the room that each has for tiers just then.
+
+    Rooms and clocks that matter are among the notes of a result.
+    """
+    return any(name not in OF_EACH and not name.startswith("room ") for name in environment.differing)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Facts:

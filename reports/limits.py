@@ -166,9 +166,10 @@ class _Parser:
                 raise self.unknown("key", key, known)
         values = dict(found)
         whole = f"Write a whole number of at least {MIN_TRIALS}: with fewer trials there is no interval to judge"
+        whole_from_one = "Write a whole number from 1 on"
         self.require(found, "trials", lambda value: _is_number(value, int) and value >= MIN_TRIALS, whole)
         self.require(found, "min_seconds", lambda value: _is_number(value) and value >= 0, "Write seconds, such as 30")
-        self.require(found, "min_steps", lambda value: _is_number(value, int) and value >= 1, "Write a whole number")
+        self.require(found, "min_steps", lambda value: _is_number(value, int) and value >= 1, whole_from_one)
         ratio = "Write how many times the memory of all hosts the dataset has, such as 5"
         self.require(found, "dataset_to_memory", lambda value: _is_number(value) and value > 0, ratio)
         self.require(found, "cache", lambda value: value in CACHES, f"Write {one_of(CACHES)}")

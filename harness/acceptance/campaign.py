@@ -12,6 +12,7 @@ from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.acceptance.record import Say, note
 from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.ground.folders import FINISHED
 from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.harness.run.told.foresight import expected
 from dlio_bench.refusals import one_of
@@ -118,7 +119,8 @@ class Campaign:
         if part.kind == "data":
             return
         if part.kind == "run":
-            (made / "report.html").unlink(missing_ok=True)  # the campaign's page has all results
+            for name in ("report.html", FINISHED):  # the campaign has a page of all results, and a journal
+                (made / name).unlink(missing_ok=True)
         target = self.folder / part.product
         target.parent.mkdir(exist_ok=True)
         if target.is_dir():

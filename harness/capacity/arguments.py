@@ -61,7 +61,7 @@ def add_capacity(commands: Commands) -> None:
         help="most nodes. More nodes are tried only if a node holds with all its ranks (default: all of the "
         "scheduler's allocation, else 1)",
     )
-    add_launcher(scale)
+    add_launcher(scale, joins=False)
     data = parser.add_argument_group("data")
     data.add_argument("--data", type=Path, metavar="DIR", help="read this dataset (default: make one and keep it)")
     add_variant(data)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dlio_bench
+from dlio_bench import documents
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.cluster import walltime
@@ -31,7 +32,7 @@ from dlio_bench.reports.capacity import Capacity, Probe, Runs
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.result import load
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
@@ -141,6 +142,9 @@ def capacity(options: Options) -> int:
         print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
         return 0
     record = unfinished.begun(_facts(options))
+    if (answered := _answered_before(options.out, record)) is not None:
+        print(f"This search was finished before in {options.out}: nothing is measured.", file=sys.stderr)
+        return _told(answered, options.out, options)
     if before := unfinished.load(options.out):
         unfinished.require_same(before, record, options.out or Path())
     with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
@@ -151,15 +155,30 @@ def capacity(options: Options) -> int:
         except OutOfTime as error:
             raise OutOfTime(f"{error} What is finished stays finished. Go on with: {going_on(folder)}") from None
         except InvalidProbeError as reason:
-            unfinished.forget(folder)
+            (folder / UNFINISHED).unlink()
             progress.done()
             text = "\n".join(wrapped(str(reason), f"{'INVALID':<11}"))
             print(json.dumps({"invalid": str(reason)}) if options.json else text)
             return judge.INVALID
         write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
-        unfinished.forget(folder)
+        unfinished.finish(folder)
+    return _told(answer, folder, options)
+
+
+def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
+    """Print; the exit status."""
     print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")
     return judge.PASS if answer.enough else judge.LIMIT_MISSED
+
+
+def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | None:
+    """The answer of this very search, if --out holds it: batch scripts give finished commands again."""
+    if out is None or unfinished.finished(out, record) is None:
+        return None
+    try:
+        return convert(documents.load_json(documents.read(out / document.NAME)), Capacity)
+    except (OSError, ValueError):  # damaged, or gone, since
+        return None
 
 
 def _facts(options: Options) -> dict[str, Any]:

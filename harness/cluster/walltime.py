@@ -86,14 +86,19 @@ SCHEDULERS: tuple[tuple[str, tuple[str, ...], Callable[[str, float], float | Non
 )
 
 
-def settle(given: str | None) -> float | None:
+def settle(given: str | None, kept: float = MARGIN_SECONDS) -> float | None:
     """Find out when this command must have ended, and tell the commands that it starts. given: --walltime.
 
-    UsageError for what is no time.
+    kept: seconds that the command keeps back. UsageError for what is no time, or no longer than that.
     """
     now = time.time()
     if given is not None:
         left = parse_seconds(given)
+        if 0 < left <= kept:
+            raise UsageError(
+                f"--walltime {given}: {format_seconds(left)} do not suffice: {format_seconds(kept)} are kept back for "
+                f"an end in good order. Give more than {format_seconds(kept)}, or 0 for as long as it takes."
+            )
         os.environ[ENDS] = f"{now + left:.0f}" if left else "0"
     end = ends(os.environ, now)
     if end is not None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_launcher(options: argparse._ActionsContainer) -> None:
-    """`--launcher`."""
+def add_launcher(options: argparse._ActionsContainer, *, joins: bool = True) -> None:
+    """`--launcher`. joins: whether the command can be one of ranks that somebody else has started."""
+    none = "; none: somebody else has started this command once for each rank" if joins else ""
     options.add_argument(
         "--launcher",
         metavar="NAME",
-        help="local, mpirun, srun, jsrun, flux or pals (default: from the environment); none: somebody else has "
-        "started this command once for each rank",
+        help=f"local, mpirun, srun, jsrun, flux or pals (default: from the environment){none}",
     )
 
 

@@ -16,6 +16,7 @@ from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
 UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
+FINISHED = "finished.json"  # the same, once everything is finished
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
 
 

@@ -1,7 +1,7 @@
 """What the folder of a stopped command remembers, so that the same command goes on there instead of beginning anew.
 
 The file is there from before the first measurement until the last output is written: a folder with it is unfinished,
-however the command ended.
+however the command ended. Then it is renamed, so that the same command tells the results again.
 """
 
 import json
@@ -16,7 +16,7 @@ from msgspec import Struct
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.ground.folders import UNFINISHED
+from dlio_bench.harness.ground.folders import FINISHED, UNFINISHED
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import convert, to_json
 
@@ -43,7 +43,7 @@ def load(folder: Path | None) -> Record | None:
     if folder is None or not (folder / UNFINISHED).is_file():
         return None
     try:
-        return convert(documents.load_json(documents.read(folder / UNFINISHED)), Record)
+        return _read(folder / UNFINISHED)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"'{folder / UNFINISHED}' does not say what was begun there ({error}). Choose a new folder with --out."
@@ -74,9 +74,25 @@ def save(record: Record, folder: Path) -> None:
     write_whole(folder / UNFINISHED, (json.dumps(to_json(record), indent=1) + "\n").encode())
 
 
-def forget(folder: Path) -> None:
+def finish(folder: Path) -> None:
     """All is finished. OSError."""
-    (folder / UNFINISHED).unlink(missing_ok=True)
+    (folder / UNFINISHED).replace(folder / FINISHED)
+
+
+def finished(folder: Path | None, now: Record) -> dict[str, Any] | None:
+    """The last state of a command that is finished; None unless the same request and the same code finished there."""
+    if folder is None or not (folder / FINISHED).is_file() or (folder / UNFINISHED).exists():
+        return None
+    try:
+        record = _read(folder / FINISHED)
+    except (OSError, ValueError):
+        return None
+    same = (record.request, record.code_digest) == (now.request, now.code_digest)
+    return record.state if same else None
+
+
+def _read(file: Path) -> Record:
+    return convert(documents.load_json(documents.read(file)), Record)
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
-from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run import resuming
@@ -60,9 +59,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     progress = Progress()
     record = resuming.record_of(options, earlier)
     state = None if options.dry_run else resuming.begun_before(options, record)
-    pairs = resuming.finished_before(options)
-    if state is None and pairs:
-        print("This run was finished before the job began again: nothing is measured.", file=sys.stderr)
+    if not options.dry_run and (pairs := resuming.finished_before(options, record)):
+        print(f"This run was finished before in {options.out}: nothing is measured.", file=sys.stderr)
         return _told(pairs, asked, options.out or Path(), options, progress)
     if state is not None:
         options = replace(options, seed=state.seed)
@@ -93,7 +91,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
         status = _told(pairs, asked, folder, options, progress)
         if failure is not None:
             raise failure
-        unfinished.forget(folder)
+        place.finish([complete for complete, _ in pairs])
     return status
 
 

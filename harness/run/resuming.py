@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, structs, to_builtins
 
 from dlio_bench import signals
+from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground import unfinished
@@ -43,12 +44,16 @@ class Done(Struct, frozen=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """What a run has decided. size: of its trials, after a first look; dataset: the digest, once there is one."""
+    """What a run has decided. size: of its trials, after a first look; dataset: the digest, once there is one.
+
+    results: the digests of all results, once the run is finished.
+    """
 
     seed: int
     dataset: str | None = None
     size: TrialSize | None = None
     done: list[Done] = []
+    results: list[str] = []
 
 
 def record_of(options: Options, earlier: Sequence[Result]) -> unfinished.Record:
@@ -74,12 +79,13 @@ class Folder:
 
     def require_dataset(self, digest: str) -> None:
         """EnvironmentFailure if the run began on other data."""
-        if self.state.dataset not in (None, digest):
-            raise EnvironmentFailure(
-                f"--out {self.path} was begun on another dataset ({self.state.dataset}; now {digest}), and results of "
-                "two are never mixed. Choose a new folder."
-            )
+        _require_dataset(self.state, digest, self.path)
         self.note(dataset=digest)
+
+    def finish(self, results: Sequence[Result]) -> None:
+        """Everything is finished."""
+        self.note(results=[known.digest for known in results])
+        unfinished.finish(self.path)
 
     def finished(self, job: Job) -> list[Finished]:
         """The results of a node count that is finished; none where it has to be measured."""
@@ -142,21 +148,36 @@ def begun_before(options: Options, record: unfinished.Record) -> State | None:
         ) from None
 
 
-def finished_before(options: Options) -> list[Finished]:
-    """The results of this very command, finished before the scheduler began its job again; else nothing.
+def finished_before(options: Options, record: unfinished.Record) -> list[Finished]:
+    """The results of this very run, if they are all in the folder of --out; else nothing.
 
-    A batch script that begins again gives all of its commands again.
+    A batch script that is submitted again, or begun again by the scheduler, gives all of its commands again.
+    EnvironmentFailure if the dataset of --data is another one now.
     """
-    out, times = options.out, walltime.restarts(os.environ)
-    if times:
+    if times := walltime.restarts(os.environ):
         print(f"Slurm has begun this job again: restart {times}.", file=sys.stderr)
-    if not times or out is None or options.dry_run or (out / UNFINISHED).exists():
+    facts = unfinished.finished(options.out, record)
+    if facts is None or options.out is None:
         return []
     try:
-        pairs = load_all([out])
-    except BenchError:  # nothing there, or something else
+        state, pairs = convert(facts, State), load_all([options.out])
+    except (BenchError, ValueError):  # damaged, or gone, since
         return []
-    return pairs if all(known.command == ["dlio-bench", *sys.argv[1:]] for known, _ in pairs) else []
+    by_digest = {known.digest: (known, steps) for known, steps in pairs}
+    if not pairs or by_digest.keys() != set(state.results):
+        return []
+    if options.data is not None and (options.data / "manifest.json").exists():
+        _require_dataset(state, open_dataset(options.data).digest, options.out)
+    return [by_digest[digest] for digest in state.results]
+
+
+def _require_dataset(state: State, digest: str, folder: Path) -> None:
+    """EnvironmentFailure if the run began on other data."""
+    if state.dataset not in (None, digest):
+        raise EnvironmentFailure(
+            f"--out {folder} was begun on another dataset ({state.dataset}; now {digest}), and results of two are "
+            "never mixed. Choose a new folder."
+        )
 
 
 def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:

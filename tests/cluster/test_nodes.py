@@ -186,7 +186,7 @@ def test_a_host_with_another_dataset_or_none_is_named(slurm: Cluster, data: Path
     with mounted(slurm, "node2", data, "--bind", str(other)):
         assert "on node2 has another dataset" in slurm.on("node1", *arguments, status=4).stderr
     with mounted(slurm, "node2", data, "--bind", str(empty)):
-        assert f"On node2: {data} holds no manifest.json" in slurm.on("node1", *arguments, status=5).stderr
+        assert f"node2 sees no dataset in {data}. Make it visible" in slurm.on("node1", *arguments, status=4).stderr
 
 
 def test_a_full_or_dead_disk_is_named_with_its_host(slurm: Cluster, data: Path, disks: Path) -> None:

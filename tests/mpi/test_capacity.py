@@ -54,7 +54,7 @@ def test_a_search_that_was_stopped_goes_on(cache: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     first = tmp_path / "out" / "1x1" / "double-buffer-1x1"
     process = start(cache, tmp_path, *asked)
-    until((first / "result.json").exists, process, "no probe came to its end")
+    until((first.parent / "finished.json").exists, process, "no probe came to its end")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
@@ -69,3 +69,6 @@ def test_a_search_that_was_stopped_goes_on(cache: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["accelerators"] == 1
     assert (first / "result.json").read_bytes() == before
     assert not (tmp_path / "out" / "unfinished.json").exists()
+    again = dlio(cache, tmp_path, *asked, "--json")
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+    assert "nothing is measured" in again.stderr

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -70,15 +71,35 @@ def test_the_same_command_measures_only_what_is_missing(number: signal.Signals, 
     assert "naive         2" in done.stdout  # one report of all
     assert "naive         1" in done.stdout
     assert not (out / "unfinished.json").exists()
-    assert "not empty" in complaint(dlio(cache, tmp_path, *RUN, status=2))
 
 
-def test_a_finished_run_is_told_again_where_the_scheduler_began_the_job_again(cache: Path, tmp_path: Path) -> None:
-    one = ("run", "cdb", "--tiny", "--reader", "naive", "--compute", "none", "--out", "out", "--json")
+def test_a_finished_run_is_told_again_by_the_same_command_alone(cache: Path, tmp_path: Path) -> None:
+    """As a batch script with several runs gives it again, when it is submitted again for the last of them."""
+    one = ("run", "cdb", "--tiny", "--reader", "prefetch,naive", "--compute", "none", "--out", "out", "--json")
     first = dlio(cache, tmp_path, *one)
-    again = processes.dlio(tmp_path, *one, DLIO_BENCH_CACHE=str(cache), SLURM_RESTART_COUNT="1")
+    again = dlio(cache, tmp_path, *one)
     assert json.loads(again.stdout) == json.loads(first.stdout)
-    assert "nothing is measured" in again.stderr
+    assert "This run was finished before in out: nothing is measured." in again.stderr
+    requeued = processes.dlio(tmp_path, *one, DLIO_BENCH_CACHE=str(cache), SLURM_RESTART_COUNT="1")
+    assert json.loads(requeued.stdout) == json.loads(first.stdout)
+
+    assert "not empty" in complaint(dlio(cache, tmp_path, *one, "--epochs", "3", status=2))
+    record = tmp_path / "out" / "finished.json"
+    facts = json.loads(record.read_text())
+    record.write_text(json.dumps(facts | {"code_digest": "sha256:other"}))
+    assert "not empty" in complaint(dlio(cache, tmp_path, *one, status=2))
+    record.write_text(json.dumps(facts))
+    (tmp_path / "out" / "naive-1x1" / "result.json").unlink()
+    assert "not empty" in complaint(dlio(cache, tmp_path, *one, status=2))
+
+
+def test_a_finished_run_is_not_told_again_for_other_data(cache: Path, tmp_path: Path) -> None:
+    one = ("run", "cdb", "--tiny", "--data", "data", "--reader", "naive", "--compute", "none", "--out", "out")
+    dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--files", "4", "--out", "data")
+    dlio(cache, tmp_path, *one)
+    shutil.rmtree(tmp_path / "data")
+    dlio(cache, tmp_path, "generate", "cdb", "--tiny", "--files", "6", "--out", "data")
+    assert "begun on another dataset" in complaint(dlio(cache, tmp_path, *one, status=4))
 
 
 def test_what_cannot_end_in_time_does_not_begin(cache: Path, tmp_path: Path) -> None:
@@ -120,4 +141,4 @@ def test_a_run_killed_at_any_moment_goes_on(cache: Path, tmp_path: Path) -> None
     after = finished(out)
     assert sorted(after) == ["naive-1x1", "naive-2x1", "prefetch-1x1", "prefetch-2x1"]
     assert not any({"INTERRUPTED", "CONTENT NOT VERIFIED"} & set(known["marks"]) for known in after.values())
-    assert {path.name for path in out.iterdir()} == {*after, "report.html"}
+    assert {path.name for path in out.iterdir()} == {*after, "report.html", "finished.json"}

@@ -128,5 +128,17 @@ def test_what_cannot_be_searched_is_refused(
     assert complaint in capsys.readouterr().err
 
 
+def test_ranks_that_somebody_else_started_are_no_offer_and_one_of_them_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["capacity", "--help"])
+    assert "none:" not in capsys.readouterr().out
+    for number, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("PMI_RANK", number)
+        assert main(["capacity", "cdb", "--tiny", "--launcher", "none"]) == 2
+        assert capsys.readouterr().err.count("which --launcher none cannot do") == lines
+
+
 def test_a_share_is_a_percentage_or_a_part_of_one() -> None:
     assert share("90%") == share("0.9") == share(" 90 % ") == 0.9

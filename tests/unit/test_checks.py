@@ -67,6 +67,20 @@ def test_a_clean_run_passes_every_check() -> None:
     }  # fmt: skip
 
 
+def test_emulated_compute_is_not_judged_for_the_reason_that_is_true() -> None:
+    def judged(job: Job) -> str:
+        return next(
+            check.found
+            for check in checks(job, COUNT, ROW, trials(), None, verified())
+            if check.name == "emulated compute"
+        )
+
+    slow = replace(JOB, step_seconds=0.2)
+    assert "not judged" not in judged(slow)
+    assert "not judged: --tiny trials are too short" in judged(replace(slow, tiny=True))
+    assert "not judged: steps of 10 µs are too short" in judged(replace(JOB, tiny=True, step_seconds=1e-5))
+
+
 HARMS: dict[str, list[Harm]] = {
     "bytes as planned": [lambda t, _: update(t[0].epochs[0], bytes_requested=49)],
     "steady clock": [lambda t, _: update(t[1], clock_drift_seconds=-0.03)],

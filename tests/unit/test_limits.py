@@ -69,6 +69,7 @@ WRONG = (
     ("trails = 7", r"no key 'trails'\. Did you mean 'trials'"),
     ("min_seconds = nan", "min_seconds is 'nan'"),
     ("min_steps = true", "min_steps is 'True'"),
+    ("min_steps = -4", r"min_steps is '-4'\. Write a whole number from 1 on"),
     ('cache = "cool"', "cache is 'cool'. Write cold, cold-epochs, warm or as-is"),
     ('node_bandwidth = "25 GB"', "node_bandwidth is '25 GB'"),
     (

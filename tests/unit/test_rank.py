@@ -54,6 +54,13 @@ def test_a_job_survives_its_file(tmp_path: Path) -> None:
     assert Job.load(tmp_path) == asked
 
 
+def test_a_host_without_the_dataset_is_named_as_a_fault_of_its_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    status, errors = run(job(tmp_path, dataset=str(folder)), tmp_path)
+    assert status == 4
+    assert f"{host_name()} sees no dataset in {folder}. Make it visible on every node" in str(errors)
+
+
 def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
     readers = {name: POLICIES[name] for name in ("naive", "shuffled", "double-buffer")}
     asked = job(tmp_path, readers=readers, trials=3, warmup_trials=1)

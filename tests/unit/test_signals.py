@@ -62,13 +62,24 @@ def last(asked):
         print("in good order")
 
 cli.COMMANDS["generate"] = last
-sys.argv[1:] = ["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "30s"]
+sys.argv[1:] = ["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "31s"]
 raise SystemExit(cli.main())
 """
+
+
+def test_a_command_that_has_no_time_left_starts_nothing(tmp_path: Path) -> None:
+    done = run(
+        "import os, time\nos.environ['DLIO_BENCH_ENDS'] = str(time.time() + 20)\n"
+        + AT_THE_END_OF_THE_TIME.replace(', "--walltime", "31s"', ""),
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (4, ""), done.stderr
+    assert "s are left, and 30 s are kept back" in done.stderr
+    assert "Nothing was started" in done.stderr
 
 
 def test_a_command_ends_before_its_time_is_over_and_later_signals_do_not_disturb(tmp_path: Path) -> None:
     done = run(AT_THE_END_OF_THE_TIME, tmp_path)
     assert (done.returncode, done.stdout) == (4, "in good order\n"), done.stderr
     assert "Interrupted by the end of this job's time" in done.stderr
-    assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 30s" in done.stderr
+    assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 31s" in done.stderr

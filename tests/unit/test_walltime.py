@@ -70,6 +70,16 @@ def test_a_part_begins_only_if_it_can_end(monkeypatch: pytest.MonkeyPatch) -> No
     walltime.require("a run", 1e9)
 
 
+def test_a_time_that_is_too_short_for_anything_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(walltime.ENDS, "0")
+    for given in ("30s", "60s"):
+        with pytest.raises(UsageError, match=r"do not suffice: 1m00s are kept back.* Give more than 1m00s"):
+            walltime.settle(given)
+    assert walltime.settle("0") is None
+    assert walltime.settle("61s") is not None
+    assert walltime.settle("45s", walltime.LAST_SECONDS) is not None
+
+
 def test_what_was_measured_corrects_what_was_foreseen() -> None:
     assert expected(10.0, []) == 10.0
     assert expected(10.0, [(5.0, 4.0)]) == 10.0  # quicker than foreseen: not sooner

@@ -26,12 +26,11 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     if unknown := [name for name in sizes if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
         raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
-    rows = job.readers.values()
-    keeping = [row.name for row in rows if row.rule.keeps_samples]
+    keeping = [name for name, row in job.readers.items() if row.rule.keeps_samples]
     if not keeping:
         if sizes:
             raise UsageError(
-                f"--tiers is for readers that keep samples, and {', '.join(row.name for row in rows)} keeps none. "
+                f"--tiers is for readers that keep samples, and {', '.join(job.readers)} keeps none. "
                 "Leave it out, or use another --reader, such as prefetch."
             )
         return Tiers()
@@ -45,13 +44,18 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     if job.real:
         return Tiers(ram, disk, None if system is None else _rates(system, job))
     if ram == disk == 0:
-        free = format_bytes(free_bytes(SHARED_MEMORY) or 0)
-        raise UsageError(
-            f"{keeping[0]} keeps samples in a node's tiers, and none has a size here: {SHARED_MEMORY} has {free} free. "
-            "Give one with --tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
-        )
+        raise UsageError(no_tier(keeping[0], "this machine"))
     _require_room(options, job, ram, disk, nodes)
     return Tiers(ram, disk, None if system is None else _rates(system, job))
+
+
+def no_tier(reader: str, where: str) -> str:
+    """What to say of a reader that keeps samples on a host, `where` this process runs, which has room for none."""
+    return (
+        f"{reader} keeps samples in a node's tiers, and none has a size on {where}: {SHARED_MEMORY} has "
+        f"{format_bytes(free_bytes(SHARED_MEMORY) or 0)} free. Free some of it there, give a folder on its own disk "
+        "with --local-tier DIR, or use --reader double-buffer, which keeps nothing."
+    )
 
 
 def left_open(options: Options, job: Job) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
@@ -15,6 +17,7 @@ from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.run.asked.job import MEMORY, Job
+from dlio_bench.harness.run.asked.tiers import no_tier
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.tier import NODES, unusable
 from dlio_bench.reports.environment import NodeRoom
@@ -36,15 +39,25 @@ def settled(job: Job, comm: Comm) -> Iterator[tuple[Job, dict[str, NodeRoom]]]:
         yield job, {}
         return
     with ExitStack() as stack:
+        shared: dict[str, str] = {}
 
         def look() -> tuple[str, NodeRoom] | None:
             if comm.rank % job.ranks_per_node:
                 return None
-            folder = _folder(job, stack) if _needs_folder(job) else None
-            return host_name(), _room(job, folder)
+            folder = _folder(job, stack, shared) if _needs_folder(job) else None
+            room = _room(job, folder)
+            _require_tier(job, room)
+            return host_name(), room
 
-        nodes = [node for node in together(comm, look) if node is not None]
-        together(comm, lambda: _require_apart(nodes[comm.rank // job.ranks_per_node], nodes))
+        while True:
+            nodes = [node for node in together(comm, look) if node is not None]
+            place = nodes[comm.rank // job.ranks_per_node]
+            seen = together(comm, partial(_shared, job, place, nodes))
+            if not any(seen):
+                break
+            for folders in seen:
+                shared |= folders
+            stack.close()  # the folders that were made there go; the next candidates are looked at
         for host, room in nodes:
             _require_room(job, host, room)
         yield _with_least(job, [room for _, room in nodes]), dict(nodes)
@@ -54,10 +67,11 @@ def _needs_folder(job: Job) -> bool:
     return bool(job.tiers.disk) or DISK in job.left_open or any(row.rule.files for row in job.readers.values())
 
 
-def local_storage(asked: str, env: Mapping[str, str]) -> Path:
+def local_storage(asked: str, env: Mapping[str, str], shared: Mapping[str, str] = MappingProxyType({})) -> Path:
     """The folder on this node's own storage: the `asked` one, else the first that a variable or custom names.
 
-    What lies in memory or on a network is passed by. EnvironmentFailure.
+    What lies in memory or on a network is passed by, and what turned out to be shared: folder -> the hosts that share
+    it. EnvironmentFailure.
     """
     if asked:
         if not Path(asked).is_dir():
@@ -70,6 +84,8 @@ def local_storage(asked: str, env: Mapping[str, str]) -> Path:
         folder = Path(name)
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             passed_by.append(f"{name} is no folder that this user can write")
+        elif name in shared:
+            passed_by.append(f"{name} is the same folder on {shared[name]}")
         elif memory_backed(folder):
             passed_by.append(f"{name} lies in memory")
         elif network := network_filesystem(folder):
@@ -82,9 +98,9 @@ def local_storage(asked: str, env: Mapping[str, str]) -> Path:
     )
 
 
-def _folder(job: Job, stack: ExitStack) -> Path:
-    """A folder of this node's own, which goes with `stack`. EnvironmentFailure."""
-    below = local_storage(job.local_tier, os.environ)
+def _folder(job: Job, stack: ExitStack, shared: Mapping[str, str]) -> Path:
+    """A folder of this node's own, which goes with `stack`. shared: see `local_storage`. EnvironmentFailure."""
+    below = local_storage(job.local_tier, os.environ, shared)
     try:
         return stack.enter_context(outlasted_folder(NODES, below))
     except OSError as error:
@@ -108,23 +124,29 @@ def _room(job: Job, folder: Path | None) -> NodeRoom:
     )
 
 
-def _require_apart(node: tuple[str, NodeRoom], nodes: Sequence[tuple[str, NodeRoom]]) -> None:
-    """EnvironmentFailure if this node sees the folder of another host: then the storage is not its own."""
+def _shared(job: Job, node: tuple[str, NodeRoom], nodes: Sequence[tuple[str, NodeRoom]]) -> dict[str, str]:
+    """The folder in which this node sees that of another host, with the two hosts: then the storage is not its own.
+
+    EnvironmentFailure if the user named the folder.
+    """
     host, room = node
     if room.local_tier is None:
-        return
+        return {}
     below = Path(room.local_tier).parent
     here = {entry.name for entry in below.iterdir()}
     for other, its_room in nodes:
         if other != host and its_room.local_tier is not None and Path(its_room.local_tier).name in here:
-            raise EnvironmentFailure(
-                f"{below} is no node-local storage: {host} and {other} see the same folder there. Give a folder on the "
-                "nodes' own disks with --local-tier, or leave it out."
-            )
+            if job.local_tier:
+                raise EnvironmentFailure(
+                    f"--local-tier {below} is no node-local storage: {host} and {other} see the same folder there. "
+                    "Give a folder on the nodes' own disks."
+                )
+            return {str(below): " and ".join(sorted((host, other)))}
+    return {}
 
 
 def _require_room(job: Job, host: str, room: NodeRoom) -> None:
-    """EnvironmentFailure if what was asked for does not fit on a node, or nothing fits."""
+    """EnvironmentFailure if what was asked for does not fit on a node."""
     staging = job.staging_bytes * job.ranks_per_node
     if staging > room.memory_bytes:
         raise EnvironmentFailure(
@@ -141,12 +163,13 @@ def _require_room(job: Job, host: str, room: NodeRoom) -> None:
                 f"in {where}. Ask for a smaller one with --tiers {name}=SIZE"
                 + (", or give another --local-tier." if name == DISK else ".")
             )
-    keeping = [row.name for row in job.readers.values() if row.rule.keeps_samples]
+
+
+def _require_tier(job: Job, room: NodeRoom) -> None:
+    """EnvironmentFailure if a reader keeps samples, and this node has no room for any."""
+    keeping = [name for name, row in job.readers.items() if row.rule.keeps_samples]
     if keeping and not any((room.ram_tier_bytes, room.disk_tier_bytes)):
-        raise EnvironmentFailure(
-            f"{keeping[0]} keeps samples in a node's tiers, and none has a size on {host}. Give one with "
-            "--tiers ram=1GB or --local-tier DIR, or use --reader double-buffer, which keeps nothing."
-        )
+        raise EnvironmentFailure(no_tier(keeping[0], host_name()))
 
 
 def _with_least(job: Job, rooms: Sequence[NodeRoom]) -> Job:

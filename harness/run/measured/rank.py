@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.errors import BenchError, DataError
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
@@ -251,17 +251,22 @@ def started(job: Job) -> Iterator[Pipeline | None]:
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:
-    """Open the dataset. EnvironmentFailure if a rank runs other code or sees other data than the job names.
+    """Open the dataset. EnvironmentFailure if a rank runs other code, or sees other data than the job names, or none.
 
-    DataError, the same on all ranks, if a host has no such dataset.
+    DataError, the same on all ranks, if a host sees a damaged dataset.
     """
     opened: list[Dataset] = []
 
     def open_here() -> None:
         try:
             opened.append(open_dataset(Path(job.dataset)))
+        except UsageError:  # there is none, though the command that launched this rank has opened it
+            raise EnvironmentFailure(
+                f"{host_name()} sees no dataset in {job.dataset}. Make it visible on every node at this path, or name "
+                "a folder that all share, with --data or --cache-dir."
+            ) from None
         except BenchError as error:
-            raise DataError(f"On {host_name()}: {error}") from error
+            raise type(error)(f"On {host_name()}: {error}") from error
 
     require_same_code(comm, job.code_digest)
     together(comm, open_here)

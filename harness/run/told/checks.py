@@ -173,7 +173,10 @@ def _overrun_check(job: Job, timed: Sequence[Trial]) -> Check:
     expected = f"late ends of emulated compute at most {format_percent(MOST_OVERRUN)} of the job's time"
     steps = f"steps {longer * 100:+.1f} % against what was asked"
     found = f"{format_percent(late, 1)} on the latest rank of the median trial ({steps})"
-    if job.tiny or job.step_seconds < JUDGED_STEP:
+    if job.step_seconds < JUDGED_STEP:
         found += f", not judged: steps of {format_seconds(job.step_seconds)} are too short for it"
+        return Check("emulated compute", True, expected, found)
+    if job.tiny:
+        found += ", not judged: --tiny trials are too short for it"
         return Check("emulated compute", True, expected, found)
     return Check("emulated compute", late <= MOST_OVERRUN, expected, found)
