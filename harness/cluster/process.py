@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster import lost_nodes, stacks, watch
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, JobEnded, Stalled
+from dlio_bench.harness.cluster import ended_job, lost_nodes, stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 from dlio_bench.harness.cluster.rank_log import RankLog
 
@@ -62,7 +62,7 @@ def launch(
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
     `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
-    Stalled when a rank makes no progress for longer than watch.allowed().
+    Stalled when a rank makes no progress for longer than watch.allowed(); JobEnded when the scheduler's job has ended.
 
     A job step that srun started, and that ends in MPI_Init by signal 11, is started again, at most RETRIES times
     (an upstream race: open-mpi/ompi issues 12495, 11438 and 13559). Returns how often that was.
@@ -89,6 +89,8 @@ def launch(
         why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
         raise Stalled(why + _stacks(where) + _printed(output))
     if outcome.status != 0:
+        if end := ended_job.told(env):
+            raise JobEnded(end + _printed(output))
         raise _reason(folder, argv, outcome, output, lost)
     if log is None:
         output.path.unlink(missing_ok=True)
