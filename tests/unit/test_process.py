@@ -58,7 +58,9 @@ def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no such partition") as failure:
         launch(script("import sys; sys.exit('no such partition')"), os.environ, tmp_path, print)
     assert str(tmp_path / "ranks.log") in str(failure.value)
-    assert "no such partition" in (tmp_path / "ranks.log").read_text()
+    log = (tmp_path / "ranks.log").read_text()
+    assert log.startswith("no such partition\nThe command was: ")
+    assert sys.executable in log
     with pytest.raises(EnvironmentFailure, match="cannot be started"):
         launch(["/nowhere/mpirun"], os.environ, tmp_path, print)
 
