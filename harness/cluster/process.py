@@ -89,7 +89,8 @@ def launch(
         # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
         why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
         raise Stalled(why + _stacks(where) + _printed(output))
-    if outcome.status != 0:
+    # mpirun may end with status 0 after it has lost a host
+    if outcome.status != 0 or lost_nodes.told(output.tail, outcome.hosts, lost):
         if end := ended_job.told(env):
             raise JobEnded(end + _printed(output))
         raise _reason(folder, argv, outcome, output, lost)

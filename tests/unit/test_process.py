@@ -14,6 +14,7 @@ from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
 from dlio_bench.harness.cluster.watch import Watch
 from dlio_bench.harness.run.resuming import stopped
 from tests.processes import alive, gone, until
+from tests.unit.test_lost_nodes import UNREACHABLE
 
 
 def script(code: str) -> list[str]:
@@ -78,6 +79,11 @@ def test_a_job_that_was_cancelled_is_told(tmp_path: Path) -> None:
     squeue.write_text("#!/bin/sh\necho RUNNING\n")
     with pytest.raises(EnvironmentFailure, match="status 143"):
         launch(fails, env, tmp_path, print)
+
+
+def test_a_host_that_mpirun_lost_is_told_although_mpirun_ends_well(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="node3 was lost"):
+        launch(script(f"print({UNREACHABLE!r})"), os.environ, tmp_path, print)
 
 
 SRUN = """#!{python}
