@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _ENDED = re.compile(r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE)
 _FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 # Open MPI's: "Remote daemon: [prterun-node1-572@0,1] on node node2"
-_UNREACHABLE = re.compile(r"lost communication with a remote daemon.*?Remote daemon *: \S+ on node (\S+)", re.DOTALL)
+_UNREACHABLE = re.compile(r"has lost communication with a remote.*?Remote daemon *: \S+ on node (\S+)", re.DOTALL)
 _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 
 
@@ -24,7 +24,7 @@ def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = Fal
     if broken := _UNREACHABLE.search(output):
         there = ", ".join(f"rank {rank}" for rank, host in sorted(hosts.items()) if _short(host) == _short(broken[1]))
         return (
-            f"{broken[1]} was lost{there and f', with {there}'} (it failed or was cut off, as mpirun's connection to it "
+            f"{broken[1]} was lost{there and f', with {there}'} (it failed or was cut off: mpirun's connection "
             f"broke): {lost}."
         )
     ended = {rank for ranks in _ENDED.findall(output) for rank in _numbers(ranks)}
