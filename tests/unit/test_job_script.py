@@ -123,6 +123,7 @@ def test_a_plan_asks_for_its_most_nodes(slurm: Path, capsys: pytest.CaptureFixtu
         (["rum", "cdb"], "Did you mean 'run'?"),
         (["generate", "cdb", "--out", "x", "--full"], "--time"),
         ([], "Name the command"),
+        (["run", "cdb", "--nodes", "2", "--hostfile", "hosts"], "come from Slurm"),
         (["--container", "a.sif", "run", "cdb", "--nodes", "1,2"], "one node count"),
     ],
 )
