@@ -161,6 +161,7 @@ def finished_before(options: Options) -> list[Finished]:
 
 def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:
     """The error that ends a run which was stopped, with the command that goes on. kept: what it has finished."""
+    kind: type[BenchError]
     if isinstance(error, JobEnded):
         kind, why = EnvironmentFailure, str(error)
     elif isinstance(error, BenchError):
