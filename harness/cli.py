@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio_bench import signals
-from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageError, out_of_memory, remedy
+from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory, remedy
 from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
@@ -194,6 +194,8 @@ def _interrupted(argv: Sequence[str]) -> int:
 
 def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
     """The message for an error that ended a command. Other errors than the user's and the machine's are defects."""
+    if isinstance(error, JobEnded):
+        return EnvironmentFailure(f"{error} Go on with: {going_on(words=argv)}")
     if isinstance(error, BenchError):
         return error
     if isinstance(error, OSError):

@@ -96,7 +96,7 @@ def serving(comm: Ranks) -> list[Place]:
     the first host that is not the rank's own. Loopback where all ranks share a host. All ranks call this together.
     """
     mine = addresses()
-    everybody: list[tuple[str, Addresses]] = comm.allgather((_network(), mine))
+    everybody: list[tuple[str, Addresses]] = comm.allgather((network(), mine))
     other = next((theirs for network, theirs in everybody if network != everybody[comm.rank][0]), None)
     name, address = ("lo", LOOPBACK) if other is None else _chosen(mine, other)
     return comm.allgather(Place(host_name(), name, address))
@@ -132,7 +132,7 @@ def _source(destination: IPv4Address) -> str | None:
         return str(asking.getsockname()[0])
 
 
-def _network() -> str:
+def network() -> str:
     """The same for two processes exactly when they reach each other by loopback: one kernel, one network namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

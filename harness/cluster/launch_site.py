@@ -25,7 +25,8 @@ _BINDING: dict[str, set[str]] = {
 class Site:
     """What the pure functions may know of this machine.
 
-    `cores` are physical cores this process may use (what Open MPI counts as slots); `programs` are the launchers found,
+    `cores` are physical cores this process may use (what Open MPI counts as slots), or processors that Slurm gives to
+    its job on a node, if those are fewer; `programs` are the launchers found,
     by their names in LAUNCHERS, with their paths; `libmpi` belongs to `mpirun`; `mpi_type` is SLURM_MPI_TYPE;
     `arguments` are the user's own for the launcher, which every launcher gets last, before the command; options of ours
     with the same name give way to them. `bound`: launchers for which the environment has chosen how ranks are bound.
@@ -86,7 +87,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         mpirun=mpirun,
         mpi_flavor=flavor,
         root=os.geteuid() == 0,
-        cores=physical_cores(),
+        cores=min([physical_cores(), *allocation.repeated(env.get("SLURM_JOB_CPUS_PER_NODE", ""))]),
         mpi_version=version_of(text),
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,

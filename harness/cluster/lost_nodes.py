@@ -6,11 +6,13 @@ from collections.abc import Mapping
 # "srun: error: node2: tasks 2-3,5: Killed"
 _ENDED = re.compile(r"^srun: error: \S+: tasks? ([\d,\[\]-]+): ", re.MULTILINE)
 _FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+# Open MPI's: "Remote daemon: [prterun-node1-572@0,1] on node node2"
+_UNREACHABLE = re.compile(r"has lost communication with a remote.*?Remote daemon *: \S+ on node (\S+)", re.DOTALL)
 _GIVEN_UP = "srun: error: Timed out waiting for job step to complete"
 
 
 def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = False) -> str | None:
-    """What srun's output says of nodes that failed, as sentences; None if nothing.
+    """What the output of srun or mpirun says of nodes that failed, as sentences; None if nothing.
 
     hosts: the host of each rank, as far as known. lost: what is lost with the job. waited: the job's time limit is
     over. srun names a node that the controller has given up; before that, it waits in vain for the ends of ranks. Its
@@ -19,6 +21,12 @@ def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = Fal
     hint = "`sinfo -R` may say why; leave the node out of the next job with --exclude."
     if failed := _FAILED.search(output):
         return f"Slurm gave up {failed[1]}, which failed or was cut off, and ended the job: {lost}. {hint}"
+    if broken := _UNREACHABLE.search(output):
+        there = ", ".join(f"rank {rank}" for rank, host in sorted(hosts.items()) if _short(host) == _short(broken[1]))
+        return (
+            f"{broken[1]} was lost{there and f', with {there}'} (it failed or was cut off: mpirun's connection "
+            f"broke): {lost}."
+        )
     ended = {rank for ranks in _ENDED.findall(output) for rank in _numbers(ranks)}
     heard = {hosts[rank] for rank in ended if rank in hosts}
     silent = {rank: host for rank, host in sorted(hosts.items()) if host not in heard}
@@ -29,6 +37,10 @@ def told(output: str, hosts: Mapping[int, str], lost: str, *, waited: bool = Fal
         f"{names} did not tell how {ranks} ended (it failed, was cut off, or cannot end processes that wait for "
         f"storage): {lost}. {hint}"
     )
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
 
 
 def _numbers(ranks: str) -> list[int]:

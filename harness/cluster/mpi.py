@@ -16,6 +16,7 @@ from dlio_bench.harness.cluster import comm, cores
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
+from dlio_bench.harness.cluster.singleton import leaving_nothing
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
@@ -308,7 +309,8 @@ def whole_world(needed_by: str) -> World:
     """All processes that a launcher has started together. EnvironmentFailure where MPI cannot be loaded."""
     is_new = "mpi4py.MPI" not in sys.modules
     try:
-        from mpi4py import MPI
+        with leaving_nothing():
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise EnvironmentFailure(
             f"MPI cannot be loaded for {needed_by}: {error}. Install one with "

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster import lost_nodes, stacks, watch
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, JobEnded, Stalled
+from dlio_bench.harness.cluster import ended_job, last_words, lost_nodes, stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 from dlio_bench.harness.cluster.rank_log import RankLog
 
@@ -63,7 +64,7 @@ def launch(
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
     `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
-    Stalled when a rank makes no progress for longer than watch.allowed().
+    Stalled when a rank makes no progress for longer than watch.allowed(); JobEnded when the scheduler's job has ended.
 
     A job step that srun started, and that ends in MPI_Init by signal 11, is started again, at most RETRIES times
     (an upstream race: open-mpi/ompi issues 12495, 11438 and 13559). Returns how often that was.
@@ -89,7 +90,11 @@ def launch(
         # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
         why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
         raise Stalled(why + _stacks(where) + _printed(output))
-    if outcome.status != 0 or (not outcome.began and NOT_LAUNCHED.search(output.tail)):
+    # mpirun may end with status 0 after it has lost a host, srun when it could launch nothing
+    launched_nothing = not outcome.began and NOT_LAUNCHED.search(output.tail)
+    if outcome.status != 0 or launched_nothing or lost_nodes.told(output.tail, outcome.hosts, lost):
+        if end := ended_job.told(env):
+            raise JobEnded(end + _printed(output))
         raise _reason(folder, argv, outcome, output, lost)
     if log is None:
         output.path.unlink(missing_ok=True)
@@ -279,10 +284,10 @@ def _written_reports(folder: Path) -> list[dict[str, Any]]:
 
 def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog, lost: str) -> BenchError:
     """Why the job failed: a rank's own report, else the launcher's output about a node or a rank that died."""
-    status, program, last_words = outcome.status, Path(argv[0]).name, output.tail
+    status, program, printed = outcome.status, Path(argv[0]).name, output.tail
     if reports := outcome.reports + _written_reports(folder):
         return _reported(reports, folder, output)
-    if death := lost_nodes.told(last_words, outcome.hosts, lost) or _killed_rank(last_words, lost):
+    if death := lost_nodes.told(printed, outcome.hosts, lost) or _killed_rank(printed, lost):
         return EnvironmentFailure(death + _printed(output))
     if outcome.died_in_init(argv):
         return EnvironmentFailure(
@@ -294,11 +299,13 @@ def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog
         name = signal.Signals(-status).name
         hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
         return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_printed(output)}")
-    tail = " / ".join(line.strip() for line in last_words.splitlines() if line.strip(" -"))[-600:]
-    return EnvironmentFailure(
+    output.add(f"The command was: {shlex.join(argv)}")
+    output.close()
+    why = last_words.cause(printed) or (
         f"The launcher {program} ended with status {status} before the ranks were done. "
-        f"Its last words: {tail or '(none)'}. The whole command is shown by --dry-run.{_printed(output)}"
+        f"Its last words: {last_words.quoted(printed)}."
     )
+    return EnvironmentFailure(f"{why}{_printed(output)}")
 
 
 def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) -> BenchError:
@@ -315,9 +322,9 @@ def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) 
     return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
 
 
-def _killed_rank(last_words: str, lost: str) -> str | None:
+def _killed_rank(printed: str, lost: str) -> str | None:
     """What mpirun says of a rank that a signal ended, as sentences."""
-    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", last_words)
+    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", printed)
     if killed is None:
         return None
     rank, pid, host, number = killed.groups()

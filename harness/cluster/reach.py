@@ -1,6 +1,10 @@
-"""Whether mpirun will reach the hosts of a job by ssh, asked before it starts: its own words name no cause."""
+"""Whether mpirun will reach the hosts of a job by ssh, and each once, asked before it starts.
+
+Its own words name no cause.
+"""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.mpi_library import ask
@@ -17,6 +21,7 @@ from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30.0  # for a busy host, whose login scripts are slow
 AT_ONCE = 32  # connections
+_MACHINE = "dlio-bench-machine"  # leads the line that tells a host from others
 NO_FOLDER, NO_PYTHON, NO_INTERFACE = 61, 62, 63  # exit statuses of what a host runs: neither ssh nor a shell has them
 # Variables by which MPI libraries are told of another program than ssh
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC")
@@ -25,20 +30,24 @@ _AGENTS = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_E
 def require(hosts: Sequence[str]) -> None:
     """EnvironmentFailure for the first host that cannot be reached, or cannot run what this process runs here.
 
-    Asks all hosts at the same time, once in this process; a connection takes some 0.2 s.
+    UsageError if two names are one host. Asks all hosts at the same time, once in this process; a connection takes some
+    0.2 s.
     """
     _require(tuple(hosts))
 
 
 @lru_cache
 def _require(hosts: tuple[str, ...]) -> None:
-    elsewhere = [name for name in hosts if not _is_here(name)]
-    if not elsewhere:
-        return
+    here = f"{interfaces.network()}/{host_name()}"
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for failure in pool.map(_why_not, elsewhere):
-            if failure is not None:
-                raise EnvironmentFailure(failure)
+        machines = list(pool.map(lambda name: here if _is_here(name) else _machine(name), hosts))
+    names: dict[str, str] = {}
+    for name, machine in zip(hosts, machines, strict=True):
+        if (other := names.setdefault(machine, name)) != name:
+            raise UsageError(
+                f"The host file '{os.environ.get(HOSTFILE, '')}' names one host twice: {other} and {name} are the "
+                "same. Leave one of them out; 'slots' may say how many ranks the other is for."
+            )
 
 
 def _is_here(name: str) -> bool:
@@ -48,32 +57,34 @@ def _is_here(name: str) -> bool:
     return name in ("localhost", mine, mine.partition(".")[0], *known)
 
 
-def _why_not(name: str) -> str | None:
-    """Why ranks cannot be started on a host, with the fix; None when they can."""
+def _machine(name: str) -> str:
+    """What tells a host from others. EnvironmentFailure, with the fix, if no rank can be started on it."""
     folder, python, interface = str(Path.cwd()), sys.executable, os.environ.get(INTERFACE)
-    script = f"cd {shlex.quote(folder)} || exit {NO_FOLDER}; test -x {shlex.quote(python)} || exit {NO_PYTHON}"
+    script = f'echo "{_MACHINE} $(cat /proc/sys/kernel/random/boot_id)/$(stat -Lc %i /proc/self/ns/net)/$(uname -n)"; '
+    script += f"cd {shlex.quote(folder)} || exit {NO_FOLDER}; test -x {shlex.quote(python)} || exit {NO_PYTHON}"
     if interface:
         script += '; set -- $(sed -n "s/^ *\\([^ :]*\\):.*/\\1/p" /proc/net/dev); echo $*'
         script += f'; case " $* " in *" "{shlex.quote(interface)}" "*) ;; *) exit {NO_INTERFACE};; esac'
     answer = ask((*agent(os.environ), name, f"sh -c {shlex.quote(script)}"), os.environ, ANSWER_SECONDS)
     if answer.status == 0:
-        return None
+        told = re.search(rf"^{_MACHINE} (\S+)$", answer.out, re.MULTILINE)
+        return told[1] if told else name
     if answer.status == NO_FOLDER:
-        return (
+        raise EnvironmentFailure(
             f"Host {name} has no folder '{folder}', in which this command was started. Start it in a folder that all "
             "hosts share, at the same path."
         )
     if answer.status == NO_PYTHON:
-        return (
+        raise EnvironmentFailure(
             f"Host {name} has no Python at '{python}'. Install dlio-bench in a folder that all hosts share, or at the "
             "same path on each."
         )
     if answer.status == NO_INTERFACE:
-        return str(interfaces.missing(str(interface), name, answer.out.split()))
+        raise EnvironmentFailure(str(interfaces.missing(str(interface), name, answer.out.splitlines()[-1].split())))
     words = " / ".join(answer.err.strip().splitlines())[-300:] or (
         f"no answer after {ANSWER_SECONDS:.0f} s" if answer.status is None else f"exit status {answer.status}"
     )
-    return (
+    raise EnvironmentFailure(
         f"Host {name} of the host file {os.environ.get(HOSTFILE, '')} cannot be reached by ssh: {words.rstrip('.')}. "
         f"mpirun needs a connection without a password: make `ssh -o BatchMode=yes {name} true` work from "
         f"{host_name()}, or take the host out of the file."

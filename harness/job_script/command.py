@@ -13,6 +13,7 @@ from typing import Any
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.process import python_command
+from dlio_bench.harness.cluster.variables import HOSTFILE
 from dlio_bench.harness.job_script.script import COMMANDS, Script, given, minutes_for, most, render
 from dlio_bench.refusals import unknown
 from dlio_bench.reports.files import write_whole
@@ -67,6 +68,11 @@ def script_of(options: Options) -> Script:
         raise UsageError(f"--container starts the ranks of a `run`, and not those of `{command}`. Leave one out.")
     if options.container is not None and "," in (given(options.words, "--nodes") or ""):
         raise UsageError("--container starts the ranks once, for one node count. Write a job for each of --nodes.")
+    if file := given(options.words, "--hostfile") or os.environ.get(HOSTFILE):
+        raise UsageError(
+            f"--hostfile {file} (or {HOSTFILE}) names hosts for mpirun, but the hosts of a job come from Slurm. Leave "
+            "it out; a line '#SBATCH --nodelist=HOSTS' in the script asks for hosts by name."
+        )
     nodes = most(options.words, "--nodes") or 1
     per_node = most(options.words, "--ranks-per-node")
     seconds, foreseen = options.seconds, None

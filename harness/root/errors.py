@@ -43,6 +43,10 @@ class OutOfTime(EnvironmentFailure):
     """The job that the command runs in ends too soon for what is left to do."""
 
 
+class JobEnded(EnvironmentFailure):
+    """The job that the command runs in was ended. Whoever knows the command that goes on adds it to the message."""
+
+
 _REMEDIES = {
     errno.EACCES: "Give this user the permission, on every node",
     errno.EPERM: "Give this user the permission, on every node",

@@ -15,7 +15,7 @@ from msgspec import Struct, structs, to_builtins
 
 from dlio_bench import signals
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.errors import BenchError, EnvironmentFailure, OutOfTime, UsageError
+from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED
@@ -182,14 +182,17 @@ def _require_dataset(state: State, digest: str, folder: Path) -> None:
 
 def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:
     """The error that ends a run which was stopped, with the command that goes on. kept: what it has finished."""
-    if isinstance(error, BenchError):
+    kind: type[BenchError]
+    if isinstance(error, JobEnded):
+        kind, why = EnvironmentFailure, str(error)
+    elif isinstance(error, BenchError):
         kind, why = type(error), str(error)
     else:
         signals.met()
         kind, why = EnvironmentFailure, f"{signals.why()}: the ranks have ended."
     if kept:
         why += f" What is finished is kept in {folder}"
-    elif not isinstance(error, OutOfTime | KeyboardInterrupt):
+    elif not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):
         return error
     else:
         why += " Nothing was finished"

@@ -124,6 +124,7 @@ def test_a_plan_asks_for_its_most_nodes(slurm: Path, capsys: pytest.CaptureFixtu
         (["generate", "cdb", "--out", "x", "--full"], "--time"),
         ([], "Name the command"),
         (["--time", "1min", "run", "cdb", "--tiny"], "does not suffice"),
+        (["run", "cdb", "--nodes", "2", "--hostfile", "hosts"], "come from Slurm"),
         (["--container", "a.sif", "run", "cdb", "--nodes", "1,2"], "one node count"),
     ],
 )

@@ -109,6 +109,14 @@ def test_a_binding_that_site_or_user_has_chosen_stays(tmp_path: Path) -> None:
     assert LAUNCHERS["srun"](REAL, replace(OPENMPI, arguments=("--cpu-bind=cores",))).count("--cpu-bind=none") == 0
 
 
+def test_processors_that_slurm_gives_are_counted() -> None:
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1", "SLURM_JOB_CPUS_PER_NODE": "64(x3),1"}
+    site = detect_site(env)
+    assert site.cores == 1
+    assert "--overcommit" in LAUNCHERS["srun"](Job(4, 2, RUN), site)
+    assert "ppr:2:node:OVERSUBSCRIBE" in LAUNCHERS["mpirun"](Job(4, 2, RUN), replace(site, mpi_flavor="openmpi"))
+
+
 def test_slurm_is_asked_what_connects_ranks(tmp_path: Path) -> None:
     says = "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4,pmix_v5"
     srun = _program(tmp_path / "srun", says)

@@ -32,6 +32,24 @@ def test_a_node_that_slurm_gave_up_is_named() -> None:
     assert "gave up node3," in sentences
 
 
+UNREACHABLE = """PRTE has lost communication with a remote daemon.
+
+  HNP daemon   : [prterun-node1-572@0,0] on node node1
+  Remote daemon: [prterun-node1-572@0,2] on node node3
+
+This is usually due to either a failure of the TCP network
+connection to the node, or possibly an internal failure of
+the daemon itself.
+"""
+
+
+def test_a_host_to_which_mpirun_lost_its_connection_is_named() -> None:
+    sentences = told(UNREACHABLE, HOSTS, "nothing was measured")
+    assert sentences is not None
+    assert sentences.startswith("node3 was lost, with rank 4, rank 5 (")
+    assert sentences.endswith("nothing was measured.")
+
+
 def test_nothing_is_made_up() -> None:
     assert told(CANCELLED, HOSTS, "") is None  # srun was still waiting, or has heard of all
     assert told(CANCELLED + GIVEN_UP, {}, "") is None  # ranks that told nothing of themselves

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure, JobEnded
 from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
 from dlio_bench.harness.cluster.watch import Watch
+from dlio_bench.harness.run.resuming import stopped
 from tests.processes import alive, gone, until
+from tests.unit.test_lost_nodes import UNREACHABLE
 
 
 def script(code: str) -> list[str]:
@@ -57,9 +59,31 @@ def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no such partition") as failure:
         launch(script("import sys; sys.exit('no such partition')"), os.environ, tmp_path, print)
     assert str(tmp_path / "ranks.log") in str(failure.value)
-    assert "no such partition" in (tmp_path / "ranks.log").read_text()
+    log = (tmp_path / "ranks.log").read_text()
+    assert log.startswith("no such partition\nThe command was: ")
+    assert sys.executable in log
     with pytest.raises(EnvironmentFailure, match="cannot be started"):
         launch(["/nowhere/mpirun"], os.environ, tmp_path, print)
+
+
+def test_a_job_that_was_cancelled_is_told(tmp_path: Path) -> None:
+    squeue = tmp_path / "squeue"
+    env = {"SLURM_JOB_ID": "9", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    fails = script("raise SystemExit(143)")
+    for state, how in {"CANCELLED": "was cancelled", "TIMEOUT": "time limit"}.items():
+        squeue.write_text(f"#!/bin/sh\necho {state}\n")
+        squeue.chmod(0o755)
+        with pytest.raises(JobEnded, match=rf"^Slurm job 9 \S+ .*{how.split()[-1]}") as ended:
+            launch(fails, env, tmp_path, print)
+        assert "Nothing was finished. Go on with: dlio-bench" in str(stopped(ended.value, [], tmp_path))
+    squeue.write_text("#!/bin/sh\necho RUNNING\n")
+    with pytest.raises(EnvironmentFailure, match="status 143"):
+        launch(fails, env, tmp_path, print)
+
+
+def test_a_host_that_mpirun_lost_is_told_although_mpirun_ends_well(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="node3 was lost"):
+        launch(script(f"print({UNREACHABLE!r})"), os.environ, tmp_path, print)
 
 
 SRUN = """#!{python}
