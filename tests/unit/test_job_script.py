@@ -13,7 +13,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.job_script.script import Script, minutes_for, most, render
 
 SCRIPT = Script(
-    command=("run", "cdb", "--nodes", "2", "--max-data", "1 GB"), program="/opt/a b/dlio-bench", folder="/work/it's",
+    command=("run", "cdb", "--nodes", "2", "--max-data", "1 GB"), program="/opt/a b/dlio-bench", folder="/data/it's",
     nodes=2, ranks_per_node=4, minutes=90, name="night", options={"account": "m1"}, setup=["module load mpi"],
     variables={"DLIO_BENCH_CACHE": "/scratch/$me"},
 )  # fmt: skip
