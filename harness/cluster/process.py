@@ -1,4 +1,4 @@
-"""Run a launcher's command: read progress from its output, end it on Ctrl-C, explain why it failed."""
+"""Run a launcher's command: read progress from its output, end it on Ctrl-C."""
 
 import contextlib
 import ctypes
@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, JobEnded, Stalled
-from dlio_bench.harness.cluster import ended_job, last_words, lost_nodes, stacks, watch
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
+from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
 from dlio_bench.harness.cluster.rank_log import RankLog
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
@@ -35,10 +35,7 @@ GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
 LOOK_SECONDS = 0.2  # between two looks at the clock, and at who stands still
 LOG = "ranks.log"
-RETRIES = 2  # of a job step that ended in MPI_Init by signal 11
 CRASHED = re.compile(r"\btasks? [\d,\[\]-]+: Segmentation fault")  # srun's words
-NOT_LAUNCHED = re.compile(r"^srun: error: task \d+ launch failed", re.MULTILINE)  # after which srun ends with status 0
-MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
 
 # Loaded here: it is called between fork and exec, where loading could wait for a lock of another thread.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -86,40 +83,12 @@ def launch(
     finally:
         output.close()
     if outcome.stalled:
-        where = folder if folder_stays else stacks.rescued(folder)
-        # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
-        why = lost_nodes.told(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled
-        raise Stalled(why + _stacks(where) + _printed(output))
-    # mpirun may end with status 0 after it has lost a host, srun when it could launch nothing
-    launched_nothing = not outcome.began and NOT_LAUNCHED.search(output.tail)
-    if outcome.status != 0 or launched_nothing or lost_nodes.told(output.tail, outcome.hosts, lost):
-        if end := ended_job.told(env):
-            raise JobEnded(end + _printed(output))
-        raise _reason(folder, argv, outcome, output, lost)
+        raise why_stalled(outcome, folder if folder_stays else stacks.rescued(folder), output, lost)
+    if outcome.has_failed(output, lost):
+        raise why_failed(outcome, argv, env, output, lost)
     if log is None:
         output.path.unlink(missing_ok=True)
     return retries
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a launch ended. stalled: why it was ended from here. reports: failures that a rank could not write to a file.
-
-    began: a rank has met the others, or has said more than that it lives. hosts: of the ranks that gave signs of life.
-    """
-
-    status: int
-    stalled: str | None
-    reports: list[dict[str, Any]]
-    began: bool
-    folder: Path
-    crashed: bool
-    hosts: Mapping[int, str]
-
-    def died_in_init(self, argv: Sequence[str]) -> bool:
-        """Whether srun's ranks died by signal 11 before they met."""
-        failed = self.status != 0 and self.stalled is None and not self.reports and not _written_reports(self.folder)
-        return failed and not self.began and self.crashed and Path(argv[0]).name == "srun"
 
 
 def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: OnEvent, output: RankLog) -> Outcome:
@@ -277,85 +246,10 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _written_reports(folder: Path) -> list[dict[str, Any]]:
-    """The reports that ranks have written to files of the work folder."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
-
-
-def _reason(folder: Path, argv: Sequence[str], outcome: Outcome, output: RankLog, lost: str) -> BenchError:
-    """Why the job failed: a rank's own report, else the launcher's output about a node or a rank that died."""
-    status, program, printed = outcome.status, Path(argv[0]).name, output.tail
-    if reports := outcome.reports + _written_reports(folder):
-        return _reported(reports, folder, output)
-    if death := lost_nodes.told(printed, outcome.hosts, lost) or _killed_rank(printed, lost):
-        return EnvironmentFailure(death + _printed(output))
-    if outcome.died_in_init(argv):
-        return EnvironmentFailure(
-            f"{program} ended in MPI_Init by signal 11, {RETRIES + 1} times, before any rank worked: {lost}. The MPI "
-            f"library does not start under this {program} reliably; use --launcher mpirun, or another MPI library."
-            f"{_printed(output)}"
-        )
-    if status < 0:  # the process that was started is the rank itself, or the launcher was ended
-        name = signal.Signals(-status).name
-        hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
-        return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_printed(output)}")
-    output.add(f"The command was: {shlex.join(argv)}")
-    output.close()
-    why = last_words.cause(printed) or (
-        f"The launcher {program} ended with status {status} before the ranks were done. "
-        f"Its last words: {last_words.quoted(printed)}."
-    )
-    return EnvironmentFailure(f"{why}{_printed(output)}")
-
-
-def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) -> BenchError:
-    """The failure that ranks have reported themselves."""
-    # a defect goes first, with the place of its trace; else the failure of the lowest status
-    report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
-    if report["expected"]:
-        kind = ERRORS[report["status"]]
-        if kind is not EnvironmentFailure:  # the user's data or words, which explain themselves
-            output.path.unlink(missing_ok=True)
-        return kind(report["message"] + _stacks(folder) + _printed(output))
-    last = report["message"].strip().splitlines()[-1]
-    trace = _kept(folder / "defect.txt", report["message"])
-    return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
-
-
-def _killed_rank(printed: str, lost: str) -> str | None:
-    """What mpirun says of a rank that a signal ended, as sentences."""
-    killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", printed)
-    if killed is None:
-        return None
-    rank, pid, host, number = killed.groups()
-    name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
-    return f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
-
-
-def _printed(output: RankLog) -> str:
-    """A sentence that says where the output of ranks and launcher is; empty where there is none."""
-    return f" What the ranks and their launcher printed is in {output.path}." if output.is_there else ""
-
-
 def _say(message: str) -> None:
     """Tell the user at once, on a line of its own."""
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{line}dlio-bench: {message}", file=sys.stderr, flush=True)
-
-
-def _stacks(folder: Path) -> str:
-    """A sentence that says where the ranks' stacks are; empty where there are none."""
-    files = stacks.written(folder)
-    return f" The stacks of {len(files)} ranks are in {folder}/stacks-*.txt." if files else ""
-
-
-def _kept(path: Path, text: str) -> str:
-    """Write the explanation of a failure, and say where; a full disk must not hide the failure itself."""
-    try:
-        path.write_text(text)
-    except OSError as error:
-        return f"the rest could not be kept in {path}: {error.strerror}"
-    return f"the whole is in {path}"
 
 
 def python_command(module: str, *arguments: str) -> tuple[str, ...]:

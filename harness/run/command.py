@@ -110,7 +110,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     resumed = [job.nodes for job in planned if finished[job.nodes]]
     if resumed:
         counts = ", ".join(map(str, resumed))
-        print(f"Going on in {place.path}: finished before at {counts} nodes.", file=sys.stderr)
+        print(f"Going on in {place.path}: --nodes {counts} was finished before.", file=sys.stderr)
     predicted = (
         forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
     )

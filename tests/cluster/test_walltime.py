@@ -105,7 +105,7 @@ def test_a_requeued_job_goes_on(running: Callable[..., Job]) -> None:
     job.wait(lambda: not (job.out / "unfinished.json").exists())
     said = job.ended()
     assert "Slurm has begun this job again: restart 1." in said
-    assert "finished before at 1 nodes" in said
+    assert "--nodes 1 was finished before" in said
     after = finished(job.out)
     assert after["naive-1x1"]["trials"] == first["naive-1x1"]["trials"]
     assert after["naive-1x1"]["environment"]["restarts"] is None

@@ -60,7 +60,7 @@ def test_the_same_command_measures_only_what_is_missing(number: signal.Signals, 
     assert finished(out) == before
 
     done = dlio(cache, tmp_path, *RUN)
-    assert "finished before at 1 nodes" in done.stderr
+    assert "--nodes 1 was finished before" in done.stderr
     after = finished(out)
     assert sorted(after) == ["naive-1x1", "naive-2x1", "prefetch-1x1", "prefetch-2x1"]
     assert not any("INTERRUPTED" in known["marks"] for known in after.values())

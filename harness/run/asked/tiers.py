@@ -49,12 +49,17 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     return Tiers(ram, disk, None if system is None else _rates(system, job))
 
 
+_ROOM = 2_000_000_000  # bytes in memory that suffice for the tier of an advice
+
+
 def no_tier(reader: str, where: str) -> str:
     """What to say of a reader that keeps samples on a host, `where` this process runs, which has room for none."""
+    free = free_bytes(SHARED_MEMORY) or 0
+    room = "Give one with --tiers ram=1GB" if free > _ROOM else "Free some of it there"
     return (
         f"{reader} keeps samples in a node's tiers, and none has a size on {where}: {SHARED_MEMORY} has "
-        f"{format_bytes(free_bytes(SHARED_MEMORY) or 0)} free. Free some of it there, give a folder on its own disk "
-        "with --local-tier DIR, or use --reader double-buffer, which keeps nothing."
+        f"{format_bytes(free)} free. {room}, give a folder on its own disk with --local-tier DIR, or use --reader "
+        "double-buffer, which keeps nothing."
     )
 
 
