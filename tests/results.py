@@ -1,5 +1,6 @@
 """Results in JSON's own types, for tests that change them or look at them as a script would."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A result that is loaded and checked, as JSON, and its steps."""
     found, steps = result.load(path)
     return to_json(found), steps
+
+
+Made = tuple[Result, dict[str, Any]]
+Complete = Callable[..., Made]  # (reader, nodes, trials, change): the fixture `made`

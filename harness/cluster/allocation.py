@@ -1,4 +1,4 @@
-"""The nodes that a scheduler, or a host file, has given to this command; and until when."""
+"""The nodes that a scheduler, or a host file, has given to this command."""
 
 import os
 import re
@@ -22,14 +22,13 @@ class Allocation:
 
     `giver` is slurm, flux, lsf, pbs, hostfile or launched (ranks that are there already); `job` is the scheduler's
     number of the job. `ranks_per_node` are the tasks that its user asked for on each node; `unequal` tells them where
-    nodes differ. `ends` is in seconds since the epoch, as time.time counts them.
+    nodes differ.
     """
 
     giver: str
     nodes: int
     ranks_per_node: int | None = None
     gpus_per_node: int | None = None
-    ends: float | None = None
     job: str | None = None
     unequal: str | None = None
 

@@ -4,10 +4,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import host_file, interfaces, launch_env, launch_site, launchers, reach
+from dlio_bench.harness.cluster import allocation, host_file, interfaces, launch_env, launch_site, launchers, reach
 from dlio_bench.harness.cluster.process import python_command
-from dlio_bench.harness.cluster.variables import HOSTFILE
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,8 @@ def plan(
     """
     command = python_command(f"dlio_bench.harness.{module}", str(work))
     named = () if virtual else tuple(host.name for host in host_file.given(os.environ))
-    if named and nodes > len(named):
-        raise UsageError(
-            f"--nodes {nodes}, but the host file '{os.environ[HOSTFILE]}' names {len(named)}. Ask for less."
-        )
+    if named:
+        allocation.require(allocation.find(os.environ), nodes)
     named = named[:nodes]
     carried = launch_env.carried(os.environ) if named else ()
     ranks = launchers.Job(nodes, ranks_per_node, command, virtual, named_hosts=named, carried=carried)

@@ -3,26 +3,14 @@
 import json
 
 from tests.cluster.cluster import Cluster
+from tests.plans import TINY
 from tests.processes import until
 
-PLAN = """
-nodes = [1, 2]
+PLAN = f"""nodes = [1, 2]
 ranks_per_node = [2]
-min_seconds = 0
-[system]
-name = "a test"
-[dataset]
-folder = "data"
-times_memory = 0
-steps = 16
-[[run]]
-workload = "cdb"
-readers = ["prefetch"]
-tiny = true
-batch = 1
-compute = "emulate:5ms"
+{TINY.replace('"naive", ', "")}
 [limits.cdb.prefetch."2x2"]
-delivered_bandwidth = { at_least = "1 kB/s" }
+delivered_bandwidth = {{ at_least = "1 kB/s" }}
 """
 
 

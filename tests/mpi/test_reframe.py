@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mpi.conftest import dlio
+from tests.plans import TINY
 
 SITE = """
 import sys
@@ -46,22 +47,9 @@ class Refused(DlioBench):
 class Nothing(Copied):
     command = "-c pass"
 """
-PLAN = """
-min_seconds = 0
-[system]
-name = "a test"
-[dataset]
-folder = "data"
-times_memory = 0
-steps = 16
-[[run]]
-workload = "cdb"
-readers = ["naive", "double-buffer"]
-tiny = true
-batch = 1
-compute = "emulate:5ms"
+PLAN = f"""{TINY.replace('"prefetch"', '"double-buffer"')}
 [limits.cdb."*"."1x1"]
-delivered_bandwidth = { at_least = "1 kB/s" }
+delivered_bandwidth = {{ at_least = "1 kB/s" }}
 """
 COPY = "import shutil, sys; shutil.copytree(sys.argv[1], sys.argv[3])\n"
 

@@ -15,6 +15,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN
 from dlio_bench.free_space import SHARED_MEMORY
 from tests.datasets import made, stored_fields
+from tests.results import Complete, Made, complete
 
 POLICIES = {
     "naive": ("naive", "sequential", "on demand", 0.30),
@@ -146,3 +147,16 @@ def memory() -> Iterator[Path]:
 def in_memory(memory: Path) -> Path:
     """An empty folder in memory."""
     return Path(tempfile.mkdtemp(dir=memory))
+
+
+@pytest.fixture(name="made")
+def completed(draft_and_steps: Callable[..., tuple[dict[str, Any], dict[str, Any]]]) -> Complete:
+    """(reader, nodes, trials, change) -> a result and its steps; `change` may alter the draft first."""
+
+    def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3, change: Any = None) -> Made:
+        draft, steps = draft_and_steps(reader, nodes, trials)
+        if change:
+            change(draft)
+        return complete(draft, steps), steps
+
+    return make

@@ -18,7 +18,6 @@ from dlio_bench.reports import (
     byte_figures,
     comparable,
     comparison,
-    facts,
     figures,
     formatting,
     html,
@@ -26,31 +25,15 @@ from dlio_bench.reports import (
     step_figures,
     text,
 )
-from dlio_bench.reports.advice import advice
 from dlio_bench.reports.drawing import log_axis
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import WIDTH
 from tests.pages import Page
-from tests.results import complete
+from tests.results import Complete, complete
 
-Made = tuple[Result, dict[str, Any]]
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-Complete = Callable[..., Made]
 GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-@pytest.fixture
-def made(draft_and_steps: Callable[..., Drafted]) -> Complete:
-    """(reader, nodes, trials, change) -> a result and its steps; `change` may alter the draft first."""
-
-    def make(reader: str = "prefetch", nodes: int = 4, trials: int = 3, change: Any = None) -> Made:
-        draft, steps = draft_and_steps(reader, nodes, trials)
-        if change:
-            change(draft)
-        return complete(draft, steps), steps
-
-    return make
 
 
 def fail_content(draft: dict[str, Any]) -> None:
@@ -288,56 +271,6 @@ def test_large_runs_are_thinned_and_keep_their_worst_stall(made: Complete) -> No
     assert cells.sum() == 9.0
 
 
-def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
-    def second_host(draft: dict[str, Any]) -> None:
-        draft["environment"]["hosts"]["node02"] = draft["environment"]["hosts"]["node01"] | {"cores": 4}
-
-    found = facts.environment([made(change=second_host)[0]])
-    assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
-    assert found.common["mount type"] == "ext4"
-    assert facts.hosts_differ(found)
-
-
-def test_hosts_do_not_differ_by_their_names_and_the_folders_made_on_them(made: Complete) -> None:
-    def second_host(draft: dict[str, Any]) -> None:
-        hosts = draft["environment"]["hosts"]
-        room = {"memory_bytes": 100, "local_tier": "/tmp/a"}
-        hosts["node02"] = hosts["node01"] | {"host": "node02", "room": room | {"local_tier": "/tmp/b"}}
-        hosts["node01"] |= {"host": "node01", "room": room, "clock_offset_seconds": 0.001}
-
-    pair = made(change=second_host)
-    assert not facts.hosts_differ(facts.environment([pair[0]]))
-    assert "(hosts differ)" not in html.page([pair])
-
-
-def test_all_that_is_known_names_hosts_network_clocks_and_what_was_begun_again(made: Complete) -> None:
-    def cluster(draft: dict[str, Any]) -> None:
-        environment = draft["environment"]
-        hosts = {f"node{number:02}": environment["hosts"]["node01"] for number in range(1, 7)}
-        hosts["node02"] = hosts["node02"] | {"clock_offset_seconds": -2.0}
-        hosts["node03"] = hosts["node03"] | {"clock_offset_seconds": 0.05}
-        launcher = {"name": "mpirun", "argv": [], "retries": 1}
-        environment |= {"hosts": hosts, "interfaces": {"node01": "ib0 10.0.0.1"}, "restarts": 2, "launcher": launcher}
-
-    told = " ".join(text.render([made(change=cluster)[0]], verbose=True).split())
-    assert "ran on node01, node02, node03, node04 and 2 more (6 in all)" in told
-    assert "ib0 10.0.0.1 of node01" in told
-    assert "clocks: node02 2 s behind the scheduler" in told
-    assert "begun the job again 2 times" in told
-    assert "mpirun was started again 1 time" in told
-
-
-def test_a_machine_is_one_host_however_often_it_was_used(made: Complete) -> None:
-    def own_memory(draft: dict[str, Any]) -> None:
-        draft["environment"]["rank_memory_bytes"] = 1_000_000 * draft["plan"]["nodes"]
-
-    pairs = [made(reader, nodes, change=own_memory) for reader in ("naive", "prefetch") for nodes in (1, 2, 4)]
-    assert " on 1 host · " in html.page(pairs)
-    results = [found for found, _ in pairs]
-    assert facts.environment(results).owners == ("node01",)
-    assert len(set(facts.plans(results)["Job"].differing["rank memory bytes"].values())) == 3
-
-
 def test_ticks_of_a_logarithmic_axis_are_numbers_that_can_be_read(made: Complete) -> None:
     drawn = figures.scaling([made("prefetch", nodes)[0] for nodes in (1, 4)])
     values = [value for line in drawn["data"] for value in line["y"]]
@@ -346,38 +279,6 @@ def test_ticks_of_a_logarithmic_axis_are_numbers_that_can_be_read(made: Complete
     assert 10 ** axis["range"][0] < axis["tickvals"][0] <= min(values)
     assert max(values) <= axis["tickvals"][-1] < 10 ** axis["range"][1]
     assert log_axis("", [18, 60, 1300])["ticktext"] == ["10", "20", "50", "100", "200", "500", "1,000", "2,000"]
-
-
-@pytest.mark.parametrize(
-    ("served", "says"),
-    [
-        ({}, "a cache served part of them"),
-        ({"bytes_ram": 5, "bytes_remote": 7}, "the reader's own tiers and other ranks served part of them"),
-        ({"bytes_local": 5}, "the reader's own tiers served part of them"),
-    ],
-)
-def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str, int], says: str) -> None:
-    def faster(draft: dict[str, Any]) -> None:
-        for one in draft["trials"]:
-            one["epochs"][1] |= served | {"seconds": 0.1 * one["epochs"][0]["seconds"]}
-
-    (said,) = [line for line in advice(made(change=faster)[0]) if "later epochs" in line]
-    assert says in said
-
-
-@pytest.mark.parametrize(
-    ("processors", "threads", "is_told"), [(1, 2, True), (1, 0, False), (2, 2, False), (None, 2, False)]
-)
-def test_ranks_whose_threads_share_one_core_with_the_trainer_are_advised_to_bind_wider(
-    made: Complete, processors: int | None, threads: int, is_told: bool
-) -> None:
-    def bind(draft: dict[str, Any]) -> None:
-        draft["environment"] |= {"cores_per_rank": 1.0, "bound_processors": processors}
-        draft["policy"]["options"]["threads"] = threads
-
-    result = made(change=bind)[0]
-    assert any("bound to one core" in line and "--bind-to none" in line for line in advice(result)) == is_told
-    assert facts.plans([result])["Job"].common["cores per rank"] == "1.0"
 
 
 @pytest.mark.parametrize("placement", ["none", "stage-partition"])

@@ -1,0 +1,57 @@
+"""Plans of acceptances, for tests that need any."""
+
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.harness.acceptance import contract, datasets
+from dlio_bench.harness.acceptance.datasets import Memory
+from dlio_bench.harness.acceptance.parts import Part, parts
+from dlio_bench.harness.acceptance.plan import Plan, parse
+
+# Of real ranks, in seconds; a test adds what it is about.
+TINY = """
+min_seconds = 0
+[system]
+name = "a test"
+[dataset]
+folder = "data"
+times_memory = 0
+steps = 16
+[[run]]
+workload = "cdb"
+readers = ["naive", "prefetch"]
+tiny = true
+batch = 1
+compute = "emulate:5ms"
+"""
+
+GIB = 1 << 30
+SMALL = Memory(GIB, declared=True, real_nodes=False)
+BASIC: dict[str, Any] = {
+    "system": {"name": "a test"},
+    "limits": {"cdb": {"naive": {"1x1": {"stall_share": {"at_most": "90 %"}}}}},
+    "run": [{"workload": "cdb", "readers": ["naive", "prefetch"], "tiny": True, "batch": 1}],
+    "dataset": {"times_memory": 0, "steps": 16},
+    "min_seconds": 0,
+}
+
+
+def plan_of(**keys: Any) -> Plan:
+    return parse(BASIC | keys, "plan.toml")
+
+
+def run_of(**keys: Any) -> list[dict[str, Any]]:
+    return [BASIC["run"][0] | keys]
+
+
+def written(folder: Path, **keys: Any) -> Path:
+    """A plan file; its own TOML is made by the code that writes limits, which is tested by itself."""
+    path = folder / "plan.toml"
+    document = BASIC | keys
+    tables = "".join(f"[[run]]\n{contract.as_toml(run)}" for run in document["run"])
+    path.write_text(contract.as_toml({key: value for key, value in document.items() if key != "run"}) + tables)
+    return path
+
+
+def planned(plan: Plan, folder: Path, memory: Memory = SMALL) -> list[Part]:
+    return parts(plan, folder, datasets.sources(plan, folder, folder, memory))

@@ -1,0 +1,64 @@
+"""What is told of the machines of a result."""
+
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.reports import (
+    facts,
+    html,
+    text,
+)
+from tests.results import Complete
+
+Drafted = tuple[dict[str, Any], dict[str, Any]]
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
+    def second_host(draft: dict[str, Any]) -> None:
+        draft["environment"]["hosts"]["node02"] = draft["environment"]["hosts"]["node01"] | {"cores": 4}
+
+    found = facts.environment([made(change=second_host)[0]])
+    assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
+    assert found.common["mount type"] == "ext4"
+    assert facts.hosts_differ(found)
+
+
+def test_hosts_do_not_differ_by_their_names_and_the_folders_made_on_them(made: Complete) -> None:
+    def second_host(draft: dict[str, Any]) -> None:
+        hosts = draft["environment"]["hosts"]
+        room = {"memory_bytes": 100, "local_tier": "/tmp/a"}
+        hosts["node02"] = hosts["node01"] | {"host": "node02", "room": room | {"local_tier": "/tmp/b"}}
+        hosts["node01"] |= {"host": "node01", "room": room, "clock_offset_seconds": 0.001}
+
+    pair = made(change=second_host)
+    assert not facts.hosts_differ(facts.environment([pair[0]]))
+    assert "(hosts differ)" not in html.page([pair])
+
+
+def test_all_that_is_known_names_hosts_network_clocks_and_what_was_begun_again(made: Complete) -> None:
+    def cluster(draft: dict[str, Any]) -> None:
+        environment = draft["environment"]
+        hosts = {f"node{number:02}": environment["hosts"]["node01"] for number in range(1, 7)}
+        hosts["node02"] = hosts["node02"] | {"clock_offset_seconds": -2.0}
+        hosts["node03"] = hosts["node03"] | {"clock_offset_seconds": 0.05}
+        launcher = {"name": "mpirun", "argv": [], "retries": 1}
+        environment |= {"hosts": hosts, "interfaces": {"node01": "ib0 10.0.0.1"}, "restarts": 2, "launcher": launcher}
+
+    told = " ".join(text.render([made(change=cluster)[0]], verbose=True).split())
+    assert "ran on node01, node02, node03, node04 and 2 more (6 in all)" in told
+    assert "ib0 10.0.0.1 of node01" in told
+    assert "clocks: node02 2 s behind the scheduler" in told
+    assert "begun the job again 2 times" in told
+    assert "mpirun was started again 1 time" in told
+
+
+def test_a_machine_is_one_host_however_often_it_was_used(made: Complete) -> None:
+    def own_memory(draft: dict[str, Any]) -> None:
+        draft["environment"]["rank_memory_bytes"] = 1_000_000 * draft["plan"]["nodes"]
+
+    pairs = [made(reader, nodes, change=own_memory) for reader in ("naive", "prefetch") for nodes in (1, 2, 4)]
+    assert " on 1 host · " in html.page(pairs)
+    results = [found for found, _ in pairs]
+    assert facts.environment(results).owners == ("node01",)
+    assert len(set(facts.plans(results)["Job"].differing["rank memory bytes"].values())) == 3
