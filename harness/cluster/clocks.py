@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dlio_bench.harness.cluster.comm import Comm
 
 BARRIERS = 6  # the first sets up what the others use
+LOOKS = 3  # at both clocks of a host: a process that loses its processor between them knows less
+Bounds = tuple[float, float]  # at least, at most
 
 
 def offsets(comm: Comm) -> list[float]:
@@ -33,3 +35,14 @@ def ahead(first: tuple[Sequence[float], Sequence[float]], other: tuple[Sequence[
     least = max(came - left for came, left in zip(other[0], first[1], strict=True))
     most = min(left - came for left, came in zip(other[1], first[0], strict=True))
     return max(least, 0.0) + min(most, 0.0)
+
+
+def wall_ahead() -> Bounds:
+    """Seconds by which this host's wall clock is ahead of its monotonic clock."""
+    looks = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(LOOKS)]
+    return max(wall - after for _, wall, after in looks), min(wall - before for before, wall, _ in looks)
+
+
+def drift(before: Bounds, after: Bounds) -> float:
+    """Seconds that wall_ahead() has changed by: of all values that the bounds allow, the one nearest to zero."""
+    return max(after[0] - before[1], 0.0) + min(after[1] - before[0], 0.0)

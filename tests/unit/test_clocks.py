@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlio_bench.harness.cluster.clocks import ahead
+from dlio_bench.harness.cluster.clocks import ahead, drift, wall_ahead
 
 FIRST = ([10.0, 11.0, 12.0], [10.4, 11.1, 12.3])  # came, left
 
@@ -18,3 +18,16 @@ def test_the_offset_is_at_most_the_shortest_barrier_too_small(offset: float) -> 
 def test_clocks_that_may_agree_are_not_called_apart() -> None:
     assert ahead(FIRST, ([10.0, 10.9, 12.0], [10.4, 11.1, 12.3])) == 0
     assert ahead(FIRST, FIRST) == 0
+
+
+def test_a_process_that_loses_its_processor_between_two_clocks_sees_no_drift() -> None:
+    interrupted = (999.92, 1000.0)  # 80 ms between the reads of the two clocks
+    assert drift((1000.0, 1000.0), interrupted) == drift(interrupted, (1000.0, 1000.0)) == 0
+    assert drift((1000.0, 1000.00001), (1000.5, 1000.50001)) == pytest.approx(0.49999)
+    assert drift((1000.0, 1000.00001), (997.0, 997.00001)) == pytest.approx(-2.99999)
+
+
+def test_both_clocks_of_a_host_are_read_together() -> None:
+    least, most = wall_ahead()
+    assert 0 <= most - least < 60
+    assert abs(drift((least, most), wall_ahead())) < 1

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from dlio_bench.batches import is_validation, validation_after
 from dlio_bench.counters import EpochCost, PassCost, total
+from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import Policy, order_of
@@ -226,7 +227,7 @@ class Trial:
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
-            before, wall, monotonic, cpu = host_cpu(), time.time(), time.monotonic(), time.process_time()
+            before, wall, cpu = host_cpu(), wall_ahead(), time.process_time()
             elapsed = loop.run(
                 comm,
                 batches,
@@ -249,7 +250,7 @@ class Trial:
                 times.host_cpu.append((before, host_cpu()))
         delivered.append(self._site.delivered(reader.processes))
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
-        times.clock_drift += (time.time() - wall) - (time.monotonic() - monotonic)
+        times.clock_drift += drift(wall, wall_ahead())
         by_epoch = [after - before for before, after in pairwise(delivered)]
         if self._copies and not self._site.emulated:
             by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
