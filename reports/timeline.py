@@ -7,7 +7,7 @@ CRC32 of each. (Arrow would bring some 150 MB of dependency for one table.)
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from dlio_bench import components
+from dlio_bench import components, tensorflow_operations
 from dlio_bench.components import BY_NAME, KINDS, Component
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.recorder import NO_EPOCH
@@ -57,6 +57,32 @@ class Kind(Struct, frozen=True):
     kind: str
 
 
+class RuntimeTrace(Struct, frozen=True, kw_only=True):
+    """What is to be known of a rank's trace of TensorFlow (`--trace tf`), whose operations are among the spans.
+
+    It lasted for the first `steps` steps of a trial, from `began` to `ended`: seconds since this rank began its loop.
+    within: error of its times on the clock of the rank, seconds; drift: by how much the clocks moved meanwhile.
+    events: in the trace; rows: of operations, made of them; dropped: for which there was no room; outside: that lie
+    outside of the trace's begin and end. reported_bytes: of `batches` batches, as TensorFlow says; delivered_bytes: of
+    the steps, as the trainer got them. derived_from: where reads have their bytes from: 'spans', 'counters' or ''.
+    """
+
+    trial: int
+    steps: int
+    began: float
+    ended: float
+    within: float
+    drift: float
+    events: int
+    rows: int
+    dropped: int
+    outside: int
+    batches: int
+    reported_bytes: int
+    delivered_bytes: int
+    derived_from: str
+
+
 class About(Struct, frozen=True):
     """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
 
@@ -67,6 +93,7 @@ class About(Struct, frozen=True):
     files: Mapping[str, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[str, int]
+    tensorflow: Mapping[str, RuntimeTrace] = {}
 
 
 @dataclass(frozen=True)
@@ -94,6 +121,7 @@ class Timeline:
     files: Mapping[int, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[int, int]
+    tensorflow: Mapping[int, RuntimeTrace] = field(default_factory=dict)  # by rank
     problems: Sequence[str] = ()
 
     def __len__(self) -> int:
@@ -167,6 +195,7 @@ def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
         files={int(number): name for number, name in about.files.items()},
         clocks=about.clocks,
         lost={int(rank): lost for rank, lost in about.lost.items()},
+        tensorflow={int(rank): trace for rank, trace in about.tensorflow.items()},
         problems=problems,
     )
 
@@ -177,7 +206,9 @@ def _of_tensorflow(part: Kind) -> bool:
 
 def _component(part: Kind) -> Component:
     if _of_tensorflow(part):
-        return Component(part.name, cast(components.Kind, part.kind), "an operation of TensorFlow's")
+        operation = tensorflow_operations.BY_NAME.get(part.name)
+        meaning = "an operation of TensorFlow's" if operation is None else operation.meaning
+        return Component(part.name, cast(components.Kind, part.kind), meaning)
     return BY_NAME.get(part.name, Component(part.name, "other", "not known to this version"))
 
 
