@@ -15,6 +15,7 @@ from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
+NAME = 21  # columns of an operation
 STALL, ITERATION = "Call to Next Batch", "Training Iteration"
 # by kind; a file system may be emulated
 WAITED_FOR: Mapping[str, str] = {
@@ -154,17 +155,15 @@ def render(shown: InputTable) -> str:
 
 def _lines(shown: InputTable) -> Iterator[str]:
     steps = max(trace.steps for trace in shown.traces.values())
-    yield (
-        f"  waiting for input: {format_time(shown.stall)} in the first {plural(steps, 'step')} of "
-        f"{plural(shown.ranks, 'rank')}, by TensorFlow's trace"
-    )
+    stretch = f"the first {plural(steps, 'step')} of {plural(shown.ranks, 'rank')}"
+    yield f"  waiting for input, by TensorFlow's trace: {format_time(shown.stall)} in {stretch}"
     yield ""
-    yield f"  {'inside':<24} {'waiting for':<24} {'time':>9} {'share':>6} {'calls':>6} {'bytes':>9}"
+    yield f"  {'inside':<{NAME}} {'waiting for':<24} {'time':>8} {'share':>6} {'calls':>6} {'bytes':>7}"
     for row in shown.rows:
         size = "" if row.bytes is None else format_bytes(row.bytes)
         line = (
-            f"  {_cut(printable(row.operation), 24):<24} {row.waited_for:<24} {format_time(row.seconds):>9} "
-            f"{format_share(row.share):>6} {row.calls:>6} {size:>9}{'*' if row.derived else ''}"
+            f"  {_cut(printable(row.operation), NAME):<{NAME}} {row.waited_for:<24} {format_time(row.seconds):>8} "
+            f"{format_share(row.share):>6} {row.calls:>6} {size:>7}{'*' if row.derived else ''}"
         )
         yield line.rstrip()
     yield ""
