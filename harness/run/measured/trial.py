@@ -262,11 +262,11 @@ class Trial:
                 },
                 behind={} if trace is None else trace.behind(len(steps)),
             )
-            if trace is not None:
-                trace.end()
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
+            if trace is not None:
+                trace.end()
         delivered.append(self._site.delivered(reader.processes))
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += drift(wall, wall_ahead())
