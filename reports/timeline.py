@@ -144,6 +144,11 @@ class Timeline:
         return np.isin(self.component, codes)
 
 
+def xplane_name(rank: int) -> str:
+    """The file that TensorFlow itself has left of a rank's trace (`--trace xplane`), beside the spans."""
+    return f"rank-{rank}.xplane.pb"
+
+
 def load(path: Path) -> Timeline:
     """The spans beside a result, from its folder or the file itself.
 

@@ -283,7 +283,8 @@ def _add_output(run: argparse.ArgumentParser) -> None:
         type=tracing.traces,
         metavar="WHAT",
         help="record where the time goes, for `dlio-bench trace`. spans: what every thread of every rank does. tf: "
-        "besides, what TensorFlow does in the first steps of the last trial, with --compute train or in tf.data",
+        "besides, what TensorFlow does in the first steps of the last trial, with --compute train or in tf.data. "
+        "xplane: besides, TensorFlow's own file of that",
     )
     output.add_argument(
         "--trace-steps", type=int, metavar="N", help=f"with --trace tf, trace N steps (default {tracing.STEPS})"

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dlio(
         out, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS), "--compute", "train",
         "--exchange", "horovod", "--steps", "7", "--validation", "none", "--trials", "1", "--warmup-trials", "0",
-        "--trace", "tf", "--trace-steps", str(STEPS), "--out", str(out / "run"), TMPDIR=str(out),
+        "--trace", "tf,xplane", "--trace-steps", str(STEPS), "--out", str(out / "run"), TMPDIR=str(out),
     )  # fmt: skip
     assert not list(out.glob("dlio-bench-tf-*"))  # the profiler's files
     return out / "run"
@@ -36,6 +36,7 @@ def test_operations_of_tensorflow_lie_on_the_clock_of_our_spans(folder: Path, re
     spans = timeline.load(place)
     assert not spans.problems
     assert set(spans.tensorflow) == set(range(RANKS))
+    assert len(list(place.glob("rank-*.xplane.pb"))) == RANKS
     for rank, trace in spans.tensorflow.items():
         of_rank = spans.part(spans.rank == rank)
         names = {spans.components[number].name for number in np.unique(of_rank.component)}

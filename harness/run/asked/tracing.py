@@ -8,21 +8,23 @@ if TYPE_CHECKING:
     from dlio_bench.harness.plan.policies import Policy
     from dlio_bench.harness.run.asked.job import Job
 
-SPANS, TENSORFLOW = "spans", "tf"
+SPANS, TENSORFLOW, XPLANE = "spans", "tf", "xplane"
 TRACES = {
     SPANS: "what every thread of every rank did, read by read, with file and bytes",
     TENSORFLOW: "besides, what TensorFlow's threads did in the first steps of the last trial",
+    XPLANE: "besides, TensorFlow's own file of that, for its tools",
 }
 STEPS = 100  # that TensorFlow is traced, unless --trace-steps says otherwise
 
 
 def traces(text: str) -> tuple[str, ...]:
-    """The names in `--trace`, in the order of the table; all come with spans. UsageError."""
+    """The names in `--trace`, in the order of the table, with those that they need. UsageError."""
     names = text.split(",")
     for name in names:
         if name not in TRACES:
             raise UsageError(f"--trace '{name}' is not known. Choose from: {', '.join(TRACES)}.")
-    return tuple(name for name in TRACES if name in (SPANS, *names))
+    wanted = {SPANS, *names} | ({TENSORFLOW} if XPLANE in names else set())
+    return tuple(name for name in TRACES if name in wanted)
 
 
 def uses_tensorflow(job: "Job", row: "Policy") -> bool:

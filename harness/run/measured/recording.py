@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import recorder
+from dlio_bench.atomic_files import write_whole
 from dlio_bench.batches import validation_after
 from dlio_bench.components import CODE, COMPONENTS
 from dlio_bench.datagen.dataset import Dataset
@@ -38,6 +39,7 @@ from dlio_bench.reports.timeline import (
     Kind,
     RuntimeTrace,
     Track,
+    xplane_name,
 )
 from dlio_bench.tensorflow_operations import OPERATIONS
 
@@ -70,6 +72,7 @@ class Kept:
     tables: list[tuple[int, int, Table]] = field(default_factory=list)  # trial, index of the track, rows
     started: dict[int, float] = field(default_factory=dict)  # trial -> when this rank's first loop of it began
     tensorflow: RuntimeTrace | None = None
+    xplane: bytes = b""  # TensorFlow's own file
 
     def track(self, process: int, thread: int, name: str) -> int:
         """The index of a thread."""
@@ -116,6 +119,8 @@ class Spans:
         threads, derived_from = runtime_rows.rows(traced, recorded, asked)
         for number, (name, table) in enumerate(threads):
             kept.tables.append((times.number, kept.track(os.getpid(), -1 - number, name), table))
+        kept.xplane = traced.file
+        times.traced = None  # it has been taken
         kept.tensorflow = runtime_rows.about(traced, times, derived_from)
 
     def _of_others(self) -> Iterator[recorder.Rows]:
@@ -136,6 +141,8 @@ class Spans:
         """Write the spans of all ranks on rank 0, and forget them. The file is whole or absent. OSError on rank 0."""
         kept, comm = self._readers.pop(reader), self._comm
         here = [Track(comm.rank, host_name(), process, thread) for process, _, thread in kept.tracks]
+        if kept.xplane:
+            write_whole(path.with_name(f"{reader}-{xplane_name(comm.rank)}"), kept.xplane)
         everybody = comm.allgather((here, recorder.lost(), kept.started, kept.tensorflow))
         first = sum(len(tracks) for tracks, *_ in everybody[: comm.rank])
         columns = _columns(kept, first, everybody[0][2], self._clocks[comm.rank].seconds)

@@ -21,7 +21,7 @@ from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.tracing import TENSORFLOW, uses_tensorflow
+from dlio_bench.harness.run.asked.tracing import TENSORFLOW, XPLANE, uses_tensorflow
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import require_same_set
 from dlio_bench.harness.run.measured.documents import RankTrial
@@ -191,7 +191,8 @@ class Trial:
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
-        with tf_trace.recording(job.trace_steps) if self._traced else nullcontext() as trace:
+        keep = XPLANE in job.trace
+        with tf_trace.recording(job.trace_steps, keep=keep) if self._traced else nullcontext() as trace:
             for segment in segments:
                 times.residency.append(self._site.prepare_cache(comm, job.cache))
                 of_segment = trace if segment[0] == 0 else None
