@@ -93,7 +93,7 @@ class About(Struct, frozen=True):
     files: Mapping[str, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[str, int]
-    tensorflow: Mapping[str, RuntimeTrace] = {}
+    tensorflow: Mapping[int, RuntimeTrace] = {}  # by rank
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
         files={int(number): name for number, name in about.files.items()},
         clocks=about.clocks,
         lost={int(rank): lost for rank, lost in about.lost.items()},
-        tensorflow={int(rank): trace for rank, trace in about.tensorflow.items()},
+        tensorflow=about.tensorflow,
         problems=problems,
     )
 

@@ -150,7 +150,7 @@ class Spans:
         entries = self._dataset.manifest.files
         used = sorted({file for _, files in counts for file in files} - {NOWHERE})
         tracks = [track for of_rank, *_ in everybody for track in of_rank]
-        traced = {str(rank): trace for rank, (*_, trace) in enumerate(everybody) if trace is not None}
+        traced = {rank: trace for rank, (*_, trace) in enumerate(everybody) if trace is not None}
         about = About(
             SCHEMA,
             comm.size,
