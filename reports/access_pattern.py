@@ -186,8 +186,7 @@ def noted(of: Pattern, *notes: str) -> Pattern:
 def document(of: Pattern) -> dict[str, Any]:
     """As JSON, with what follows from it."""
     parts = {
-        name: asdict(direction)
-        | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=False))}
+        name: asdict(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=False))}
         for name, direction in (("reads", of.reads), ("writes", of.writes))
     }
     return {

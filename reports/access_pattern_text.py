@@ -91,10 +91,10 @@ def _most(noun: str, of: Direction) -> str | None:
     parts = []
     if (at := main_bin(of)) is not None:
         size = f"over {BINS[at].rstrip('+')}" if BINS[at].endswith("+") else f"of {BINS[at]}"
-        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], of.count)} of {of.count:,})")
+        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], sum(of.sizes))} of {sum(of.sizes):,})")
     if of.placed:
         parts.append(f"{_share(of.consecutive, of.placed)} of {noun} are consecutive")
-    return "; ".join(parts) or f"{of.count:,} {noun}, sizes and offsets are not known"
+    return "; ".join(parts) or f"{of.count:,} {noun}, whose sizes and offsets are not known"
 
 
 def _row(name: str, reads: str, writes: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.results import trace_command, trace_darshan
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
@@ -21,9 +22,12 @@ examples:
   dlio-bench trace dlio-results/20260102-030405-cdb
   dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json
   dlio-bench trace time_logger_output/ --nodes 64 --csv records.csv
+  dlio-bench trace --darshan job_1234.darshan
+  dlio-bench trace --command -- python train.py --epochs 1
 
 exit status:
-  0  printed   2  usage, or nothing to read there   4  a file not readable   5  a damaged result
+  0  printed   2  usage, or nothing to read there   5  a damaged result or log
+  4  a file not readable, a package missing; the traced command failed
 """
 
 
@@ -35,11 +39,21 @@ def add_trace(commands: Commands) -> None:
         description="Results: what a rank's trainer did, phase by phase, and a trace of it to look at. Logs of the "
         "NERSC study's TimeLogger (what its programs printed, or its files of each rank): the study's accountings, "
         "HEPCNNB's seconds a node and CDB's merged intervals; beside them how long reading and training overlapped, "
-        "and what each component took itself. Broken records are named, not dropped.",
+        "and what each component took itself. Broken records are named, not dropped. Logs of Darshan, and any command: "
+        "how they access files.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="RESULT|LOG", help="results or logs, or folders of them")
+    parser.add_argument("paths", nargs="*", metavar="RESULT|LOG", help="results or logs, or folders of them")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    of_accesses = parser.add_argument_group("how files were accessed")
+    of_accesses.add_argument("--darshan", action="store_true", help="the paths are logs of Darshan")
+    of_accesses.add_argument(
+        "--command",
+        action="store_true",
+        dest="counted",
+        help="the words behind -- are a command: run it, and count what it and its descendants read and write",
+    )
+    of_accesses.add_argument("--dry-run", action="store_true", help="with --command: print the command, do not run it")
     of_results = parser.add_argument_group("of results")
     of_results.add_argument("--trial", type=int, metavar="N", help="this trial, from 1 (default: the median one)")
     of_results.add_argument(
@@ -58,6 +72,17 @@ def add_trace(commands: Commands) -> None:
 
 def run_trace(options: argparse.Namespace) -> int:
     """Print the tables, and write what is asked for."""
+    if options.counted:
+        _refuse_others(options, "counted", "dry_run")
+        return trace_command.run(options)
+    if not options.paths:
+        raise UsageError("Name results, or logs of TimeLogger. `dlio-bench trace --help` shows what there is.")
+    options.paths = [Path(path) for path in options.paths]
+    if options.darshan:
+        _refuse_others(options, "darshan")
+        return trace_darshan.run(options.paths, as_json=options.json)
+    if options.dry_run:
+        raise UsageError("--dry-run is for --command, as nothing else here starts anything. Leave it out.")
     from dlio_bench.harness.ground.folders import require_file
 
     for flag in ("csv", "chrome", "timelogger"):
@@ -139,6 +164,15 @@ def _trace_logs(options: argparse.Namespace) -> int:
     shown = trace_text.account(log, options.nodes)
     print(json.dumps(trace_text.document(shown)) if options.json else trace_text.render(shown), end="")
     return 0
+
+
+def _refuse_others(options: argparse.Namespace, mode: str, *with_it: str) -> None:
+    """UsageError for options that do not go with --darshan or --command."""
+    shown = {"counted": "command"}
+    for name, value in vars(options).items():
+        if value not in (None, False) and name not in ("command", "paths", "json", mode, *with_it):
+            flags = (shown.get(each, each).replace("_", "-") for each in (name, mode))
+            raise UsageError("--{} does not go with --{}. Leave one of them out.".format(*flags))
 
 
 def _is_result(path: Path) -> bool:
