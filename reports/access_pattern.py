@@ -30,8 +30,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Accesses:
-    """Columns of one length. file: a number, whatever it counts; kind: READ to OTHER; offset: bytes, -1 where nobody
-    knows it; size: bytes; start, end: seconds of one clock for each rank.
+    """Columns of one length. file: a number, whatever it counts; kind: READ to OTHER; offset, size: bytes; start, end:
+    seconds of one clock for each rank.
+
+    offset: -1: a library did it, by calls that nobody has seen: its size is no size of an access.
     """
 
     rank: Ints
@@ -47,8 +49,8 @@ class Accesses:
 class Direction:
     """All reads, or all writes. Times are summed over threads and ranks.
 
-    sizes: how many in each of BINS; empty: nobody knows. placed: those whose offsets are known. Of these, as Darshan
-    counts: consecutive begin at the byte behind the last one of that rank and file; sequential begin there or further
+    placed: those whose sizes and offsets are known; sizes: how many of them are in each of BINS. As Darshan counts
+    them: consecutive begin at the byte behind the last one of that rank and file; sequential begin there or further
     on. An open puts the last byte to 0, so that the first access at the start of a file is neither; `first` counts
     these; None: not told apart from the rest.
     """
@@ -56,8 +58,8 @@ class Direction:
     count: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    sizes: tuple[int, ...] = ()
     placed: int = 0
+    sizes: tuple[int, ...] = (0,) * len(BINS)
     consecutive: int = 0
     sequential: int = 0
     first: int | None = 0
@@ -120,8 +122,8 @@ def pattern(accesses: Accesses, ranks: int | None = None) -> Pattern:
 
 def _direction(opening: Ints, offset: Ints, size: Ints, seconds: Floats) -> Direction:
     """Of accesses in order; opening: equal for those of one rank and file that no open parts."""
-    sizes = np.bincount(np.searchsorted(BIN_ENDS, size), minlength=len(BINS))
     known = offset >= 0
+    sizes = np.bincount(np.searchsorted(BIN_ENDS, size[known]), minlength=len(BINS))
     opening, begin, end = opening[known], offset[known], (offset + size)[known]
     is_first = np.ones(len(opening), dtype=bool)
     is_first[1:] = opening[1:] != opening[:-1]
@@ -132,8 +134,8 @@ def _direction(opening: Ints, offset: Ints, size: Ints, seconds: Floats) -> Dire
         count=len(size),
         bytes=int(size.sum()),
         seconds=float(seconds.sum()),
-        sizes=tuple(sizes.tolist()),
         placed=len(opening),
+        sizes=tuple(sizes.tolist()),
         consecutive=int(np.count_nonzero(begin == last + 1)),
         sequential=int(np.count_nonzero(is_sequential)),
         first=int(np.count_nonzero(is_first & ~is_sequential)),
@@ -169,12 +171,12 @@ def is_metadata_intensive(of: Pattern) -> bool | None:
 
 
 def opens_per_read(of: Pattern) -> float | None:
-    """None: no reads."""
-    return of.opens / of.reads.count if of.reads.count else None
+    """None: no reads, or none of them and no open was seen."""
+    return of.opens / of.reads.count if of.reads.count and (of.opens or of.reads.placed) else None
 
 
 def main_bin(of: Direction) -> int | None:
-    """The bin with the most accesses; None: none, or nobody knows their sizes."""
+    """The bin with the most accesses; None: nobody knows the size of any."""
     return int(np.argmax(of.sizes)) if any(of.sizes) else None
 
 
@@ -186,7 +188,7 @@ def noted(of: Pattern, *notes: str) -> Pattern:
 def document(of: Pattern) -> dict[str, Any]:
     """As JSON, with what follows from it."""
     parts = {
-        name: asdict(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=False))}
+        name: asdict(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=True))}
         for name, direction in (("reads", of.reads), ("writes", of.writes))
     }
     return {

@@ -19,9 +19,9 @@ from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
 
-def render(of: Pattern) -> str:
+def render(of: Pattern, title: str = "I/O pattern") -> str:
     """At most 80 columns."""
-    return "\n".join(_lines(of)) + "\n"
+    return "\n".join(_lines(of, title)) + "\n"
 
 
 def limits(*, metadata: bool = True) -> list[str]:
@@ -38,11 +38,11 @@ def limits(*, metadata: bool = True) -> list[str]:
     return wrapped(words, "  ")
 
 
-def _lines(of: Pattern) -> Iterator[str]:
+def _lines(of: Pattern, title: str) -> Iterator[str]:
     directions = (of.reads, of.writes)
     is_heavy = is_metadata_intensive(of)
     metadata = "" if is_heavy is None else f", {'' if is_heavy else 'not '}metadata-intensive"
-    yield f"I/O pattern: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
+    yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
     for noun, direction in (("reads", of.reads), ("writes", of.writes)):
         if (told := _most(noun, direction)) is not None:
             yield from wrapped(told, "  ")
@@ -59,7 +59,7 @@ def _lines(of: Pattern) -> Iterator[str]:
         yield _row("first, at the start", *(_share(each.first or 0, each.placed) for each in directions))
         yield _row("random", *(_share(each.random, each.placed) for each in directions))
     for at, name in enumerate(BINS):
-        counts = [each.sizes[at] if each.sizes else 0 for each in directions]
+        counts = [each.sizes[at] for each in directions]
         if any(counts):
             yield _row(f"size {name}", *(f"{count:,}" if count else NOTHING for count in counts))
     yield ""
@@ -91,7 +91,7 @@ def _most(noun: str, of: Direction) -> str | None:
     parts = []
     if (at := main_bin(of)) is not None:
         size = f"over {BINS[at].rstrip('+')}" if BINS[at].endswith("+") else f"of {BINS[at]}"
-        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], sum(of.sizes))} of {sum(of.sizes):,})")
+        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], of.placed)} of {of.placed:,})")
     if of.placed:
         parts.append(f"{_share(of.consecutive, of.placed)} of {noun} are consecutive")
     return "; ".join(parts) or f"{of.count:,} {noun}, whose sizes and offsets are not known"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
-from dlio_bench.harness.results import trace_command, trace_darshan
+from dlio_bench.harness.results import trace_command, trace_darshan, trace_pattern
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
@@ -102,10 +102,11 @@ def run_trace(options: argparse.Namespace) -> int:
 
 def _trace_results(options: argparse.Namespace) -> int:
     from dlio_bench.reports import timelogger, trainer_spans, trainer_text
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.collection import load_files
     from dlio_bench.reports.files import write_whole
 
-    pairs = load_all(options.paths)
+    loaded = load_files(options.paths)
+    pairs = list(loaded.values())
     if len(pairs) > 1 and (options.chrome or options.timelogger):
         raise UsageError(f"--chrome and --timelogger are of one result, but {len(pairs)} are here. Name one folder.")
     trials = [_trial(options.trial, result) for result, _ in pairs]
@@ -117,9 +118,16 @@ def _trace_results(options: argparse.Namespace) -> int:
         records = "".join(f"{timelogger.record(span)}\n" for span in trainer_spans.spans(steps, trials[0]))
         write_whole(options.timelogger, records.encode())
     if options.json:
-        print(json.dumps([_document(*pair, trial) for pair, trial in zip(pairs, trials, strict=True)]))
+        documents = [_document(*pair, trial) for pair, trial in zip(pairs, trials, strict=True)]
+        more = [
+            trace_pattern.document(file, loaded[file][0], trial) for file, trial in zip(loaded, trials, strict=True)
+        ]
+        print(json.dumps([document | other for document, other in zip(documents, more, strict=True)]))
     else:
-        tables = (trainer_text.render(*pair, trial) for pair, trial in zip(pairs, trials, strict=True))
+        tables = (
+            trainer_text.render(*pair, trial) + trace_pattern.text(file, pair[0], trial)
+            for (file, pair), trial in zip(loaded.items(), trials, strict=True)
+        )
         print("\n".join(tables), end="")
     return 0
 

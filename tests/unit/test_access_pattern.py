@@ -112,7 +112,7 @@ def test_ranks_that_did_nothing_count_in_the_variation() -> None:
 
 def test_nothing_and_offsets_that_nobody_knows() -> None:
     nothing = pattern(accesses([]))
-    assert nothing.reads == Direction(sizes=(0,) * len(BINS))
+    assert nothing.reads == Direction()
     assert nothing.ranks == nothing.files == 0
     assert metadata_share(nothing) is opens_per_read(nothing) is None
     assert "no data moved" in render(nothing)
@@ -151,7 +151,7 @@ def test_a_plain_loop_counts_the_same(drawn: list[tuple[int, ...]]) -> None:
     for name, direction in (("reads", told.reads), ("writes", told.writes)):
         shown = [direction.count, direction.consecutive, direction.sequential, direction.first, direction.random]
         assert shown == seen[name]
-        assert sum(direction.sizes) == direction.count
+        assert sum(direction.sizes) == direction.placed
 
 
 def test_the_answer_comes_first() -> None:
