@@ -58,6 +58,8 @@ def of_timeline(spans: Timeline) -> Iterator[Event]:
     Spans of a thread that overlap, as those of an asynchronous runtime do, get further rows. A span that ends before it
     begins is an instant event that tells so.
     """
+    if not len(spans):
+        return
     zero = origin(spans)
     start, end = (np.rint(times * NANOSECONDS).astype(np.int64) - zero for times in (spans.start, spans.end))
     encloses = np.array([component.kind == "step" for component in spans.components], dtype=bool)

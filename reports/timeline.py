@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dlio_bench import components
 from dlio_bench.components import BY_NAME, KINDS, Component
@@ -39,14 +39,15 @@ LONGEST = 1e9  # seconds: no run takes 31 years
 MOST_NAMED = 8  # ranks, in a sentence
 FIX = "Run it again with --trace spans"
 Column = npt.NDArray[Any]
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Track(Struct, frozen=True):
     """A thread. rank: that it worked for; process: its number on the host."""
 
-    rank: int
+    rank: Count
     host: str
-    process: int
+    process: Count
     thread: str
 
 
@@ -68,12 +69,12 @@ class About(Struct, frozen=True):
     """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
 
     schema: str
-    ranks: int
+    ranks: Count
     tracks: Sequence[Track]
     components: Sequence[Kind]
-    files: Mapping[int, str]
+    files: Mapping[Count, str]
     clocks: Mapping[str, Clock]
-    lost: Mapping[int, int]
+    lost: Mapping[Count, Count]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def load(path: Path) -> Timeline:
     """
     file = path / SPANS_NAME if path.is_dir() else path
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as content, np.load(content, allow_pickle=False) as archive:
             about = msgspec.json.decode(archive[ABOUT].tobytes(), type=About)
             columns = {name: archive[name] for name in COLUMNS}
     except FileNotFoundError as error:

@@ -73,7 +73,8 @@ def _chrome(
         part, all_spans = chrome_trace.earliest(spans), len(spans)
         count, about = len(part), chrome_trace.about_timeline(part)
         events = chrome_trace.of_timeline(part)
-    sizes = {"spans": count, "left_out": all_spans - count, "ranks": len(ranks), "of_ranks": result.plan.ranks}
+    left_out = 0 if options.ranks else result.plan.ranks - len(ranks)
+    sizes = {"spans": count, "left_out": all_spans - count, "left_out_ranks": left_out}
     whose = chrome_trace.about_result(result, trial)
     chrome_trace.write(options.chrome, events, whose | about | sizes | {"problems": list(recorded.problems)})
     return {"source": about["source"]} | sizes
@@ -136,8 +137,8 @@ def _told(file: dict[str, Any]) -> str:
     parts = [f"{file['file']}: {plural(file['spans'], 'span')} from {file['source']}"]
     if file.get("left_out"):
         parts.append(f"{file['left_out']} that began later are left out: choose fewer by --ranks or --steps")
-    if file.get("ranks") != file.get("of_ranks"):
-        parts.append(f"of {plural(file['ranks'], 'rank')} of {file['of_ranks']}: choose others by --ranks")
+    if file.get("left_out_ranks"):
+        parts.append(f"{plural(file['left_out_ranks'], 'rank')} left out: choose others by --ranks")
     return "; ".join(parts)
 
 
