@@ -123,9 +123,9 @@ class Spans:
             comm.size,
             tracks,
             [Kind(component.name, component.kind) for component in COMPONENTS],
-            {str(file): entries[file].name for file in used},
+            {file: entries[file].name for file in used},
             {track.host: Clock(*astuple(self._clocks[track.rank])) for track in tracks},
-            {str(rank): lost for rank, (_, lost, _) in enumerate(everybody) if lost},
+            {rank: lost for rank, (_, lost, _) in enumerate(everybody) if lost},
         )
         with steps_file.archive_of(path) if comm.rank == 0 else nullcontext() as archive:
             if archive is not None:
