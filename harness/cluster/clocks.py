@@ -8,8 +8,10 @@ trip). The tightest of all barriers count.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.environment import host_name
 
 BARRIERS = 6  # the first sets up what the others use
 LOOKS = 3  # at both clocks of a host: a process that loses its processor between them knows less
@@ -32,9 +34,37 @@ def ahead(first: tuple[Sequence[float], Sequence[float]], other: tuple[Sequence[
 
     first, other: when rank 0 and the other came to each barrier, and when they left it, each by its own clock.
     """
-    least = max(came - left for came, left in zip(other[0], first[1], strict=True))
-    most = min(left - came for left, came in zip(other[1], first[0], strict=True))
+    least, most = _bounds(first, other)
     return max(least, 0.0) + min(most, 0.0)
+
+
+def _bounds(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Bounds:
+    least = max(came - left for came, left in zip(other[0], first[1], strict=True))
+    return least, min(left - came for left, came in zip(other[1], first[0], strict=True))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """By how many seconds a clock is ahead of another: `seconds`, give or take `within`."""
+
+    seconds: float
+    within: float
+
+
+def monotonic_offsets(comm: Comm) -> list[Ahead]:
+    """By rank, how far time.perf_counter() is ahead of rank 0's; nothing on its host. All ranks call it."""
+    came, left = [], []
+    for _ in range(BARRIERS):
+        came.append(time.perf_counter())
+        comm.barrier()
+        left.append(time.perf_counter())
+    everybody = comm.allgather((host_name(), came, left))
+    host, *first = everybody[0]
+    offsets = []
+    for there, *other in everybody:
+        least, most = _bounds(first, other)
+        offsets.append(Ahead(0.0, 0.0) if there == host else Ahead((least + most) / 2, (most - least) / 2))
+    return offsets
 
 
 def wall_ahead() -> Bounds:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
@@ -218,7 +219,10 @@ class _Work:
     def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[Spent, Exception | None]:
         """Read chunks of one step into its slot: the time it took (nothing unless `timed`), and what went wrong."""
         step = self._steps[chunks.start]
-        slot, cost = self._views[self._taken[step]], tally.of(self._plan[step].epoch)
+        epoch = self._plan[step].epoch
+        slot, cost = self._views[self._taken[step]], tally.of(epoch)
+        if track := recorder.here():
+            track.epoch, track.step = epoch, step
         if timed:
             started, computing, queued = time.perf_counter(), time.thread_time(), queued_seconds()
         try:

@@ -17,6 +17,7 @@ from dlio_bench.harness.ground.arguments import (
     tier_sizes,
     values_of,
 )
+from dlio_bench.harness.run.asked.tracing import traces
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
@@ -266,12 +267,22 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     trust.add_argument(
         "--no-verify", dest="verify", action="store_false", help="skip the untimed pass that checks every byte"
     )
+    _add_output(run)
+
+
+def _add_output(run: argparse.ArgumentParser) -> None:
     output = run.add_argument_group("output")
     output.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
         help="folder of results and report (default dlio-results/TIME-WORKLOAD). A run that was stopped goes on there",
+    )
+    output.add_argument(
+        "--trace",
+        type=traces,
+        metavar="WHAT",
+        help="record where the time goes: spans, what every thread of every rank does, for `dlio-bench trace`",
     )
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")

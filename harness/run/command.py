@@ -125,7 +125,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
                     epochs=job.all_epochs,
                     epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                 )
-                for measured, steps in measure(job, setting, place.path, request.options.launcher, progress):
+                for measured, steps in measure(job, setting, place.path, request.options.launcher, progress, place.of):
                     drafted = measured if predicted is None else predicted.beside(measured, job)
                     finished[job.nodes].append(_saved(repetition.noted(drafted, work.earlier), steps, place))
     except (BenchError, KeyboardInterrupt) as error:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.tracing import SPANS
 from dlio_bench.harness.run.measured import documents, rank
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.timeline import SPANS_NAME
 from dlio_bench.reports.types import Draft
 
 
@@ -33,10 +35,16 @@ def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
 
 
 def measure(
-    job: Job, setting: Setting, folder: Path, launcher: str | None, progress: Progress
+    job: Job,
+    setting: Setting,
+    folder: Path,
+    launcher: str | None,
+    progress: Progress,
+    place: Callable[[str, Job], Path] | None = None,
 ) -> Iterator[tuple[Draft, Steps]]:
     """Run one job: a draft result and its step times (arrays [trial, rank, step]) for each reader.
 
+    place: where the caller saves the result of a reader; its spans go there behind it, if the job records any.
     If it fails or is interrupted, it yields the readers that finished all their trials, and then raises the error.
     """
     work = work_folder(folder)
@@ -75,6 +83,8 @@ def measure(
         with np.load(work / f"{reader}.npz") as arrays:
             steps = dict(arrays)
         yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
+        if SPANS in job.trace and place is not None:
+            (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

@@ -11,8 +11,10 @@ from pathlib import Path
 import crc32c
 import numpy as np
 
+from dlio_bench import recorder
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
@@ -37,6 +39,7 @@ CHECKED_BYTES = 1 << 19
 # 1.3 to 1.5 times; told, 1.0 times, and threads together were faster by a third. In order, read-ahead doubles the rate.
 FOLLOWING = 0.9
 _ALL = 1 << 62
+PREAD, COPY_READ, LIBRARY_READ, DECODE = (CODE[name] for name in ("pread", "copy read", "library read", "decode"))
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class ExtentReader:
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
         at = local = 0
-        staged, preadv = self._staged, os.preadv
+        staged, preadv, track, clock = self._staged, os.preadv, recorder.here(), time.perf_counter
         for key, file, offset, size, count in rows:
             handle = handles.get(key)
             if handle is None:
@@ -199,10 +202,13 @@ class ExtentReader:
                 handle = handles[key] = held[-1].handle()
             into = pieces[at : at + count]
             at += count
+            begun = 0.0 if track is None else clock()
             try:
                 found = preadv(handle, into, offset)
             except OSError as error:
                 raise self._unread(file, offset, error) from error
+            if track is not None:
+                track.add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
             if found != size:
                 self._rest(handle, file, offset, into, found)
             if staged and file in staged:
@@ -238,7 +244,10 @@ class ExtentReader:
         started = time.perf_counter()
         self._library.fetch(self._path(file), name, place, out)
         self._count(file, length, cost)
-        cost.read_seconds += time.perf_counter() - started
+        ended = time.perf_counter()
+        cost.read_seconds += ended - started
+        if track := recorder.here():
+            track.add(LIBRARY_READ, started, ended, length, file=file)
         return crc32c.crc32c(out) if self._check else 0
 
     def _field(self, opened: OpenFile, file: int, offset: int, length: int, out: memoryview, cost: Cost) -> int:
@@ -265,7 +274,7 @@ class ExtentReader:
             self._application.apply(sample, parts, out)
         except DataError as error:
             raise DataError(f"{self._name(file)}, sample {sample}: {error} {DAMAGED}") from error
-        cost.decode_seconds += time.perf_counter() - started
+        self._decoded(started, file, len(out), cost)
 
     def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
         for name, one, wanted in zip(self._fields, found, expected, strict=True):
@@ -298,15 +307,30 @@ class ExtentReader:
             self._uncode(code, out)
         except DataError as error:
             raise DataError(f"{self._name(file)}: {error} {DAMAGED}") from error
-        cost.decode_seconds += time.perf_counter() - started
+        self._decoded(started, file, len(out), cost)
+
+    def _decoded(self, started: float, file: int, size: int, cost: Cost) -> None:
+        ended = time.perf_counter()
+        cost.decode_seconds += ended - started
+        if track := recorder.here():
+            track.add(DECODE, started, ended, size, file=file)
+
+    def _read_once(self, handle: int, into: Sequence[memoryview], file: int, offset: int) -> int:
+        """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
+        track, started = recorder.here(), time.perf_counter()
+        try:
+            count = os.preadv(handle, into, offset)
+        except OSError as error:
+            raise self._unread(file, offset, error) from error
+        if track is not None:
+            component = COPY_READ if file in self._staged else PREAD
+            track.add(component, started, time.perf_counter(), count, offset, file)
+        return count
 
     def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:
         started = time.perf_counter()
         handle = opened.handle()
-        try:
-            count = os.preadv(handle, [into], offset)
-        except OSError as error:
-            raise self._unread(file, offset, error) from error
+        count = self._read_once(handle, [into], file, offset)
         if count != len(into):
             self._rest(handle, file, offset, [into], count)
         self._count(file, len(into), cost)
@@ -319,10 +343,7 @@ class ExtentReader:
             left = piece[done:]
             offset, done = offset + len(piece) - len(left), done - len(piece) + len(left)
             while left:
-                try:
-                    count = os.preadv(handle, [left], offset)
-                except OSError as error:
-                    raise self._unread(file, offset, error) from error
+                count = self._read_once(handle, [left], file, offset)
                 if count == 0:
                     raise DataError(
                         f"{self._name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"

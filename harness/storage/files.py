@@ -2,24 +2,30 @@
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
+from dlio_bench import recorder
+from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import DAMAGED
 from dlio_bench.datagen.formats.container import Opened
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
+from dlio_bench.recorder import NOWHERE
 
+OPEN, ADVISE, CLOSE = (CODE[name] for name in ("open", "advise", "close"))
 LIBRARY_FILES = 16  # open at a time
 
 
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
-    def __init__(self, path: Path, *, jumps: bool = False) -> None:
-        self._path, self._jumps = path, jumps
+    def __init__(self, path: Path, file: int = NOWHERE, *, jumps: bool = False) -> None:
+        """file: its number in the dataset."""
+        self._path, self._file, self._jumps = path, file, jumps
         self._lock = threading.Lock()
         self._handle = -1
 
@@ -28,14 +34,16 @@ class OpenFile:
         if self._handle < 0:
             with self._lock:
                 if self._handle < 0:
-                    self._handle = _open(self._path, jumps=self._jumps)
+                    self._handle = _open(self._path, self._file, jumps=self._jumps)
         return self._handle
 
     def close(self) -> None:
         """Give the descriptor back now."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
+            started = time.perf_counter()
             os.close(handle)
+            _note(CLOSE, started, self._file)
 
     def __del__(self) -> None:
         self.close()
@@ -61,7 +69,7 @@ class OpenFiles:
             if opened is not None:
                 self._files.move_to_end(key)
                 return opened
-            opened = self._files[key] = OpenFile(self._path(file), jumps=self.jumps)
+            opened = self._files[key] = OpenFile(self._path(file), file, jumps=self.jumps)
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
         del forgotten  # closed here, outside the lock, unless a thread reads it
@@ -74,17 +82,26 @@ class OpenFiles:
             file.close()
 
 
-def _open(path: Path, *, jumps: bool) -> int:
+def _open(path: Path, file: int, *, jumps: bool) -> int:
+    started = time.perf_counter()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
+    _note(OPEN, started, file)
     if jumps:
+        started = time.perf_counter()
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+        _note(ADVISE, started, file)
     return handle
+
+
+def _note(component: int, started: float, file: int) -> None:
+    if track := recorder.here():
+        track.add(component, started, time.perf_counter(), file=file)
 
 
 class Libraries:

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_bench import recorder
 from dlio_bench.atomic_files import part_of, read_at, write_at
+from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.free_space import free_bytes
@@ -23,6 +25,7 @@ from dlio_bench.units import format_bytes
 
 NODES = "dlio-bench-tiers-"  # prefix of the folders that nodes have while a job runs
 PREFIX = "dlio-bench-tier-"  # of the folders of copies in them
+OPEN, STAGE_READ, STAGE_WRITE = (CODE[name] for name in ("open", "stage read", "stage write"))
 CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message
 
 
@@ -126,17 +129,27 @@ def copy(
         raise DataError(f"{source} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise _unreadable(source, error) from error
-    copied.read_seconds += time.perf_counter() - started
+    ended = time.perf_counter()
+    copied.read_seconds += ended - started
+    track = recorder.here()
+    if track is not None:
+        track.add(OPEN, started, ended, file=file)
     part = part_of(target)
     try:
         writing = _open_part(part, held, size, new=True)
         try:
             done = 0
             while done < size and not stopped():
+                started = time.perf_counter()
                 count = _read(reading, source, buffer[: size - done], done, copied)
+                ended = time.perf_counter()
+                if track is not None:
+                    track.add(STAGE_READ, started, ended, count, done, file)
                 if count == 0:
                     raise DataError(f"{source} ends at byte {done}, but has {size} by its manifest. {DAMAGED}")
                 write(writing, held, buffer[:count], done, size)
+                if track is not None:
+                    track.add(STAGE_WRITE, ended, time.perf_counter(), count, done, file)
                 done += count
         finally:
             os.close(writing)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlio_bench import recorder
 from dlio_bench.batches import Ids
+from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
@@ -19,6 +21,9 @@ from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.tier_files import TierFiles
 
 PROBES = 8  # reads of a tier, to measure how fast memory is
+
+
+TIER_READ, TIER_WRITE, REMOTE_READ = (CODE[name] for name in ("tier read", "tier write", "remote read"))
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Backends:
         tier, offset = self.place(kept)
         started = time.perf_counter()
         self.tier_files.read(tier, offset, out)
-        cost.read_seconds += time.perf_counter() - started
+        _spent(TIER_READ, started, len(out), cost)
         if self.tiers[tier] == RAM:
             cost.bytes_ram += len(out)
         else:
@@ -87,7 +92,8 @@ class Backends:
         outs = [out[starts[row] : starts[row + 1]] for row in rows]
         started = time.perf_counter()
         answered = self.peers.fetch(rank, [ids[row] for row in rows], outs)
-        cost.read_seconds += time.perf_counter() - started
+        delivered_bytes = sum(len(content) for delivered, content in zip(answered, outs, strict=True) if delivered)
+        _spent(REMOTE_READ, started, delivered_bytes, cost)
         missed = []
         for row, delivered, content in zip(rows, answered, outs, strict=True):
             if delivered:
@@ -102,7 +108,10 @@ class Backends:
     def store(self, kept: int, content: memoryview) -> None:
         """Write neighbouring samples, from number `kept` on, into their tier. EnvironmentFailure when it fails."""
         tier, offset = self.place(kept)
+        started = time.perf_counter()
         self.tier_files.write(tier, offset, content)
+        if track := recorder.here():
+            track.add(TIER_WRITE, started, time.perf_counter(), len(content), offset)
 
     def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
         """Rows by the rank of another node that holds their sample; NOWHERE: no other node does."""
@@ -121,3 +130,10 @@ class Backends:
                     self.tier_files.read(tier, 0, memory)
                     self._speeds.saw_memory(size, time.perf_counter() - started)
                 return
+
+
+def _spent(component: int, started: float, size: int, cost: Cost) -> None:
+    ended = time.perf_counter()
+    cost.read_seconds += ended - started
+    if track := recorder.here():
+        track.add(component, started, ended, size)

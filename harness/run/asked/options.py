@@ -18,6 +18,7 @@ class RankOptions:
     cache: str = "cold"
     tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
+    trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py
 
     def for_ranks(self) -> dict[str, Any]:
         """These options alone, by name."""

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from dlio_bench.harness.readers.session import largest, planned
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.run.measured import documents, steps_file, training
+from dlio_bench.harness.run.asked.tracing import SPANS
+from dlio_bench.harness.run.measured import documents, recording, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
@@ -40,6 +41,7 @@ from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import NodeRoom
+from dlio_bench.reports.timeline import SPANS_NAME
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
@@ -75,31 +77,8 @@ def _measure(
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
-    hosts = comm.gather(host_name()) or []
-    described = comm.gather(describe_host(dataset.folder, comm.cores.host) if comm.host_rank == 0 else None)
-    cores = comm.gather((comm.cores.rank, comm.cores.bound)) or []
-    memory, ahead = comm.gather(idle), clocks.offsets(comm)
     places = interfaces.serving(comm)
-    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
-    if comm.rank == 0:
-        names = {
-            name: replace(host, room=rooms.get(name), clock_offset_seconds=offset)
-            for name, host, offset in zip(hosts, described or [], ahead, strict=True)
-            if host is not None
-        }
-        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
-        of_job = JobMeasured(
-            names,
-            hosts,
-            mpi_version(),
-            max(memory or [0]),
-            job,
-            interfaces_of,
-            cores_per_rank=round(min(part for part, _ in cores), 3),
-            bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
-        )
-        documents.save(of_job, folder / MEASURED_FILE)
-
+    _describe(job, dataset, rooms, folder, comm, places, idle)
     site = Site.of(job, comm, dataset, places[comm.rank].address)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
@@ -129,6 +108,7 @@ def _measure(
     def at_epoch(epoch: int) -> None:
         tell({"event": "epoch", "epoch": epoch})
 
+    spans = recording.Spans(dataset, comm) if SPANS in job.trace else None
     finished: dict[str, ReaderMeasured] = {}
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
@@ -139,7 +119,11 @@ def _measure(
             for name in turns(tuple(job.readers), number):
                 reader, reader_trials = readers[name], trials[name]
                 tell({"event": "trial", "reader": name, "trial": number})
+                if spans is not None:
+                    spans.prepare(reader)
                 times[name].append(reader_trials[number].run(name, reader, comm, trainer, at_epoch))
+                if spans is not None:
+                    spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
                     finished[name] = ReaderMeasured(
                         options=reader.options,
@@ -152,6 +136,8 @@ def _measure(
                         verified=None,
                         ranks=_kept(name, times[name], folder, comm),
                     )
+                    if spans is not None:
+                        spans.write(name, folder / f"{name}-{SPANS_NAME}")
                     if comm.rank == 0:
                         documents.save(finished[name], folder / f"{name}.json")
     for name, reader in readers.items() if job.verify else ():
@@ -161,6 +147,41 @@ def _measure(
         if comm.rank == 0:
             documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
     comm.barrier()
+
+
+def _describe(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    places: Sequence[interfaces.Place],
+    idle: int,
+) -> None:
+    """Have rank 0 write what is known of the hosts before anything is timed. idle: bytes that this rank holds."""
+    hosts = comm.gather(host_name()) or []
+    described = comm.gather(describe_host(dataset.folder, comm.cores.host) if comm.host_rank == 0 else None)
+    cores = comm.gather((comm.cores.rank, comm.cores.bound)) or []
+    memory, ahead = comm.gather(idle), clocks.offsets(comm)
+    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
+    if comm.rank == 0:
+        names = {
+            name: replace(host, room=rooms.get(name), clock_offset_seconds=offset)
+            for name, host, offset in zip(hosts, described or [], ahead, strict=True)
+            if host is not None
+        }
+        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
+        of_job = JobMeasured(
+            names,
+            hosts,
+            mpi_version(),
+            max(memory or [0]),
+            job,
+            interfaces_of,
+            cores_per_rank=round(min(part for part, _ in cores), 3),
+            bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
+        )
+        documents.save(of_job, folder / MEASURED_FILE)
 
 
 def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
@@ -238,16 +259,20 @@ def _sample_view(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | N
 
 @contextmanager
 def started(job: Job) -> Iterator[Pipeline | None]:
-    """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does."""
+    """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does.
+
+    Spans are recorded from here on, if the job asks for them.
+    """
     workload = find(job.workload)
-    if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
-        yield None
-        return
-    pipeline = workload.upstream.start()
-    try:
-        yield pipeline
-    finally:
-        pipeline.close()
+    with recording.begun() if SPANS in job.trace else nullcontext():
+        if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
+            yield None
+            return
+        pipeline = workload.upstream.start()
+        try:
+            yield pipeline
+        finally:
+            pipeline.close()
 
 
 def _same_everywhere(job: Job, comm: Comm) -> Dataset:

@@ -23,28 +23,29 @@ def write(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -> None
     trials: the arrays of this rank by name, for each trial; of the same shapes on every rank. The file is whole or
     absent. All ranks call it together. OSError on rank 0.
     """
-    with _archive(path) if comm.rank == 0 else nullcontext() as archive:
+    with archive_of(path) if comm.rank == 0 else nullcontext() as archive:
         for name, first in trials[0].items():
             if name in ALIKE:
                 if archive is not None:
-                    _add(archive, name, first.dtype, first.shape, [first])
+                    add(archive, name, first.dtype, first.shape, [first])
                 continue
             blocks = (block for arrays in trials for block in comm.blocks(np.asarray(arrays[name], order="C")))
             if archive is not None:
-                _add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
+                add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
             else:
                 list(blocks)  # empty here
 
 
 @contextmanager
-def _archive(path: Path) -> Iterator[ZipFile]:
+def archive_of(path: Path) -> Iterator[ZipFile]:
+    """A new archive, whole or absent. OSError."""
     with part_of(path).open("wb") as file, ZipFile(file, "w") as archive:
         yield archive
     publish(part_of(path), path)
     sync(path.parent)
 
 
-def _add(archive: ZipFile, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> None:
+def add(archive: ZipFile, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> None:
     """One array, whose parts come one after the other (numpy.lib.format; the zip entry as np.savez makes it)."""
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         _write_header(member, {"descr": kind.str, "fortran_order": False, "shape": shape})

@@ -43,6 +43,7 @@ class TrialTimes:
     log: StepLog
     starts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [steps], since the loop's start
     loop_seconds: float = 0.0
+    loops: list[tuple[float, float]] = field(default_factory=list)  # when that of each segment started and ended
     met: bool = False  # in a barrier after each step
     enclosing_seconds: list[float] = field(default_factory=list)  # of each segment of the trial
     passes: list[Pass] = field(default_factory=list)  # over the validation split
@@ -258,5 +259,6 @@ class Trial:
         times.enclosing_seconds.append(elapsed.enclosing)
         starts = log.clock[:, 0] - elapsed.started + times.loop_seconds
         times.loop_seconds += elapsed.loop
+        times.loops.append((elapsed.started, elapsed.started + elapsed.loop))
         times.met = elapsed.met
         return starts
