@@ -5,7 +5,7 @@ needs the trainers' spans alone: how long they waited for data.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
@@ -56,16 +56,8 @@ def io_share(parts: Mapping[str, float]) -> float | None:
     return next(iter(parts.values())) / total if total > 0 else None
 
 
-def in_epochs(spans: Sequence[Span]) -> list[Span]:
-    """Spans with epochs from 0: a validation pass counts with the epoch that it follows, what has none with the first.
-
-    As in plans, a negative epoch is that of the pass: ~epoch is the one before it; -1 of no epoch gives 0 as well.
-    """
-    return [span if span.epoch >= 0 else replace(span, epoch=~span.epoch) for span in spans]
-
-
 def reading(workload: str, spans: Sequence[Span], read_components: Collection[str]) -> list[str]:
-    """The components in which this workload's spans read: the study's, else those of a table of such components.
+    """The components in which these spans read the dataset's files: the study's of this workload, else those of a list.
 
     Empty where no reader's spans were recorded.
     """
@@ -75,22 +67,24 @@ def reading(workload: str, spans: Sequence[Span], read_components: Collection[st
 
 
 def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[Account]:
-    """The accountings that these spans allow. readers: components that read; spans: `in_epochs`."""
-    told = []
+    """The study's accounting that these spans allow, if any. readers: components that read."""
     if readers == [READ_FILE]:
         rows = accounting.additive(spans, nodes)
         parts = ("read", "load", "training", "checkpoint")
-        told.append(Account(ADDITIVE, {at: {name: getattr(row, name) for name in parts} for at, row in rows.items()}))
-    elif readers:
+        return [Account(ADDITIVE, {at: {name: getattr(row, name) for name in parts} for at, row in rows.items()})]
+    if readers:
         read, training = accounting.merged_latency(spans, *readers), accounting.merged_latency(spans, ITERATION)
         epochs = sorted({*read, *training})
         both = {epoch: {"read": read.get(epoch, 0.0), "training": training.get(epoch, 0.0)} for epoch in epochs}
-        told.append(Account(MERGED, both))
-    return [*told, _waiting(spans)]
+        return [Account(MERGED, both)]
+    return []
 
 
-def _waiting(spans: Sequence[Span]) -> Account:
-    """Seconds of steps in which a trainer waited for its batch, and the rest of its steps, mean of ranks."""
+def waiting(spans: Sequence[Span]) -> Account:
+    """Seconds of steps in which a trainer waited for its batch, and the rest of its steps, mean of ranks.
+
+    spans: of the trainers' steps, without validation passes.
+    """
     ranks = len({span.rank for span in spans if span.component == ITERATION})
     waited: dict[int, float] = {}
     steps: dict[int, float] = {}

@@ -13,7 +13,10 @@ STUDY = {ADDITIVE: "hepcnnb", MERGED: "cdb"}  # whose published values an accoun
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts. rows: (name, cells); published: rows of the study, whose source `notes` name."""
+    """A table of texts. rows: (name, cells); published: rows of the study, whose source `notes` name.
+
+    instead_of: the name of a table of ours that has the same published rows beside it, where there is one.
+    """
 
     name: str
     title: str
@@ -21,6 +24,7 @@ class Table:
     rows: Sequence[tuple[str, Sequence[str]]]
     published: Sequence[tuple[str, Sequence[str]]] = ()
     notes: Sequence[str] = ()
+    instead_of: str = ""
 
 
 def totals(workload: str, how: str, parts: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
@@ -32,7 +36,7 @@ def totals(workload: str, how: str, parts: Sequence[str]) -> list[tuple[str, Seq
         nodes = [total.nodes for total in table.totals]
         ideal = times_ideal_seconds([total.seconds["read"] for total in table.totals], nodes)
         for total, times in zip(table.totals, ideal, strict=True):
-            cells = [seconds_text(total.seconds.get(part)) for part in parts]
+            cells = [f"{total.seconds[part]:.2f}" if part in total.seconds else NOTHING for part in parts]
             rows.append((f"{total.nodes}, {table.name}", [*cells, f"{total.shares['read']:.2f} %", times_text(times)]))
     return rows
 
@@ -55,6 +59,7 @@ def totals_alone(workload: str, how: str) -> Iterator[Table]:
             rows=[],
             published=totals(workload, how, PARTS[how]),
             notes=sources(workload, how),
+            instead_of=f"nodes-{how}",
         )
 
 
@@ -71,6 +76,7 @@ def epochs_alone(workload: str) -> Iterator[Table]:
             rows=[],
             published=rows,
             notes=[EPOCHS_NOTE],
+            instead_of="epochs",
         )
 
 

@@ -3,10 +3,11 @@
 A `Case` is one trial of one result. Those of one workload and reader are a `Scaling`: their node counts are compared.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from dlio_bench.components import COMPONENTS
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, Overlap
 from dlio_bench.reports.component_times import ComponentTime, component_times
@@ -21,24 +22,31 @@ from dlio_bench.reports.io_accounts import (
     Sizes,
     accounts,
     bandwidth,
-    in_epochs,
     reading,
     times_ideal_bandwidth,
     times_ideal_seconds,
+    waiting,
 )
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.spans import Span
+from dlio_bench.reports.timeline import Timeline
+from dlio_bench.reports.timeline import spans as timeline_spans
 from dlio_bench.reports.trainer_spans import Row, breakdown
 from dlio_bench.reports.trainer_spans import spans as trainer_spans
 from dlio_bench.reports.types import Result
 
 TINY = "TINY"
+# What reads the dataset's files, and not a copy or a tier of the node, where the study has no name for it.
+READ_COMPONENTS = {part.name for part in COMPONENTS if part.kind == "read"} - {"copy read", "tier read"}
 COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One trial. recorded: whether spans of its readers are here; readers: the components that read."""
+    """One trial. recorded: whether the run recorded spans; readers: those of them that read the dataset's files.
+
+    problems: of the file of spans, a sentence each.
+    """
 
     label: str
     name: str  # in the tables of its scaling
@@ -54,6 +62,7 @@ class Case:
     compute: str  # the component that `overlap` takes for compute
     critical: CriticalPath | None
     no_critical: str | None  # why there is no critical path
+    problems: Sequence[str]
 
     @property
     def nodes(self) -> int:
@@ -93,15 +102,11 @@ class Scaling:
         return len({case.samples for case in self.cases}) == 1
 
 
-def case(
-    label: str, result: Result, steps: Steps, trial: int, spans: Sequence[Span] | None, read_components: Collection[str]
-) -> Case:
-    """One trial's figures. trial: position in the arrays; spans: recorded ones, None where there are none.
-
-    read_components: what counts as reading where the study has no name for it.
-    """
-    known = in_epochs(list(trainer_spans(steps, trial)) if spans is None else spans)
-    readers = reading(result.workload.name, known, read_components)
+def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timeline | None) -> Case:
+    """One trial's figures. trial: position in the arrays; timeline: of the result, None where none was recorded."""
+    of_steps = list(trainer_spans(steps, trial))
+    known = of_steps if timeline is None else list(timeline_spans(timeline, result.trials[trial].trial))
+    readers = reading(result.workload.name, known, READ_COMPONENTS)
     of_trial, plan = result.trials[trial], result.plan
     names = {span.component for span in known}
     compute = COMPUTE if COMPUTE in names else ITERATION
@@ -110,11 +115,11 @@ def case(
         name=f"{plural(plan.nodes, 'node')}" + (f" × {plan.ranks_per_node}" if plan.ranks_per_node > 1 else ""),
         result=result,
         trial=trial,
-        recorded=bool(readers),
+        recorded=timeline is not None,
         readers=readers,
         phases=breakdown(steps, trial),
         components=component_times(known, plan.ranks),
-        accounts=accounts(known, plan.nodes, readers),
+        accounts=[*accounts(known, plan.nodes, readers), waiting(of_steps)],
         bandwidth=bandwidth(
             known, plan.nodes, readers, of_trial.bytes_requested, of_trial.read_seconds, _sizes(result)
         ),
@@ -122,6 +127,7 @@ def case(
         compute=compute,
         critical=None if (why := why_none(plan)) else critical_path(steps, trial),
         no_critical=why,
+        problems=() if timeline is None else timeline.problems,
     )
 
 
@@ -170,7 +176,7 @@ def document(entry: Case, scaling: Scaling) -> dict[str, Any]:
         "reader": scaling.reader,
         "nodes": entry.nodes,
         "ranks": entry.result.plan.ranks,
-        "spans_of_readers": entry.recorded,
+        "spans_recorded": entry.recorded,
         "read_components": list(entry.readers),
         "accounts": {account.how: _account(account, scaling, at) for account in entry.accounts},
         "bandwidth": asdict(entry.bandwidth)
@@ -179,6 +185,7 @@ def document(entry: Case, scaling: Scaling) -> dict[str, Any]:
         "overlap": None if entry.overlap is None else asdict(entry.overlap) | {"compute": entry.compute},
         "critical_path": None if path is None else asdict(path) | {"total": path.total},
         "no_critical_path": entry.no_critical,
+        "problems": list(entry.problems),
         "components": [asdict(row) | {"trainer_mean": row.trainer_mean} for row in entry.components],
     }
 

@@ -6,7 +6,7 @@ The node counts of the study (64 to 1,024) are rarely ours, so that what compare
 from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports import study_tables
-from dlio_bench.reports.formatting import NOTHING, format_share, format_time, listed, plural
+from dlio_bench.reports.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.io_accounts import (
     ADDITIVE,
     MERGED,
@@ -17,13 +17,37 @@ from dlio_bench.reports.io_accounts import (
 )
 from dlio_bench.reports.study_tables import Table, seconds_text, share_text, times_text
 from dlio_bench.reports.traced import Case, Scaling
+from dlio_bench.reports.traced_answers import name_of
 from dlio_bench.units import format_bytes
 
 MOST_EPOCHS = 5  # columns: those of the study; later ones are in the JSON
 
 
-def tables(scaling: Scaling) -> list[Table]:
-    """All tables of one workload and reader, those of the study first."""
+def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[Table]]]:
+    """The tables of each workload and reader.
+
+    Published values that no table of ours has beside it stand alone, once a workload, behind those of its last reader.
+    """
+    made = [(scaling, _tables(scaling)) for scaling in scalings]
+    last = {scaling.workload: at for at, scaling in enumerate(scalings)}
+    beside = {
+        (scaling.workload, table.name) for scaling, told in made for table in told if table.rows and table.published
+    }
+    return [
+        (
+            scaling,
+            [
+                table
+                for table in told
+                if table.rows or (last[scaling.workload] == at and (scaling.workload, table.instead_of) not in beside)
+            ],
+        )
+        for at, (scaling, told) in enumerate(made)
+    ]
+
+
+def _tables(scaling: Scaling) -> list[Table]:
+    """Ours first."""
     made = [
         *_by_nodes(scaling),
         *_by_epochs(scaling),
@@ -34,56 +58,7 @@ def tables(scaling: Scaling) -> list[Table]:
         *_critical(scaling),
         *(_components(case) for case in scaling.cases),
     ]
-    told = [table for table in made if table.rows or table.published]
-    return sorted(told, key=lambda table: not table.rows)  # published values alone come last
-
-
-def answers(scaling: Scaling) -> list[str]:
-    """The answer: what waiting for data and reading took, on the most nodes first."""
-    cases = scaling.cases[::-1]
-    told = []
-    for how, said in ((WAITING, "trainers waited for data"), (ADDITIVE, "reading took"), (MERGED, "reading took")):
-        shares = [(case, account.share) for case in cases if (account := case.account(how))]
-        known = [(case, share) for case, share in shares if share is not None]
-        if known:
-            what = _WHOLE[how]
-            (case, share), *others = known
-            first = f"{format_share(share)} of {what} on {_of(case, cases)}"
-            rest = [f"{format_share(share)} on {_of(case, cases)}" for case, share in others]
-            told.append(f"{said} {listed([first, *rest]) if len(rest) < 2 else ', '.join([first, *rest])}")
-    return told
-
-
-_WHOLE = {
-    WAITING: "their steps",
-    ADDITIVE: "a node's time by HEPCNNB's accounting",
-    MERGED: "reading and training by CDB's accounting, which overlap,",
-}
-
-
-def _of(case: Case, cases: Sequence[Case]) -> str:
-    """'4 nodes'; the result's own name where several have as many."""
-    alike = [other for other in cases if other.name == case.name]
-    return case.name if len(alike) == 1 else case.label
-
-
-def missing(scaling: Scaling) -> list[str]:
-    """What cannot be told of these results, and why."""
-    without = [_of(case, scaling.cases) for case in scaling.cases if not case.recorded]
-    told = []
-    if without:
-        who = "" if len(without) == len(scaling.cases) else f" of {listed(without)}"
-        told.append(
-            f"No spans of readers{who} were recorded: read and load seconds, the study's accountings and bandwidths, "
-            "merged seconds and overlap need a run with --trace spans."
-        )
-    told += list(dict.fromkeys(f"No critical path: {case.no_critical}." for case in scaling.cases if case.no_critical))
-    if not scaling.same_work:
-        told.append(
-            "The node counts took unequal numbers of samples, so that their seconds have no common ideal; shares and "
-            "bandwidths compare."
-        )
-    return told
+    return sorted((table for table in made if table.rows or table.published), key=lambda table: not table.rows)
 
 
 def _by_nodes(scaling: Scaling) -> Iterator[Table]:
@@ -103,7 +78,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
             heads=[*parts, "I/O share", "× ideal"],
             rows=[
                 (
-                    _of(case, scaling.cases),
+                    name_of(case, scaling.cases),
                     [
                         *(seconds_text(account.totals.get(part)) for part in parts),
                         share_text(account.share),
@@ -149,7 +124,7 @@ def _by_epochs(scaling: Scaling) -> Iterator[Table]:
         heads=[*(f"epoch {number + 1}" for number in range(count)), "all"],
         rows=[
             (
-                _of(case, scaling.cases),
+                name_of(case, scaling.cases),
                 [*(share_text(account.shares.get(epoch)) for epoch in range(count)), share_text(account.share)],
             )
             for case, account in shown
@@ -179,8 +154,8 @@ def _bandwidth(scaling: Scaling) -> Table:
         "True bandwidth: bytes that the readers requested, over the mean node's seconds of reading threads (node s), "
         "and over the seconds in which any rank reads (merged s). In brackets: × ideal."
     ]
-    if any(not case.recorded for case in cases):
-        notes.append("Without spans, node seconds are those that the readers counted.")
+    if any(not case.readers for case in cases):
+        notes.append("Without spans of reading, node seconds are those that the readers counted.")
     if "study's rule" in shown:
         notes.append(
             "The study's rule, with the sizes of this dataset: HEPCNNB charges the training files of one epoch, and "
@@ -198,7 +173,7 @@ def _bandwidth(scaling: Scaling) -> Table:
         heads=["calls", "bytes", *shown],
         rows=[
             (
-                _of(case, cases),
+                name_of(case, cases),
                 [
                     NOTHING if entry.calls is None else str(entry.calls),
                     format_bytes(entry.read_bytes),
@@ -229,7 +204,7 @@ def _overlap(scaling: Scaling) -> Iterator[Table]:
             heads=["reading", "compute", "both at once", "of reading"],
             rows=[
                 (
-                    _of(case, scaling.cases),
+                    name_of(case, scaling.cases),
                     [
                         format_time(both.first), format_time(both.second), format_time(both.both),
                         share_text(both.both / both.first if both.first else None),
@@ -246,27 +221,26 @@ def _critical(scaling: Scaling) -> Iterator[Table]:
     if not known:
         return
     names = list(dict.fromkeys(name for _, path in known for name in path.phases))
-    several = [(case, path) for case, path in known if len(path.last) > 1]
+    notes = [
+        "exchange: the least that a rank spent in each. Lengths of time are on each rank's own clock: clocks are not "
+        "compared."
+    ]
+    for case, path in known:
+        who = f"; {came_last(path.last)}" if len(path.last) > 1 else ""
+        notes.append(f"{name_of(case, scaling.cases)}: the loop took {format_time(path.loop)}{who}.")
     yield Table(
         name="critical",
         title="Critical path: what the rank that came last to each meeting did since the one before",
-        heads=[*names, "sum", "loop"],
+        heads=[*names, "sum"],
         rows=[
             (
-                _of(case, scaling.cases),
-                [
-                    *(format_time(path.phases.get(name, 0.0)) for name in names),
-                    format_time(path.total), format_time(path.loop),
-                ],
+                name_of(case, scaling.cases),
+                [*(format_time(path.phases.get(name, 0.0)) for name in names), format_time(path.total)],
             )
             for case, path in known
         ],
-        notes=[
-            "exchange: the least that a rank spent in each. Lengths of time on each rank's own clock: clocks are not "
-            "compared.",
-            *(f"{_of(case, scaling.cases)}: {came_last(path.last)}." for case, path in several),
-        ],
-    )  # fmt: skip
+        notes=notes,
+    )
 
 
 def came_last(last: Sequence[int], most: int = 4) -> str:
@@ -281,23 +255,17 @@ def came_last(last: Sequence[int], most: int = 4) -> str:
 def _components(case: Case) -> Table:
     ranks = case.result.plan.ranks
     others = any(row.others_mean for row in case.components)
-    heads = ["calls", "trainer", *(["least - most"] if ranks > 1 else []), *(["other threads"] if others else [])]
+    heads = ["calls", "trainer", *(["most"] if ranks > 1 else []), *(["others"] if others else []), "merged", "sum"]
     rows = []
     for row in case.components:
-        cells = [str(row.calls), format_time(row.trainer_mean)]
-        if ranks > 1:
-            cells.append(f"{format_time(min(row.trainer))} - {format_time(max(row.trainer))}")
-        if others:
-            cells.append(format_time(row.others_mean))
-        rows.append((row.name, [*cells, format_time(row.merged_seconds), format_time(row.summed_seconds)]))
+        times = [row.trainer_mean, row.merged_seconds, row.summed_seconds]
+        times[1:1] = [max(row.trainer)] * (ranks > 1) + [row.others_mean] * others
+        rows.append((row.name, [str(row.calls), *map(format_time, times)]))
     total = sum(row.trainer_mean for row in case.components)
-    return Table(
-        name="components",
-        title=f"Latency by component, {case.label}",
-        heads=[*heads, "merged", "sum"],
-        rows=rows,
-        notes=[
-            "trainer: what a component took itself on the trainer's thread, without spans inside it, mean of ranks: "
-            f"together {format_time(total)}. merged: while any rank was in it. sum: of all its spans."
-        ],
-    )
+    notes = [
+        "trainer: what a component took itself on the trainer's thread, without spans inside it, mean of ranks: "
+        f"together {format_time(total)}{'; most: of one rank' if ranks > 1 else ''}.",
+        f"{'others: the same on other threads. ' if others else ''}merged: while any rank was in it. "
+        "sum: of all its spans.",
+    ]
+    return Table("components", f"Latency by component, {case.label}", heads, rows, notes=notes)

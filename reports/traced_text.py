@@ -4,31 +4,39 @@ from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports.study_tables import Table
 from dlio_bench.reports.traced import Scaling
-from dlio_bench.reports.traced_tables import answers, missing, tables
+from dlio_bench.reports.traced_answers import answers, missing
+from dlio_bench.reports.traced_tables import tables
 from dlio_bench.wrapping import printable, wrapped
 
 WIDTH = 80
 LONGEST = 28  # letters of a row's name
+PUBLISHED = "published, nodes:"
 INDENT, GAP = "  ", "  "
 
 
-def answer(scaling: Scaling) -> str:
-    """What `trace` says first of one workload and reader."""
-    lines = [printable(f"{scaling.workload} · {scaling.reader}")]
-    for sentence in answers(scaling):
-        lines += wrapped(f"{printable(sentence)}.", INDENT)
+def answer(scalings: Sequence[Scaling]) -> str:
+    """What `trace` says first."""
+    lines: list[str] = []
+    for scaling in scalings:
+        marks = dict.fromkeys(mark for case in scaling.cases for mark in case.result.marks)
+        lines += wrapped(printable(" · ".join((scaling.workload, scaling.reader, *(f"[{mark}]" for mark in marks)))))
+        for sentence in answers(scaling):
+            lines += wrapped(f"{printable(sentence)}.", INDENT)
     return "\n".join(lines) + "\n"
 
 
-def render(scaling: Scaling) -> str:
-    """The tables of one workload and reader. Published values alone are left out of a single result without spans."""
+def render(scalings: Sequence[Scaling]) -> str:
+    """The tables. Published values alone are left out where there is a single result without spans of reading."""
     lines: list[str] = []
-    for sentence in missing(scaling):
-        lines += wrapped(printable(sentence), f"{INDENT}note  ", whole_words=True)
-    with_published = len(scaling.cases) > 1 or any(case.recorded for case in scaling.cases)
-    for table in tables(scaling):
-        if table.rows or with_published:
-            lines += ["", *_table(table)]
+    for scaling, of_scaling in tables(scalings):
+        if len(scalings) > 1:
+            lines += ["", printable(f"{scaling.workload} · {scaling.reader}")]
+        for sentence in missing(scaling):
+            lines += wrapped(printable(sentence), f"{INDENT}note  ", whole_words=True)
+        with_published = len(scaling.cases) > 1 or any(case.readers for case in scaling.cases)
+        for table in of_scaling:
+            if table.rows or with_published:
+                lines += ["", *_table(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -36,15 +44,15 @@ def _table(table: Table) -> Iterator[str]:
     yield from wrapped(printable(table.title), INDENT)
     rows = [(_cut(printable(name)), cells) for name, cells in table.rows]
     published = [(_cut(printable(name)), cells) for name, cells in table.published]
-    first = max(len(name) for name, _ in [*rows, *published, ("published", ())])
+    first = max(len(name) for name, _ in [*rows, *published, *([(PUBLISHED, ())] if published else [])])
     columns = [[head, *(cells[at] for _, cells in [*rows, *published])] for at, head in enumerate(table.heads)]
     widths = [max(map(len, column)) for column in columns]
     for chosen in _fitting(widths, WIDTH - len(INDENT) - first):
         yield _line("", first, [table.heads[at] for at in chosen], [widths[at] for at in chosen])
         for name, cells in rows:
             yield _line(name, first, [cells[at] for at in chosen], [widths[at] for at in chosen])
-        if rows and published:
-            yield f"{INDENT}published"
+        if published:
+            yield f"{INDENT}{PUBLISHED}"
         for name, cells in published:
             yield _line(name, first, [cells[at] for at in chosen], [widths[at] for at in chosen])
     for note in table.notes:

@@ -20,6 +20,7 @@ EXAMPLES = """\
 examples:
   dlio-bench trace dlio-results/20260102-030405-cdb
   dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json
+  dlio-bench trace nodes-1 nodes-4 --html trace.html
   dlio-bench trace time_logger_output/ --nodes 64 --csv records.csv
 
 exit status:
@@ -32,7 +33,9 @@ def add_trace(commands: Commands) -> None:
     parser = commands.add_parser(
         "trace",
         help="tell where the time of a run went, or of the NERSC study's logs",
-        description="Results: what a rank's trainer did, phase by phase, and a trace of it to look at. Logs of the "
+        description="Results: what a rank's trainer did, phase by phase, and a trace of it to look at; over several "
+        "node counts the share of I/O and the read bandwidth, with the NERSC study's published values beside them, and "
+        "the critical path. Logs of the "
         "NERSC study's TimeLogger (what its programs printed, or its files of each rank): the study's accountings, "
         "HEPCNNB's seconds a node and CDB's merged intervals; beside them how long reading and training overlapped, "
         "and what each component took itself. Broken records are named, not dropped.",
@@ -51,6 +54,9 @@ def add_trace(commands: Commands) -> None:
     of_results.add_argument(
         "--timelogger", type=Path, metavar="FILE", help="write one result's steps as TimeLogger would have"
     )
+    of_results.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the tables as a page with figures, over all results named"
+    )
     of_logs = parser.add_argument_group("of logs")
     of_logs.add_argument("--nodes", type=int, metavar="N", help="nodes of the run (default: as many as ranks)")
     of_logs.add_argument("--csv", type=Path, metavar="FILE", help="write all records as the study's CSV table")
@@ -60,7 +66,7 @@ def run_trace(options: argparse.Namespace) -> int:
     """Print the tables, and write what is asked for."""
     from dlio_bench.harness.ground.folders import require_file
 
-    for flag in ("csv", "chrome", "timelogger"):
+    for flag in ("csv", "chrome", "timelogger", "html"):
         if (file := getattr(options, flag)) is not None:
             require_file(file)
     if options.nodes is not None and options.nodes < 1:
@@ -68,7 +74,7 @@ def run_trace(options: argparse.Namespace) -> int:
     are_results = [_is_result(path) for path in options.paths]
     if len(set(are_results)) > 1:
         raise UsageError("Name results or logs of TimeLogger, not both: their times have nothing in common.")
-    wrong = ("nodes", "csv") if are_results[0] else ("trial", "ranks", "chrome", "timelogger")
+    wrong = ("nodes", "csv") if are_results[0] else ("trial", "ranks", "chrome", "timelogger", "html")
     for flag in wrong:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag} is for {'logs of TimeLogger' if are_results[0] else 'results'}. Leave it out.")
@@ -76,11 +82,13 @@ def run_trace(options: argparse.Namespace) -> int:
 
 
 def _trace_results(options: argparse.Namespace) -> int:
-    from dlio_bench.reports import timelogger, trainer_spans, trainer_text
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.harness.results import trace_study
+    from dlio_bench.reports import timelogger, traced_text, trainer_spans, trainer_text
+    from dlio_bench.reports.collection import load_files
     from dlio_bench.reports.files import write_whole
 
-    pairs = load_all(options.paths)
+    loaded = load_files(options.paths)
+    pairs = list(loaded.values())
     if len(pairs) > 1 and (options.chrome or options.timelogger):
         raise UsageError(f"--chrome and --timelogger are of one result, but {len(pairs)} are here. Name one folder.")
     trials = [_trial(options.trial, result) for result, _ in pairs]
@@ -91,11 +99,16 @@ def _trace_results(options: argparse.Namespace) -> int:
     if options.timelogger is not None:
         records = "".join(f"{timelogger.record(span)}\n" for span in trainer_spans.spans(steps, trials[0]))
         write_whole(options.timelogger, records.encode())
+    told = trace_study.scalings(loaded, trials)
+    if options.html is not None:
+        trace_study.write(told, options.html)
     if options.json:
-        print(json.dumps([_document(*pair, trial) for pair, trial in zip(pairs, trials, strict=True)]))
+        documents = [_document(*pair, trial) for pair, trial in zip(pairs, trials, strict=True)]
+        more = trace_study.documents(told, [result for result, _ in pairs])
+        print(json.dumps([document | other for document, other in zip(documents, more, strict=True)]))
     else:
         tables = (trainer_text.render(*pair, trial) for pair, trial in zip(pairs, trials, strict=True))
-        print("\n".join(tables), end="")
+        print("\n".join([traced_text.answer(told), *tables, traced_text.render(told)]), end="")
     return 0
 
 
