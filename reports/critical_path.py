@@ -23,7 +23,8 @@ class CriticalPath:
     """Seconds of the job by phase, on the rank that came last to each meeting.
 
     phases: seconds; `exchange` is the least that a rank spent in each, `other` is in no phase. last: of each rank, the
-    steps in which it came last. loop: what the trial's loop took, mean of ranks; the phases add up to about this.
+    steps in which it came last. loop: what the trial's loop took, mean of ranks. The phases add up to it where all
+    ranks leave a meeting at once; how much later a rank leaves, such as for want of a processor, is in no phase.
     """
 
     phases: Mapping[str, float]

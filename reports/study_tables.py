@@ -31,7 +31,7 @@ def totals(workload: str, how: str, parts: Sequence[str]) -> list[tuple[str, Seq
     """Published seconds of these parts, the share of reading and its seconds over the ideal, by nodes and run."""
     if STUDY.get(how) != workload:
         return []
-    rows = []
+    rows: list[tuple[str, Sequence[str]]] = []
     for table in study.tables(workload):
         nodes = [total.nodes for total in table.totals]
         ideal = times_ideal_seconds([total.seconds["read"] for total in table.totals], nodes)

@@ -85,19 +85,20 @@ def _rates(scalings: Sequence[Scaling]) -> list[Line]:
         points = [(count, rate) for count, rate in zip(nodes, rates, strict=True) if rate]
         told = [f"{format_bytes(rate)}/s" for _, rate in points]
         lines.append(Line(name, [count for count, _ in points], [rate / 1e9 for _, rate in points], told))
-    for name, nodes, rates in _published_rates(scalings):
-        lines.append(Line(name, nodes, rates, [f"{rate:g} GB/s" for rate in rates], published=True))
+    for name, nodes, published in _published_rates(scalings):
+        lines.append(Line(name, nodes, published, [f"{rate:g} GB/s" for rate in published], published=True))
     return lines
 
 
 def _ideal(scalings: Sequence[Scaling]) -> list[Line]:
     """Bandwidth over what the first node count's would give on all nodes, against how many times as many these are."""
     lines = []
+    both: list[tuple[str, list[int], Sequence[float | None], bool]]
     both = [(*line, False) for line in _own_rates(scalings)] + [(*line, True) for line in _published_rates(scalings)]
     for name, nodes, rates, published in both:
         times = times_ideal_bandwidth(rates, nodes)
         points = [(count / nodes[0], value) for count, value in zip(nodes, times, strict=True) if value is not None]
-        if len(points) > 1:
+        if len({x for x, _ in points}) > 1:
             told = [f"{value:.2f}×" for _, value in points]
             lines.append(Line(name, [x for x, _ in points], [y for _, y in points], told, published))
     return lines

@@ -6,6 +6,7 @@ The node counts of the study (64 to 1,024) are rarely ours, so that what compare
 from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports import study_tables
+from dlio_bench.reports.critical_path import CriticalPath
 from dlio_bench.reports.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.io_accounts import (
     ADDITIVE,
@@ -20,6 +21,7 @@ from dlio_bench.reports.traced import Case, Scaling
 from dlio_bench.reports.traced_answers import name_of
 from dlio_bench.units import format_bytes
 
+ALIKE = 0.02  # of a loop
 MOST_EPOCHS = 5  # columns: those of the study; later ones are in the JSON
 
 
@@ -227,7 +229,7 @@ def _critical(scaling: Scaling) -> Iterator[Table]:
     ]
     for case, path in known:
         who = f"; {came_last(path.last)}" if len(path.last) > 1 else ""
-        notes.append(f"{name_of(case, scaling.cases)}: the loop took {format_time(path.loop)}{who}.")
+        notes.append(f"{name_of(case, scaling.cases)}: the loop took {format_time(path.loop)}{_rest(path)}{who}.")
     yield Table(
         name="critical",
         title="Critical path: what the rank that came last to each meeting did since the one before",
@@ -241,6 +243,15 @@ def _critical(scaling: Scaling) -> Iterator[Table]:
         ],
         notes=notes,
     )
+
+
+def _rest(path: CriticalPath) -> str:
+    """What the path has not of the loop, where that is more than ALIKE of it."""
+    rest = path.loop - path.total
+    if abs(rest) <= ALIKE * path.loop:
+        return ""
+    more = "more" if rest > 0 else "less"
+    return f", {format_time(abs(rest))} {more} than the path, as ranks left meetings at different times"
 
 
 def came_last(last: Sequence[int], most: int = 4) -> str:
