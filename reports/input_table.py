@@ -87,7 +87,8 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
             sizes[name] = sizes.get(name, 0) + size
     summed = total(by_step.values())
     stall = sum(summed.values())
-    shown = {**summed, **{name: 0.0 for name in sizes if name not in summed and sizes[name]}}
+    told = {name for name in sizes if name in REPORT_BYTES or (sizes[name] and kinds[name].kind == "read")}
+    shown = {**summed, **dict.fromkeys(sorted(told - summed.keys()), 0.0)}
     rows = [
         Row(
             operation=name,

@@ -75,17 +75,17 @@ class RuntimeTrace(Struct, frozen=True, kw_only=True):
     the steps, as the trainer got them. derived_from: where reads have their bytes from: 'spans', 'counters' or ''.
     """
 
-    trial: Count
-    steps: Count
+    trial: int
+    steps: int
     began: float
     ended: float
     within: float
     drift: float
-    events: Count
-    rows: Count
-    dropped: Count
-    outside: Count
-    batches: Count
+    events: int
+    rows: int
+    dropped: int
+    outside: int
+    batches: int
     reported_bytes: int
     delivered_bytes: int
     derived_from: str
@@ -101,7 +101,7 @@ class About(Struct, frozen=True):
     files: Mapping[Count, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[Count, Count]
-    tensorflow: Mapping[Count, RuntimeTrace] = {}  # by rank
+    tensorflow: Mapping[Count, RuntimeTrace] = {}
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ def _trace_results(options: argparse.Namespace) -> int:
         files = trace_spans.write(options, result, steps, trial, spans)
         if options.json:
             document = _document(label, result, steps, trial) | trace_spans.document(result, trial, spans, files)
-            document |= trace_input.document(result, spans.spans)
-            documents.append(document | trace_pattern.document(result, trial, spans.spans))
+            of_input = trace_input.document(result, spans.spans)
+            documents.append(document | trace_pattern.document(result, trial, spans.spans) | of_input)
         else:
             text = trainer_text.render(result, steps, trial) + trace_pattern.text(result, trial, spans.spans)
             text += trace_input.text(result, spans.spans)

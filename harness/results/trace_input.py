@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def text(result: "Result", spans: "Timeline | None") -> str:
-    """What the trainers waited for, for a terminal; empty where TensorFlow was not traced."""
+    """The table of a result for a terminal; empty where TensorFlow was not traced."""
     from dlio_bench.reports.input_table import render
 
     shown = _table(result, spans)
-    return "" if shown is None else f"\n{render(shown)}"
+    return "" if shown is None else "\n" + render(shown)
 
 
 def document(result: "Result", spans: "Timeline | None") -> dict[str, Any]:
-    """The same as a part of a result's JSON."""
+    """The table as a part of a result's JSON; empty where TensorFlow was not traced."""
     from dlio_bench.reports import input_table
 
     shown = _table(result, spans)
@@ -26,6 +26,8 @@ def document(result: "Result", spans: "Timeline | None") -> dict[str, Any]:
 
 def _table(result: "Result", spans: "Timeline | None") -> "InputTable | None":
     from dlio_bench.reports import input_table
-    from dlio_bench.reports.marks import EMULATED_PFS
+    from dlio_bench.reports.marks import EMULATED_PFS, TENSORFLOW_TRACE
 
-    return None if spans is None else input_table.table(spans, emulated=EMULATED_PFS in result.marks)
+    if spans is None or TENSORFLOW_TRACE not in result.marks:
+        return None
+    return input_table.table(spans, emulated=EMULATED_PFS in result.marks)
