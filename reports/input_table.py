@@ -9,7 +9,7 @@ from msgspec import structs
 
 from dlio_bench.components import Component
 from dlio_bench.reports.formatting import format_share, format_time, plural
-from dlio_bench.reports.input_time import ENCLOSING, NOTHING, WAIT, Operation, shares, total
+from dlio_bench.reports.input_time import ENCLOSING, NOTHING, THE_STALL, WAIT, Operation, shares, total
 from dlio_bench.reports.timeline import RuntimeTrace, Timeline
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
@@ -88,6 +88,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
     summed = total(by_step.values())
     stall = sum(summed.values())
     told = {name for name in sizes if name in REPORT_BYTES or (sizes[name] and kinds[name].kind == "read")}
+    told.discard(THE_STALL)  # a sum of the others
     shown = {**summed, **dict.fromkeys(sorted(told - summed.keys()), 0.0)}
     rows = [
         Row(

@@ -17,7 +17,7 @@ WAIT = "wait"
 ENCLOSING = frozenset({"tf:PyFunc"})
 # Kinds that enclose others, wait for them, or belong to training: no work that a stall could be waiting for.
 _NO_WORK = frozenset({WAIT, "step", "compute", "communication"})
-_THE_STALL = "records"  # what a trainer says of its own stall
+THE_STALL = "records"  # what a trainer says of its own stall
 
 Interval = tuple[float, float]
 
@@ -42,7 +42,7 @@ def shares(stalls: Sequence[Interval], operations: Iterable[Operation]) -> list[
     changes: list[tuple[float, int, str]] = []  # moment, +1 or -1, component
     for of_thread in by_thread.values():
         for start, end, component, kind in _latest(of_thread):
-            if kind not in _NO_WORK and component != _THE_STALL:
+            if kind not in _NO_WORK and component != THE_STALL:
                 changes += [(start, 1, component), (end, -1, component)]
     cuts = [(moment, 0, "") for stall in stalls for moment in stall]
     sums: list[dict[str, float]] = [{} for _ in stalls]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -139,8 +139,7 @@ class Trial:
         # whether this process also reads copies from a device
         self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
-        last = number == job.all_trials - 1
-        self._traced = last and TENSORFLOW in job.trace and uses_tensorflow(job, policy)
+        self._policy = policy
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; the rank may lower it
         self.parts = 1  # epochs that make one pass over the order
@@ -191,8 +190,7 @@ class Trial:
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
-        keep = XPLANE in job.trace
-        with tf_trace.recording(job.trace_steps, keep=keep) if self._traced else nullcontext() as trace:
+        with self._recording() as trace:
             for segment in segments:
                 times.residency.append(self._site.prepare_cache(comm, job.cache))
                 of_segment = trace if segment[0] == 0 else None
@@ -208,6 +206,14 @@ class Trial:
                 require_same_set(pass_.delivered, pass_.ids)
         times.starts = np.concatenate(starts)
         return times
+
+    def _recording(self) -> AbstractContextManager[tf_trace.Recording | None]:
+        """The trace of TensorFlow, if this trial is to have one: the last of a reader or network of TensorFlow's."""
+        job = self._job
+        last = self._number == job.all_trials - 1
+        if TENSORFLOW not in job.trace or not last or not uses_tensorflow(job, self._policy):
+            return nullcontext()
+        return tf_trace.recording(job.trace_steps, keep=XPLANE in job.trace)
 
     def _run_segment(
         self,
