@@ -10,13 +10,13 @@ from dlio_bench.wrapping import wrapped
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser, with UsageError instead of a page of usage, and with help from `Help`.
+    """argparse's parser, with UsageError instead of a page of usage, whole names of options, and help from `Help`.
 
     Its sub-commands get the same class.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options | {"formatter_class": Help})
+        super().__init__(*args, **options | {"formatter_class": Help, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, with the nearest of the choices that argparse's message names."""

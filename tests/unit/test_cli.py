@@ -31,6 +31,7 @@ from tests.processes import dlio
         (["bench"], "invalid choice"),
         (["rnu", "cdb"], "Did you mean 'run'"),
         (["run", "cdb", "--readr", "naive"], "Did you mean '--reader'"),
+        (["run", "cdb", "--read", "naive"], "Did you mean '--reader'"),
         (["generate", "cdb", "--out", "x", "--files", "two"], "`dlio-bench generate --help`"),
         (["run", "cdb", "--launcher", "srum", "--dry-run"], "Did you mean 'srun'"),
     ],
