@@ -7,7 +7,7 @@ CRC32 of each. (Arrow would bring some 150 MB of dependency for one table.)
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from dlio_bench import components
+from dlio_bench import components, tensorflow_operations
 from dlio_bench.components import BY_NAME, KINDS, Component
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.recorder import NO_EPOCH
@@ -65,6 +65,32 @@ class Kind(Struct, frozen=True):
     kind: str
 
 
+class RuntimeTrace(Struct, frozen=True, kw_only=True):
+    """What is to be known of a rank's trace of TensorFlow (`--trace tf`), whose operations are among the spans.
+
+    It lasted for the first `steps` steps of a trial, from `began` to `ended`: seconds since this rank began its loop.
+    within: error of its times on the clock of the rank, seconds; drift: by how much the clocks moved meanwhile.
+    events: in the trace; rows: of operations, made of them; dropped: for which there was no room; outside: that lie
+    outside of the trace's begin and end. reported_bytes: of `batches` batches, as TensorFlow says; delivered_bytes: of
+    the steps, as the trainer got them. derived_from: where reads have their bytes from: 'spans', 'counters' or ''.
+    """
+
+    trial: int
+    steps: int
+    began: float
+    ended: float
+    within: float
+    drift: float
+    events: int
+    rows: int
+    dropped: int
+    outside: int
+    batches: int
+    reported_bytes: int
+    delivered_bytes: int
+    derived_from: str
+
+
 class About(Struct, frozen=True):
     """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
 
@@ -75,6 +101,7 @@ class About(Struct, frozen=True):
     files: Mapping[Count, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[Count, Count]
+    tensorflow: Mapping[Count, RuntimeTrace] = {}
 
 
 @dataclass(frozen=True)
@@ -103,6 +130,7 @@ class Timeline:
     files: Mapping[int, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[int, int]
+    tensorflow: Mapping[int, RuntimeTrace] = field(default_factory=dict)  # by rank
     problems: Sequence[str] = ()
     damaged: bool = False
 
@@ -124,6 +152,11 @@ class Timeline:
         """Which spans are of components of these names, bool [spans]."""
         codes = [code for code, component in enumerate(self.components) if component.name in names]
         return np.isin(self.component, codes)
+
+
+def xplane_name(rank: int) -> str:
+    """The file that TensorFlow itself has left of a rank's trace (`--trace xplane`), beside the spans."""
+    return f"rank-{rank}.xplane.pb"
 
 
 def load(path: Path) -> Timeline:
@@ -192,6 +225,7 @@ def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
         files=about.files,
         clocks=about.clocks,
         lost=about.lost,
+        tensorflow=about.tensorflow,
         problems=[*damage, *problems],
         damaged=bool(damage),
     )
@@ -207,7 +241,9 @@ def _of_our_kind(part: Kind) -> bool:
 
 def _component(part: Kind) -> Component:
     if _of_tensorflow(part):
-        return Component(part.name, cast(components.Kind, part.kind), "an operation of TensorFlow's")
+        operation = tensorflow_operations.BY_NAME.get(part.name)
+        meaning = "an operation of TensorFlow's" if operation is None else operation.meaning
+        return Component(part.name, cast(components.Kind, part.kind), meaning)
     kind: components.Kind = part.kind if part.kind in KINDS else "other"
     return BY_NAME.get(part.name, Component(part.name, kind, "not known to this version"))
 

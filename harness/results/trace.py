@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.arguments import Commands
-from dlio_bench.harness.results import trace_command, trace_darshan, trace_pattern, trace_spans, trace_study
+from dlio_bench.harness.results import (
+    trace_command,
+    trace_darshan,
+    trace_input,
+    trace_pattern,
+    trace_spans,
+    trace_study,
+)
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
@@ -115,9 +122,11 @@ def _trace_results(options: argparse.Namespace) -> int:
         files = trace_spans.write(options, result, steps, trial, spans)
         if options.json:
             document = _document(label, result, steps, trial) | trace_spans.document(result, trial, spans, files)
-            documents.append(document | trace_pattern.document(result, trial, spans.spans))
+            of_input = trace_input.document(result, spans.spans)
+            documents.append(document | trace_pattern.document(result, trial, spans.spans) | of_input)
         else:
             text = trainer_text.render(result, steps, trial) + trace_pattern.text(result, trial, spans.spans)
+            text += trace_input.text(result, spans.spans)
             texts.append(text + trace_spans.render(result, trial, spans, files))
         status = DataError.status if spans.damaged else status
     told = trace_study.scalings(cases)

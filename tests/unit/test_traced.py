@@ -161,7 +161,7 @@ def test_a_damaged_file_of_spans_is_told(tmp_path: Path, capsys: pytest.CaptureF
     shutil.copytree(GOLDEN, tmp_path / "result")
     (tmp_path / "result" / "spans.npz").write_bytes(b"PK")
     assert main(["trace", str(tmp_path / "result")]) == 5
-    assert "spans.npz" in capsys.readouterr().err
+    assert "spans.npz" in capsys.readouterr().out
 
 
 def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> None:
