@@ -16,7 +16,7 @@ from tests.processes import dlio
 
 RANKS, EPOCHS = 4, 2
 READERS = {
-    "cdb": ("upstream", "tfdata", "naive", "prefetch", "staged"),
+    "cdb": ("upstream", "tfdata", "naive", "prefetch", "staged-subset"),
     "hepcnnb": ("upstream",),
     "cosmoflow": ("upstream",),
     "imagenet": ("upstream",),
@@ -40,7 +40,8 @@ def test_every_thread_and_process_of_four_ranks_tells_what_it_did(workload: str,
         files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(*results["upstream"])
     if workload == "cdb":
         processes_record_what_threads_wait_for(results["upstream"][2])
-        what_is_copied_and_what_is_served_is_recorded(results["staged"][2], results["prefetch"][2])
+        copies_that_ranks_hand_over_are_recorded(results["staged-subset"][0], results["staged-subset"][2])
+        samples_that_ranks_serve_are_recorded(results["prefetch"][2])
 
 
 def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps: Steps, spans: Timeline) -> None:
@@ -122,10 +123,20 @@ def processes_record_what_threads_wait_for(spans: Timeline) -> None:
         assert (of_track.end[order][:-1] <= of_track.start[order][1:]).all()
 
 
-def what_is_copied_and_what_is_served_is_recorded(staged: Timeline, tiered: Timeline) -> None:
-    for name in ("stage read", "stage write", "copy read"):
-        assert set(staged.rank[staged.of(name)].tolist()) == set(range(RANKS)), name
-    served, asked = tiered.part(tiered.of("sample server")), tiered.part(tiered.of("remote read"))
+def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) -> None:
+    for trial in range(len(result.trials)):
+        of_trial = spans.part(spans.trial == trial)
+        read, written, handed = (
+            of_trial.part(of_trial.of(name)) for name in ("stage read", "stage write", "hand-over")
+        )
+        assert sorted(handed.rank.tolist()) == list(range(RANKS))
+        assert handed.bytes.sum() == result.trials[trial].bytes_remote > 0
+        assert written.bytes.sum() == read.bytes.sum() + handed.bytes.sum()
+        assert (written.file >= 0).all()
+
+
+def samples_that_ranks_serve_are_recorded(spans: Timeline) -> None:
+    served, asked = spans.part(spans.of("sample server")), spans.part(spans.of("remote read"))
     assert served.bytes.sum() == asked.bytes.sum() > 0
 
 
