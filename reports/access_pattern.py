@@ -150,16 +150,20 @@ def variation(of_ranks: npt.ArrayLike) -> float | None:
 
 
 def traffic(read: int, written: int) -> str:
-    """'read-intensive', 'write-intensive', 'balanced' or 'no data moved', from bytes. See IMBALANCE."""
+    """'read-intensive', 'write-intensive', 'balanced' or 'no data seen', from bytes. See IMBALANCE."""
     if not read + written:
-        return "no data moved"
+        return "no data seen"
     if abs(read - written) <= IMBALANCE * (read + written):
         return "balanced"
     return "read-intensive" if read > written else "write-intensive"
 
 
 def metadata_share(of: Pattern) -> float | None:
-    """The share of metadata in the time of all calls on files; None where they took no time."""
+    """The share of metadata in the time of all calls on files; None where they took no time, or nobody saw a call on
+    metadata, as where libraries read.
+    """
+    if not of.metadata and of.reads.placed < of.reads.count:
+        return None
     total = of.reads.seconds + of.writes.seconds + of.metadata_seconds
     return of.metadata_seconds / total if total > 0 else None
 

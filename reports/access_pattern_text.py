@@ -39,13 +39,20 @@ def limits(*, metadata: bool = True) -> list[str]:
 
 
 def _lines(of: Pattern, title: str) -> Iterator[str]:
-    directions = (of.reads, of.writes)
     is_heavy = is_metadata_intensive(of)
     metadata = "" if is_heavy is None else f", {'' if is_heavy else 'not '}metadata-intensive"
     yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
     for noun, direction in (("reads", of.reads), ("writes", of.writes)):
         if (told := _most(noun, direction)) is not None:
             yield from wrapped(told, "  ")
+    if of.reads.count or of.writes.count or of.metadata:
+        yield from _table(of)
+    for note in of.notes:
+        yield from wrapped(printable(note), "  ")
+
+
+def _table(of: Pattern) -> Iterator[str]:
+    directions = (of.reads, of.writes)
     yield ""
     yield f"  {'':<22} {'reads':>14} {'writes':>14}"
     yield _row("calls", *(f"{each.count:,}" for each in directions))
@@ -80,8 +87,6 @@ def _lines(of: Pattern, title: str) -> Iterator[str]:
             f"{of.ranks} ranks differ (standard deviation / mean): bytes {bytes_}, I/O time {seconds}", "  "
         )
     yield from limits()
-    for note in of.notes:
-        yield from wrapped(printable(note), "  ")
 
 
 def _most(noun: str, of: Direction) -> str | None:

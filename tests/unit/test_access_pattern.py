@@ -96,7 +96,7 @@ def test_metadata_and_its_share() -> None:
 
 @pytest.mark.parametrize(
     ("read", "written", "name"),
-    [(0, 0, "no data moved"), (55, 45, "balanced"), (56, 44, "read-intensive"), (44, 56, "write-intensive")],
+    [(0, 0, "no data seen"), (55, 45, "balanced"), (56, 44, "read-intensive"), (44, 56, "write-intensive")],
 )
 def test_reads_and_writes_are_balanced_within_a_tenth_of_all_bytes(read: int, written: int, name: str) -> None:
     assert traffic(read, written) == name
@@ -115,7 +115,7 @@ def test_nothing_and_offsets_that_nobody_knows() -> None:
     assert nothing.reads == Direction()
     assert nothing.ranks == nothing.files == 0
     assert metadata_share(nothing) is opens_per_read(nothing) is None
-    assert "no data moved" in render(nothing)
+    assert "no data seen" in render(nothing)
     [hidden] = [pattern(accesses(reads((-1, 10), (-1, 10)))).reads]
     assert (hidden.count, hidden.bytes, hidden.placed, hidden.random) == (2, 20, 0, 0)
 
