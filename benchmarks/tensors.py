@@ -3,7 +3,9 @@
 import gc
 import os
 import sys
+import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Plan
+from dlio_bench.components import CODE
 from dlio_bench.errors import BenchError, EnvironmentFailure
 
+RECORDS = CODE["records"]
 _FIX = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use another reader."
 
 
@@ -77,9 +82,13 @@ def array(tensor: Any) -> npt.NDArray[Any]:
 
 @dataclass
 class Stretch:
-    """Neighbouring batches of a plan that one dataset can cut: all of one size, the last at most that."""
+    """Neighbouring batches of a plan that one dataset can cut: all of one size, the last at most that.
+
+    steps: the number of each batch within its epoch.
+    """
 
     batches: list[tuple[int, Ids]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -113,6 +122,7 @@ def stretches(plan: Plan, *, anew: bool = False) -> list[Stretch]:
     by_batch: list[Stretch] = []
     latest: dict[int, Stretch] = {}  # of training (0), or of a validation pass
     seen: set[int] = set()  # of training, in its latest stretch
+    before: dict[int, int] = defaultdict(int)  # batches of an epoch
     for epoch, ids in plan:
         sequence = min(epoch, 0)
         last = latest.get(sequence)
@@ -121,13 +131,16 @@ def stretches(plan: Plan, *, anew: bool = False) -> list[Stretch]:
             last = latest[sequence] = Stretch()
             seen = set() if sequence == 0 else seen
         last.batches.append((epoch, ids))
+        last.steps.append(before[epoch])
+        before[epoch] += 1
         if anew and sequence == 0:
             seen.update(ids.tolist())
         by_batch.append(last)
     return by_batch
 
 
-Take = Callable[[int, Ids, Any], Batch]  # (epoch, ids of the plan, an element of the dataset) -> the batch
+# (epoch, ids of the plan, an element of the dataset) -> the batch, and the bytes that TensorFlow itself read for it
+Take = Callable[[int, Ids, Any], tuple[Batch, int]]
 
 
 @contextmanager
@@ -152,15 +165,17 @@ def delivered(
             state = live.setdefault(id(stretch), [])
             if not state:
                 state += [iter(build(stretch)), len(stretch.batches)]
-            problem = ""
+            problem, started = "", time.perf_counter()
             try:
-                batch = take(epoch, ids, next(state[0]))
+                batch, size = take(epoch, ids, next(state[0]))
             except StopIteration:
                 problem = "it ended early."
             except errors as error:
                 problem = str(error.message)
             if problem:  # raised here, so that no trace keeps the library's iterator, and its files open
                 raise explain(stretch, problem)
+            if size and (track := recorder.here()):
+                track.add(RECORDS, started, time.perf_counter(), size)
             yield batch
             del batch
             state[1] -= 1

@@ -10,7 +10,7 @@ from dlio_bench.units import format_bytes
 
 # Components of the node's copies and tiers. All other reads are of the dataset's files.
 NODE_READS, NODE_WRITES = ("copy read", "tier read"), ("stage write", "tier write")
-NOT_OF_FILES = ("Time to Read Single Image",)  # takes an image from another process
+CHECKPOINTS = ("Checkpoint Listener", "checkpoint write", "checkpoint sync")  # files of their own
 UNPLACED = ("records",)  # reads of files, although nobody knows of which
 METADATA = {"open": OPEN, "close": CLOSE}
 
@@ -25,7 +25,7 @@ def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
     """
     spans = timeline.part(timeline.trial == trial)
     is_node_read, is_node_write = spans.of(*NODE_READS), spans.of(*NODE_WRITES)
-    is_read = _of_kind(spans, "read") & ~is_node_read & ~spans.of(*NOT_OF_FILES)
+    is_read = _of_kind(spans, "read") & ~is_node_read
     is_read &= (spans.file >= 0) | spans.of(*UNPLACED)
     is_metadata = _of_kind(spans, "metadata") & (spans.file >= 0)
     of_copy = is_metadata & _of_copies(spans, spans.of("copy read"), spans.of("stage read"))

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cdb.decode import DEFECT, USED, Normal, normal
 from dlio_bench.benchmarks.cdb.decode import decode as decode_of
 from dlio_bench.benchmarks.failures import named, read_failure
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
 
@@ -33,6 +35,7 @@ INTER_OP, INTRA_OP = 6, 1
 START_SECONDS = 0.1
 _MEMORY = "The kernel ends processes when memory runs out (see dmesg); fewer ranks need less."
 _WORKER = "dlio_bench.benchmarks.cdb.worker"
+PARALLEL_READ = CODE["Parallel Read Images with 4 Threads"]
 
 
 class Processes:
@@ -50,11 +53,11 @@ class Processes:
         before = set(multiprocessing.active_children())
         from dlio_bench.benchmarks.cdb import worker
 
-        self._read = worker.read
+        self._worker = worker
         # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
         # pickled, over one pipe, through one thread, is the same.
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-            PROCESSES, mp_context=context, initializer=worker.prepare
+            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(recorder.folder(),)
         )
         try:
             # a call starts a process when all others are busy
@@ -99,20 +102,26 @@ class Processes:
         failures: list[tuple[int, BenchError]] = []
 
         def build(stretch: tensors.Stretch) -> Any:
-            epochs = [epoch for epoch, ids in stretch.batches for _ in ids]
             files = dataset.locate(stretch.ids, ())[0].tolist()
+            batches = zip(stretch.batches, stretch.steps, strict=True)
+            places = [(epoch, step) for (epoch, ids), step in batches for _ in ids]
 
             def read(position: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], ...]:
-                number = int(position)
-                path = dataset.path(files[number])
+                track, number, started = recorder.here(), int(position), time.perf_counter()
+                file, (epoch, step) = files[number], places[number]
+                path = dataset.path(file)
                 try:
-                    image, labels, weights, size, reading, decoding = self._apply(str(path), scale)
+                    place = self._worker.Place(file, epoch, step)
+                    image, labels, weights, size, reading, decoding = self._apply(str(path), scale, place)
                 except (OSError, KeyError, RuntimeError, BenchError) as error:
                     with lock:
                         failures.append((number, read_failure(path, error)))
                     raise
+                if track is not None:
+                    track.epoch, track.step = epoch, step
+                    track.add(PARALLEL_READ, started, time.perf_counter(), file=file)
                 with lock:  # several threads of TensorFlow come here
-                    epoch_cost = cost(epochs[number])
+                    epoch_cost = cost(epoch)
                     epoch_cost.bytes_requested += size
                     epoch_cost.read_seconds += reading
                     epoch_cost.decode_seconds += decoding
@@ -133,9 +142,9 @@ class Processes:
                 .with_options(tensors.limited(INTER_OP, INTRA_OP))
             )
 
-        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+        def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del epoch
-            return Batch(ids, tuple(Block.even(tensors.array(tensor)) for tensor in element))
+            return Batch(ids, tuple(Block.even(tensors.array(tensor)) for tensor in element)), 0
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             if failures:
@@ -151,13 +160,13 @@ class Processes:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _apply(self, path: str, scale: Normal) -> Any:
+    def _apply(self, path: str, scale: Normal, place: Any) -> Any:
         """Read one file in one of the processes."""
         from concurrent.futures.process import BrokenProcessPool
 
         assert self._pool is not None
         try:
-            return self._pool.submit(self._read, path, scale).result()
+            return self._pool.submit(self._worker.read, path, scale, place).result()
         except BrokenProcessPool as error:
             raise EnvironmentFailure(f"A reading process of the pipeline is gone. {_MEMORY}") from error
 

@@ -2,26 +2,48 @@
 
 import ctypes
 import signal
+import threading
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 import h5py  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 
+from dlio_bench import recorder
 from dlio_bench.benchmarks.cdb.decode import USED, Labels, Normal, Plane
 from dlio_bench.benchmarks.cdb.layout import GROUP
+from dlio_bench.components import CODE
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 # image float32 [4, rows, columns], labels int32, weights float32; bytes of the file; seconds reading, seconds decoding
 Image = tuple[Plane, Labels, Plane, int, float, float]
+SINGLE_IMAGE, FILE_READ, DECODE = (CODE[name] for name in ("Time to Read Single Image", "image file read", "decode"))
 
 
-def prepare() -> None:
-    """End with the process that this one was forked from, and leave Ctrl-C to the trainer."""
+class Place(NamedTuple):
+    """Where a sample stands: its file, its epoch, its step in that."""
+
+    file: int
+    epoch: int
+    step: int
+
+
+def prepare(spans: Path | None = None) -> None:
+    """End with the process that this one was forked from, and leave Ctrl-C to the trainer.
+
+    spans: where to record them, None to record none. Not by the environment, which is that of the server that forks:
+    it may have been started for another run.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if spans is not None:
+        threading.current_thread().name = "worker"
+        recorder.begin(spans)
+        recorder.prepare(1)
 
 
-def read(path: str, normal: Normal) -> Image:
+def read(path: str, normal: Normal, place: Place) -> Image:
     """One sample. The "core" driver reads the whole file into memory, whatever is used of it. OSError, DataError."""
     started = time.perf_counter()
     with h5py.File(path, "r", driver="core", backing_store=False, libver="latest", locking=False) as file:
@@ -35,4 +57,10 @@ def read(path: str, normal: Normal) -> Image:
     labels = np.empty(stored.shape, dtype=np.int32)
     weights = np.empty(stored.shape, dtype=np.float32)
     normal.classes(stored, labels, weights)
-    return data, labels, weights, size, opened - started, time.perf_counter() - opened
+    ended = time.perf_counter()
+    if track := recorder.here():
+        track.epoch, track.step = place.epoch, place.step
+        track.add(SINGLE_IMAGE, started, ended, file=place.file)
+        track.add(FILE_READ, started, opened, size, file=place.file)
+        track.add(DECODE, opened, ended, data.nbytes + labels.nbytes + weights.nbytes, file=place.file)
+    return data, labels, weights, size, opened - started, ended - opened

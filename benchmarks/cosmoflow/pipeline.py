@@ -77,10 +77,11 @@ class Records:
                 .with_options(self._limits())
             )
 
-        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+        def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             voxels, targets, lengths = (tensors.array(tensor) for tensor in element)
-            cost(epoch).bytes_requested += framed(dataset, ids, lengths)
-            return Batch(ids, (Block.even(voxels), Block.even(targets)))
+            size = framed(dataset, ids, lengths)
+            cost(epoch).bytes_requested += size
+            return Batch(ids, (Block.even(voxels), Block.even(targets))), size
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)

@@ -16,16 +16,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.benchmarks.hepcnnb.decode import FIELDS
 from dlio_bench.benchmarks.hepcnnb.decode import decode as decode_of
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.recorder import NO_EPOCH
 
 Arrays = dict[str, npt.NDArray[Any]]
 _READ = ("data", "label", "normweight", "weight", "psr")  # in the order of load_next_file
+LOAD_FILE, FILE_READ, OPEN = CODE["Load File"], CODE["HDF5 File Read"], CODE["open"]
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,18 @@ class _DataSet:
 
     def load_next(self) -> None:
         """Go on to the next file, whatever is left of this one."""
-        load = next(self._turns)
+        load, started = next(self._turns), time.perf_counter()
+        if track := recorder.here():
+            track.epoch = load.epoch
         if load.reads:
             self._stored = self._permuted = {}  # so that the old file's memory is free before the new one's is taken
             self._stored = _read(self._dataset, load.file, self._cost(load.epoch))
         rows = load.ids - self._dataset.manifest.files[load.file].first
         self._permuted = _permuted(self._stored, rows, self._cost(load.epoch))
         self._left, self._at = len(load.ids), 0
+        if track is not None:
+            track.add(LOAD_FILE, started, time.perf_counter(), file=load.file)
+            track.epoch = NO_EPOCH
 
     def take(self, wanted: int) -> list[Arrays]:
         """The next samples: what is left of a file, with the head of the next one behind it."""
@@ -159,13 +168,17 @@ def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
     started = time.perf_counter()
     try:
         # as with HDF5_USE_FILE_LOCKING=FALSE, under which the study ran
-        with h5py.File(path, "r", locking=False) as opened:
-            arrays = {name: opened[name][()] for name in _READ}
+        with h5py.File(path, "r", locking=False) as file_opened:
+            opened = time.perf_counter()
+            arrays = {name: file_opened[name][()] for name in _READ}
     except (OSError, KeyError, RuntimeError) as error:
         raise read_failure(path, error) from error
-    read = time.perf_counter()
+    read, size = time.perf_counter(), sum(values.nbytes for values in arrays.values())
     cost.read_seconds += read - started
-    cost.bytes_requested += sum(values.nbytes for values in arrays.values())
+    cost.bytes_requested += size
+    if track := recorder.here():
+        track.add(FILE_READ, started, read, size, file=file)
+        track.add(OPEN, started, opened, file=file)
     arrays["data"] = np.ascontiguousarray(np.transpose(arrays["data"], [0, 2, 3, 1]))
     cost.decode_seconds += time.perf_counter() - read
     return arrays

@@ -83,11 +83,12 @@ class Images:
         stage = self._stage(dataset)
         build = self._bare if _is_bare(dataset) else self._shards
 
-        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+        def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del ids
             images, labels, delivered, lengths = (tensors.array(tensor) for tensor in element)
-            cost(epoch).bytes_requested += framed(dataset, delivered, lengths)
-            return Batch(delivered, (Block.even(images), Block.even(labels)))
+            size = framed(dataset, delivered, lengths)
+            cost(epoch).bytes_requested += size
+            return Batch(delivered, (Block.even(images), Block.even(labels))), size
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)

@@ -21,6 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from dlio_bench import recorder
+from dlio_bench.components import CODE
 from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.links import PATIENCE_SECONDS, Address
@@ -31,6 +33,7 @@ Piece = tuple[int, int, int]
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<q")
 _ABSENT = -1
+SAMPLE_SERVER = CODE["sample server"]
 MOST_ASKED = 1 << 16  # samples of a request: `Serving` refuses more, and `Peers` splits longer requests
 
 # Any process may connect to the port. At most this many connections without proof hold a descriptor and a thread. The
@@ -146,7 +149,7 @@ class Serving:
                 self._proved.notify()
 
     def _reply(self, link: socket.socket, samples: Sequence[int]) -> None:
-        left = len(samples)
+        left, begun, sent = len(samples), time.perf_counter(), 0
         for sample in samples:
             left -= 1
             piece = self._answer(sample)
@@ -161,6 +164,9 @@ class Serving:
                 self.misses += piece is None
                 self.bytes += max(0, length)
                 self.seconds += time.perf_counter() - started
+            sent += max(0, length)
+        if track := recorder.here():
+            track.add(SAMPLE_SERVER, begun, time.perf_counter(), sent)
 
     def _end_the_idle(self) -> None:
         """Close the connection that is idle for longest, if there are too many: its client can open another."""

@@ -14,6 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, touched
 from dlio_bench.harness.readers.threads import Readers, Spent, awake, queued_seconds, readers
+from dlio_bench.recorder import NO_EPOCH, NOWHERE
 from dlio_bench.units import format_bytes
 
 FEWEST_SLOTS = 2  # one being read while the other is consumed
@@ -198,6 +199,8 @@ class _Work:
                     return self._taken.pop(step, None)
                 chunks = range(chunk := self._pick(), chunk + 1) if self._awake or not step else self._pick_all(step)
             spent, error = self._fetch(chunks, tally, timed=self._looked_at)
+            if track := recorder.here():
+                track.epoch, track.step = NO_EPOCH, NOWHERE  # what the trainer does besides belongs elsewhere
             with self._lock:
                 self._finish(self._steps[chunks.start], spent, error, len(chunks))
                 if step == 0 and not self._awake and not self._spent.from_memory:
@@ -219,10 +222,11 @@ class _Work:
     def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[Spent, Exception | None]:
         """Read chunks of one step into its slot: the time it took (nothing unless `timed`), and what went wrong."""
         step = self._steps[chunks.start]
-        epoch = self._plan[step].epoch
+        batch = self._plan[step]
+        epoch = batch.epoch
         slot, cost = self._views[self._taken[step]], tally.of(epoch)
         if track := recorder.here():
-            track.epoch, track.step = epoch, step
+            track.epoch, track.step = epoch, batch.step
         if timed:
             started, computing, queued = time.perf_counter(), time.thread_time(), queued_seconds()
         try:

@@ -36,11 +36,15 @@ OpenFetcher = Callable[[], Fetcher]
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned batch: its epoch (or `batches.validation_after`), its ids, and where each sample starts in it."""
+    """A planned batch: its epoch (or `batches.validation_after`), its ids, and where each sample starts in it.
+
+    step: its number within its epoch.
+    """
 
     epoch: int
     ids: Ids
     starts: Ids
+    step: int = 0
 
     @property
     def bytes(self) -> int:
@@ -117,9 +121,9 @@ def planned(
     With `of` (see Plan) readers need no messages to know what other ranks read.
     """
     batches = [
-        Planned(epoch, ids, np.concatenate(([0], np.cumsum(sample_view.sizes(ids)))))
+        Planned(epoch, ids, np.concatenate(([0], np.cumsum(sample_view.sizes(ids)))), step)
         for epoch, steps in epochs
-        for ids in steps
+        for step, ids in enumerate(steps)
     ]
     return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of)
 

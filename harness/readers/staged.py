@@ -1,6 +1,7 @@
 """Placements that copy whole files to node-local storage before the first batch, from where a delivery reads them."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Ids
+from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
@@ -21,6 +24,8 @@ from dlio_bench.units import format_bytes
 
 if TYPE_CHECKING:
     from dlio_bench.harness.readers.registry import RankContext  # which imports this file
+
+HAND_OVER = CODE["hand-over"]
 
 
 class Staged:
@@ -251,7 +256,10 @@ class Staged:
                 errors.append(error)
 
         expected = sum(len(tier.pieces(entries[file].bytes)) for file, _ in share.receives)
+        started, before = time.perf_counter(), cost.bytes_remote
         self._context.comm.exchange(outgoing(), self._inbox, expected, arrived)
+        if track := recorder.here():
+            track.add(HAND_OVER, started, time.perf_counter(), cost.bytes_remote - before)
         if errors:
             raise errors[0]
 

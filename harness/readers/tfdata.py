@@ -10,6 +10,7 @@ bytes of records are counted when a batch is delivered, with their frames, or as
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.failures import named, read_failure
 from dlio_bench.benchmarks.pipeline import Plan
+from dlio_bench.components import CODE
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
@@ -31,6 +34,7 @@ from dlio_bench.harness.storage.extents import ExtentReader
 
 Call = Callable[..., Any]  # (function, its arguments) -> its result, somewhere
 
+DECODE = CODE["decode"]
 FILE_BUFFER = 1024  # names: all files of most shares
 READ_BYTES = 1 << 20  # read from a TFRecord file at a time; TensorFlow's default is 256 KB
 BUFFER = 10_000  # samples, as `buffered-shuffle` has it without a number
@@ -128,17 +132,18 @@ class TfData:
                 samples = samples.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
             return samples.prefetch(auto).with_options(self._limits())
 
-        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+        def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del ids
             ids, content, lengths = (tensors.array(part) for part in element)
-            tally.of(epoch).bytes_requested += records.framed(sample_view.dataset, ids, lengths)
+            size = records.framed(sample_view.dataset, ids, lengths)
+            tally.of(epoch).bytes_requested += size
             if sample_view.decode is not None:
-                return Batch(ids, (Block.even(content),))
+                return Batch(ids, (Block.even(content),)), size
             batch = Batch(ids, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
             bare = self._check and self._bare  # TFRecord and GZIP check their own
             if bare and (failure := self._altered(ids, map(batch.sample, range(len(ids))))):
                 raise failure
-            return batch
+            return batch, size
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             return failures[0] if failures else self._explain(stretch, message)
@@ -183,12 +188,18 @@ class TfData:
         assert decode is not None
         bare = self._check and self._bare  # a picture may decode although a byte of it is wrong
 
+        def timed(sample: int, content: bytes, out: memoryview) -> None:  # in whichever thread
+            track, started = recorder.here(), time.perf_counter()
+            decode.apply(sample, [memoryview(content)], out)
+            if track is not None:
+                track.add(DECODE, started, time.perf_counter(), len(out), file=self._file(sample))
+
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)
             failure = self._altered(np.array([sample]), [content]) if bare else None
             try:
                 if failure is None:
-                    call(decode.apply, int(sample), [memoryview(content)], memoryview(out))
+                    call(timed, int(sample), content, memoryview(out))
             except DataError as error:
                 failure = read_failure(self._path(int(sample)), error)
             if failure is not None:
@@ -216,7 +227,7 @@ class TfData:
 
         def build(stretch: tensors.Stretch) -> Any:
             def read(number: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-                epoch, ids = stretch.batches[int(number)]
+                (epoch, ids), step = stretch.batches[int(number)], stretch.steps[int(number)]
                 with lock:
                     if left.is_set():
                         return np.empty(0, dtype=np.uint8)  # the session is over
@@ -226,8 +237,14 @@ class TfData:
                     extents = idle.pop()
                 call_tally = Tally()
                 out = np.empty(int(sample_view.sizes(ids).sum()), dtype=np.uint8)
+
+                def fill() -> None:  # in whichever thread
+                    if track := recorder.here():
+                        track.epoch, track.step = epoch, step
+                    extents.read(ids, memoryview(out), call_tally.of(epoch))
+
                 try:
-                    call(extents.read, ids, memoryview(out), call_tally.of(epoch))
+                    call(fill)
                 except BenchError as error:
                     with lock:
                         failures.append((int(number), error))
@@ -250,10 +267,10 @@ class TfData:
                 .with_options(self._limits())
             )
 
-        def take(epoch: int, ids: Ids, element: Any) -> Batch:
+        def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del epoch
             starts = np.concatenate([[0], np.cumsum(sample_view.sizes(ids))])
-            return Batch(ids, (Block(tensors.array(element), starts),))
+            return Batch(ids, (Block(tensors.array(element), starts),)), 0
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, message)
@@ -282,8 +299,11 @@ class TfData:
                 return read_failure(self._path(sample), DataError("It has another CRC32C than was generated."))
         return None
 
+    def _file(self, sample: int) -> int:
+        return int(self.sample_view.dataset.locate(np.array([sample]), ())[0][0])
+
     def _path(self, sample: int) -> Path:
-        return self.sample_view.dataset.path(int(self.sample_view.dataset.locate(np.array([sample]), ())[0][0]))
+        return self.sample_view.dataset.path(self._file(sample))
 
 
 def _with_empty(plan: Sequence[Planned], delivered: Iterator[Batch]) -> Iterator[Batch]:
@@ -303,7 +323,7 @@ def _own_threads(count: int) -> Iterator[Call]:
     if count == 0:
         yield lambda function, *arguments: function(*arguments)
         return
-    with ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(count, thread_name_prefix="decoder") as pool:
         started = threading.Barrier(count)
         for waiting in [pool.submit(started.wait) for _ in range(count)]:
             waiting.result()

@@ -33,6 +33,8 @@ COMPONENTS = (
     Component("compute", "compute", "the network, or emulated compute"),
     Component("exchange", "communication", "gradients, or the barrier that ends a step"),
     Component("Checkpoint Listener", "write", "the trainer saves a checkpoint", published=True),
+    Component("checkpoint write", "write", "a checkpoint goes into its file"),
+    Component("checkpoint sync", "write", "the file of a checkpoint is made durable and gets its name"),
     Component("validation", "step", "a pass over the validation split"),
     # reads of the dataset's files
     Component("open", "metadata", "open a file of the dataset"),
@@ -46,14 +48,21 @@ COMPONENTS = (
     Component("tier read", "read", "read a sample from a tier of the node"),
     Component("tier write", "write", "write samples into a tier of the node"),
     Component("remote read", "remote", "get samples from another rank"),
+    Component("sample server", "remote", "answer another rank that asks for samples"),
+    Component("hand-over", "remote", "ranks pass copies of files on to each other"),
     Component("stage read", "read", "read a stretch of a file to copy it to the node"),
     Component("stage write", "write", "write a stretch of a copy on the node"),
     # published pipelines
     Component("HDF5 File Read", "read", "HEPCNNB reads whole datasets of a file", published=True),
     Component("Load File", "decode", "HEPCNNB reads, transposes and permutes a file", published=True),
-    Component("Time to Read Single Image", "read", "CDB's trainer process gets one image", published=True),
-    Component("image file read", "read", "CDB's reading process reads a whole file"),
-    Component("records", "read", "TensorFlow delivers a batch of records"),
+    Component(
+        "Parallel Read Images with 4 Threads", "wait", "a thread of tf.data has a process read an image", published=True
+    ),
+    Component("Time to Read Single Image", "step", "CDB's reading process reads and decodes an image", published=True),
+    Component("image file read", "read", "CDB's reading process reads a whole file, and takes channels out of it"),
+    Component("records", "read", "TensorFlow delivers a batch of records; it may have read them earlier"),
+    # gradients
+    Component("all-reduce", "communication", "a thread of its own averages gradients over the ranks"),
 )
 BY_NAME = {component.name: component for component in COMPONENTS}
 CODE = {component.name: code for code, component in enumerate(COMPONENTS, 1)}  # as recorded; 0: nothing

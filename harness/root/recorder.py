@@ -4,6 +4,9 @@ Each thread writes rows into a file that is mapped into memory (tmpfs where ther
 process that is killed. Nothing is recorded until `begin`. Processes that a recording process starts record as well,
 into the same folder, which they find in their environment.
 
+A thread has a track, and when it ends another thread of its name goes on with that track: pools of threads come and go,
+and to Python a thread of a library, such as TensorFlow's, is a new one with each call.
+
 A row is 48 bytes: start and end (float64, seconds of time.perf_counter(), which all processes of a host share), bytes
 and offset (int64), number of the file, epoch, step and component (int32). The component is written last: a row whose
 component is 0 is none.
@@ -13,6 +16,7 @@ import json
 import mmap
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +40,8 @@ VARIABLE = "DLIO_BENCH_SPANS"  # FOLDER, for processes that a recording process 
 HEAD = 4096  # bytes in front of the rows: who writes them, as JSON
 ROWS = 20_000  # of a file
 SUFFIX = ".rows"
+LIBRARY = "library"  # the name of threads that Python did not start
+_DUMMY = "Dummy-"  # how Python begins their names
 _NO_ROOM = bytearray()
 _pack = Struct("<ddqqiiii").pack_into
 
@@ -51,12 +57,17 @@ class Rows:
 
 
 class Track:
-    """The rows of one thread. epoch, step: what later rows belong to; whoever knows them sets them."""
+    """The rows of one thread. epoch, step: what later rows belong to; whoever knows them sets them.
 
-    __slots__ = ("__weakref__", "_at", "_end", "_memory", "_recording", "epoch", "step")
+    A step is counted within its epoch. thread: its number, as the kernel has it; name: no other track of this process
+    has it.
+    """
 
-    def __init__(self, recording: "_Recording") -> None:
+    __slots__ = ("__weakref__", "_at", "_end", "_memory", "_recording", "epoch", "name", "step", "thread")
+
+    def __init__(self, recording: "_Recording", name: str) -> None:
         self._recording = recording
+        self.name, self.thread = name, threading.get_native_id()
         self._memory: mmap.mmap | bytearray = _NO_ROOM
         self._at = self._end = 0
         self.epoch, self.step = NO_EPOCH, NOWHERE
@@ -93,14 +104,18 @@ class _Recording:
         self._spare: list[mmap.mmap] = []
         self._used: list[mmap.mmap] = []
         self._tracks: WeakSet[Track] = WeakSet()
+        self._named: dict[str, int] = defaultdict(int)  # tracks of this name
+        self.idle: dict[str, list[Track]] = defaultdict(list)  # tracks of threads that have ended, by their names
         self._made = 0
         self.lost = 0  # spans that found no room
         self.threads = threading.local()
 
-    def track(self) -> Track:
-        """A new track."""
-        track = Track(self)
+    def track(self, name: str) -> Track:
+        """A new track for a thread of this name."""
         with self._lock:
+            number = self._named[name]
+            self._named[name] += 1
+            track = Track(self, f"{name}-{number}" if number else name)
             self._tracks.add(track)
         return track
 
@@ -118,8 +133,7 @@ class _Recording:
                 return False
             memory = self._spare.pop()
             self._used.append(memory)
-        thread = threading.current_thread()
-        head = {"process": os.getpid(), "parent": os.getppid(), "id": thread.native_id, "thread": thread.name}
+        head = {"process": os.getpid(), "parent": os.getppid(), "id": track.thread, "thread": track.name}
         text = json.dumps(head).encode()[: HEAD - 1]
         memory[:HEAD] = text + bytes(HEAD - len(text))
         track.place(memory)
@@ -157,6 +171,25 @@ class _Recording:
         self._made += 1
         self._left -= 1
         return True
+
+
+class _Turn:
+    """A thread's use of a track, until the thread ends."""
+
+    __slots__ = ("_idle", "track")
+
+    def __init__(self, recording: _Recording) -> None:
+        name = threading.current_thread().name
+        name = LIBRARY if name.startswith(_DUMMY) else name
+        self._idle = recording.idle[name]
+        try:
+            self.track = self._idle.pop()
+        except IndexError:
+            self.track = recording.track(name)
+        self.track.epoch, self.track.step = NO_EPOCH, NOWHERE
+
+    def __del__(self) -> None:
+        self._idle.append(self.track)
 
 
 MOST_ROWS: Final = 2_000_000  # of a process: 96 MB
@@ -207,7 +240,8 @@ def folder() -> Path | None:
 
 def of_others(place: Path, process: int) -> Iterator[Rows]:
     """What processes other than this one have recorded in a folder, all of it. Files that are none are passed over."""
-    for path in sorted(place.glob(f"*{SUFFIX}")):
+    # the files of a process in the order in which it made them
+    for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda path: (len(path.name), path.name)):
         if path.name.partition("-")[0] != str(process):
             with suppress(OSError, ValueError, KeyError), path.open("rb") as file:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -223,11 +257,14 @@ def _rows(memory: mmap.mmap) -> Rows:
 
 
 def here() -> Track | None:
-    """The track of this thread; None while nothing is recorded."""
+    """The track of this thread; None while nothing is recorded.
+
+    Ask for it before what is timed: in a thread of a library it is this call's alone from then on.
+    """
     if _recording is None:
         return None
     threads = _recording.threads
-    track: Track | None = getattr(threads, "track", None)
-    if track is None:
-        track = threads.track = _recording.track()
-    return track
+    turn: _Turn | None = getattr(threads, "turn", None)
+    if turn is None:
+        turn = threads.turn = _Turn(_recording)
+    return turn.track

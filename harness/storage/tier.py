@@ -25,7 +25,7 @@ from dlio_bench.units import format_bytes
 
 NODES = "dlio-bench-tiers-"  # prefix of the folders that nodes have while a job runs
 PREFIX = "dlio-bench-tier-"  # of the folders of copies in them
-OPEN, STAGE_READ, STAGE_WRITE = (CODE[name] for name in ("open", "stage read", "stage write"))
+OPEN, COPY_READ, STAGE_READ, STAGE_WRITE = (CODE[name] for name in ("open", "copy read", "stage read", "stage write"))
 CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message
 
 
@@ -170,19 +170,21 @@ def write(handle: int, held: Hold, content: memoryview, offset: int, size: int) 
 def write_piece(held: Hold, file: int, content: memoryview, offset: int, size: int) -> None:
     """Write the piece at `offset` of a copy that arrives in order; the last piece gives it its name."""
     target = held.copy_of(file)
-    part = part_of(target)
+    part, started = part_of(target), time.perf_counter()
     handle = _open_part(part, held, size, new=offset == 0)
     try:
         write(handle, held, content, offset, size)
     finally:
         os.close(handle)
+    if track := recorder.here():
+        track.add(STAGE_WRITE, started, time.perf_counter(), len(content), offset, file)
     if offset + len(content) == size:
         part.rename(target)
 
 
 def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
     """Fill `buffer` from a copy. EnvironmentFailure when it cannot be read as far as that."""
-    path = held.copy_of(file)
+    path, started = held.copy_of(file), time.perf_counter()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -191,6 +193,8 @@ def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
             os.close(handle)
     except OSError as error:
         raise unusable(path, error) from error
+    if track := recorder.here():
+        track.add(COPY_READ, started, time.perf_counter(), len(buffer), offset, file)
 
 
 def pieces(size: int) -> list[tuple[int, int]]:

@@ -20,12 +20,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.atomic_files import PART, part_of, publish, sync
+from dlio_bench.components import CODE
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm, together
 
 Arrays = list[npt.NDArray[Any]]
 
+WRITE, SYNC = CODE["checkpoint write"], CODE["checkpoint sync"]
 KEPT = 2  # the newest, and the one before it
 _NAME = re.compile(r"step-(\d{8,})\.npz")
 _ABOUT = "about"
@@ -105,14 +108,19 @@ def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"step-*.npz{PART}"):  # of a training that was killed
             left.unlink()
+        writing = time.perf_counter()
         with part_of(path).open("wb") as file:
             sink = _Sink(file)
             np.savez(sink, **arrays)  # type: ignore[arg-type, unused-ignore]  # its stubs mix arrays and options
             if sink.error is not None:
                 raise sink.error
         nbytes = part_of(path).stat().st_size
+        written = time.perf_counter()
         publish(part_of(path), path)
         sync(folder)
+        if track := recorder.here():
+            track.add(WRITE, writing, written, nbytes)
+            track.add(SYNC, written, time.perf_counter())
         for _, old in _files(folder)[kept:]:
             if old != path:
                 old.unlink()

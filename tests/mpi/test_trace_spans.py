@@ -1,10 +1,12 @@
 """`run --trace spans`: what every thread of every rank did, in one file beside the result."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dlio_bench.harness.cli import main
 from dlio_bench.reports import accounting, timeline
 from dlio_bench.reports.result import load
 from dlio_bench.reports.timeline import TRAINER
@@ -47,3 +49,35 @@ def test_the_parts_of_a_trainer_add_up_to_its_loop_and_reads_to_the_bytes_of_the
             stalls = (waiting.end - waiting.start)[waiting.rank == rank]
             assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9)
         assert set(of_trial.epoch[of_trial.of("compute")].tolist()) == {0, 1}
+
+
+def test_the_study_s_tables_come_from_the_spans_of_four_ranks(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every number here is worked out from the columns of spans.npz and steps.npz again."""
+    assert main(["trace", str(folder), "--json", "--html", str(tmp_path / "page.html")]) == 0
+    told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
+    for reader in READERS:
+        place = folder / f"{reader}-{RANKS}x1"
+        result, steps = load(place)
+        document = told[reader]
+        trial = document["trial"]
+        part = timeline.load(place)
+        part = part.part(part.trial == trial)
+        reads = part.part(part.of("pread", "stage read"))
+        took = reads.end - reads.start
+        rates = document["bandwidth"]
+        assert rates["calls"] == len(reads)
+        assert rates["read_bytes"] == result.trials[trial].bytes_requested
+        assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
+        assert took.max() <= rates["merged_seconds"] <= took.sum()
+        assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
+        iterations = part.part(part.of("Training Iteration"))
+        merged = document["accounts"]["merged"]
+        assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
+        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
+        stalls = steps["stall"][trial].sum(axis=1).mean()
+        assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
+        assert sum(document["critical_path"]["last"]) == result.plan.steps
+        assert document["published"]["tables"][0]["workload"] == "cdb"
+    assert "published by the study" in (tmp_path / "page.html").read_text()

@@ -1,5 +1,6 @@
 """Spans are recorded by each thread into a file that outlives the process, and come back as they were added."""
 
+import _thread
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from dlio_bench import recorder
 from dlio_bench.components import CODE, COMPONENTS
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROWS
+from tests.processes import until
 
 
 @pytest.fixture
@@ -51,6 +53,32 @@ def test_what_a_thread_adds_comes_back_with_its_name_once(place: Path) -> None:
     assert recorder.drain() == []
     here.add(CODE["compute"], 4.0, 5.0)  # into a file that had other rows before
     assert [rows.table.tolist()[0][:2] for rows in recorder.drain()] == [(4.0, 5.0)]
+    assert len(list(place.iterdir())) == 2
+
+
+def test_threads_that_follow_each_other_share_a_track_and_those_at_once_have_names_of_their_own(place: Path) -> None:
+    def call(start: int, together: threading.Barrier, over: threading.Event) -> None:
+        track = recorder.here()
+        together.wait()
+        assert track is not None
+        assert (track.epoch, track.step) == (NO_EPOCH, NOWHERE)
+        track.epoch, track.step = start, 0
+        track.add(CODE["pread"], start, start + 1)
+        del track
+        over.set()
+
+    running = _thread._count()
+    for first in (0, 2, 4):  # as TensorFlow does: Python knows nothing of these threads
+        together, over = threading.Barrier(2), [threading.Event(), threading.Event()]
+        for number in range(2):
+            _thread.start_new_thread(call, (first + number, together, over[number]))
+        for event in over:
+            assert event.wait(10)
+        until(lambda: _thread._count() == running)
+    drained = {rows.thread: rows.table["start"].tolist() for rows in recorder.drain()}
+    assert sorted(drained) == ["library", "library-1"]
+    assert sorted(starts for of_track in drained.values() for starts in of_track) == [0, 1, 2, 3, 4, 5]
+    assert [len(starts) for starts in drained.values()] == [3, 3]
     assert len(list(place.iterdir())) == 2
 
 

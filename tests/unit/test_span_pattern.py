@@ -84,6 +84,6 @@ def test_other_trials_are_left_out_and_lost_spans_are_told() -> None:
 def test_every_component_that_reads_or_writes_files_is_thought_of() -> None:
     """A new component of these kinds needs a place: of the dataset, of the node, or neither."""
     kinds = {name for name, component in BY_NAME.items() if component.kind in ("read", "write")}
-    assert kinds - {*span_pattern.NODE_READS, *span_pattern.NODE_WRITES, *span_pattern.NOT_OF_FILES} == {
-        "pread", "stage read", "library read", "HDF5 File Read", "image file read", "records", "Checkpoint Listener",
+    assert kinds - {*span_pattern.NODE_READS, *span_pattern.NODE_WRITES, *span_pattern.CHECKPOINTS} == {
+        "pread", "stage read", "library read", "HDF5 File Read", "image file read", "records",
     }  # fmt: skip

@@ -78,7 +78,8 @@ class Spans:
     def prepare(self, reader: Reader) -> None:
         """Have room for the threads of a reader, before a clock starts."""
         recorder.prepare(1 + max([0, *(number for name, number in reader.options.items() if "threads" in name)]))
-        recorder.drain()  # what others did meanwhile belongs to no trial
+        recorder.drain()  # what was done meanwhile belongs to no trial
+        list(self._of_others())
 
     def keep(self, reader: str, trial: int, times: TrialTimes) -> None:
         """Take what was recorded since the last call as that of a trial, with what its trainer did."""
@@ -90,8 +91,7 @@ class Spans:
         for rows in [*recorder.drain(), *self._of_others()]:
             is_main = (rows.process, rows.id) == kept.tracks[main][:2]
             track = main if is_main else kept.track(rows.process, rows.id, rows.thread)
-            table = placed(rows.table, of_trainer) if is_main else rows.table
-            kept.tables.append((trial, track, table))
+            kept.tables.append((trial, track, placed(rows.table, of_trainer, len(times.plan[0]))))
 
     def _of_others(self) -> Iterator[recorder.Rows]:
         """What processes that this one has started have recorded since the last call."""
@@ -123,9 +123,9 @@ class Spans:
             comm.size,
             tracks,
             [Kind(component.name, component.kind) for component in COMPONENTS],
-            {str(file): entries[file].name for file in used},
+            {file: entries[file].name for file in used},
             {track.host: Clock(*astuple(self._clocks[track.rank])) for track in tracks},
-            {str(rank): lost for rank, (_, lost, _) in enumerate(everybody) if lost},
+            {rank: lost for rank, (_, lost, _) in enumerate(everybody) if lost},
         )
         with steps_file.archive_of(path) if comm.rank == 0 else nullcontext() as archive:
             if archive is not None:
@@ -199,13 +199,22 @@ def _table(component: Any, start: Any, end: Any, epoch: Any = NO_EPOCH, step: An
     return table
 
 
-def placed(table: Table, of_trainer: Table) -> Table:
-    """Spans of the trainer's thread with the epoch and step that they lie in, where they have none."""
+def placed(table: Table, of_trainer: Table, steps_of_epoch: int) -> Table:
+    """Spans with the steps of the trial, as the trainer's have them, and not those of an epoch, as threads record them.
+
+    Spans without an epoch get the epoch and step that the trainer was at when they began; without a step alone, the
+    step, where it is of the same epoch.
+    """
     steps = of_trainer[(of_trainer["component"] == OF_PHASES[0])]
     steps = steps[np.argsort(steps["start"])]
-    within = np.searchsorted(steps["start"], table["start"], side="right") - 1
-    known = (within >= 0) & (table["epoch"] == NO_EPOCH)
     table = table.copy()
-    for name in ("epoch", "step"):
-        table[name][known] = steps[name][within[known]]
+    numbered = (table["step"] != NOWHERE) & (table["epoch"] >= 0)
+    table["step"][numbered] += table["epoch"][numbered] * np.int32(steps_of_epoch)
+    table["step"][table["epoch"] < 0] = NOWHERE  # those of validation passes have no number
+    within = np.searchsorted(steps["start"], table["start"], side="right") - 1
+    at = steps[np.maximum(within, 0)]
+    homeless = (within >= 0) & (table["epoch"] == NO_EPOCH)
+    table["epoch"][homeless] = at["epoch"][homeless]
+    behind = (within >= 0) & (table["step"] == NOWHERE) & (table["epoch"] == at["epoch"])
+    table["step"][behind] = at["step"][behind]
     return table

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
+from dlio_bench.components import CODE
 from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
@@ -19,6 +21,7 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions, requir
 
 # A reduction that gives up by itself knows more than its waiter, so its error goes first.
 GRACE = 2.0  # seconds
+ALL_REDUCE = CODE["all-reduce"]
 MOST_BYTES = 1 << 30  # of a broadcast at once; MPI counts in 32 bits
 
 
@@ -151,7 +154,14 @@ class Exchange:
     def _begin(self, gradients: Sequence[Any]) -> None:
         given = list(gradients)
         self._calls += 1
-        work: Callable[[], Any] = lambda: self._reducer.reduce(given)  # noqa: E731 - its type is what Pending takes
+
+        def work() -> Any:
+            started = time.perf_counter()
+            means, nbytes = self._reducer.reduce(given)
+            if nbytes and (track := recorder.here()):
+                track.add(ALL_REDUCE, started, time.perf_counter(), nbytes)
+            return means, nbytes
+
         if self._thread is None:
             self._pending = Pending(work)
             self._pending.run()
