@@ -107,7 +107,8 @@ def test_ranks_that_did_nothing_count_in_the_variation() -> None:
     assert pattern(accesses(rows)).bytes_variation == 0
     assert pattern(accesses(rows), ranks=2).bytes_variation == pytest.approx(1.0)
     assert pattern(accesses([*rows, (1, 0, READ, 0, 10, 0.0, 0.1)])).bytes_variation == pytest.approx(0.5)
-    assert variation([]) is variation([0, 0]) is None
+    assert pattern(accesses(reads((0, 0))), ranks=2).bytes_variation is None
+    assert variation(np.array([7]), np.array([3.0]), 2**40) == pytest.approx(2**20, rel=1e-6)  # takes no memory a rank
 
 
 def test_nothing_and_offsets_that_nobody_knows() -> None:
@@ -157,7 +158,7 @@ def test_a_plain_loop_counts_the_same(drawn: list[tuple[int, ...]]) -> None:
 def test_the_answer_comes_first() -> None:
     lines = render(pattern(accesses(reads(*((10 * at, 10) for at in range(5)))))).splitlines()
     assert lines[0] == "I/O pattern: read-intensive, not metadata-intensive"
-    assert lines[1] == "  most reads are of 0-100 bytes (100 % of 5); 80 % of reads are consecutive"
+    assert lines[1] == "  reads: 0-100 bytes most often (100 % of 5); 80 % consecutive"
     assert "thresholds of dlio-bench" in " ".join(lines)
     assert "of Drishti" in " ".join(lines)
     assert max(map(len, lines)) <= 80

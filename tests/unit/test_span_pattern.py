@@ -66,7 +66,7 @@ def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
     assert node is None
     assert (told.reads.count, told.reads.bytes, told.reads.placed, sum(told.reads.sizes)) == (2, 1500, 0, 0)
     assert "2 reads of 1.5 kB are a library's" in render(told)
-    assert "2 reads, whose sizes and offsets are not known" in render(told)
+    assert "reads: 2, whose sizes and offsets are not known" in render(told)
     assert document(told)["opens_per_read"] is document(told)["metadata_intensive"] is None
 
 
