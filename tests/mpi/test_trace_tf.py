@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio_bench.harness.cli import main
 from dlio_bench.reports import timeline
 from dlio_bench.reports.result import load
 from dlio_bench.reports.timeline import Timeline
 from tests.processes import dlio
+from tests.trace_events import Complete, checked
 
 RANKS, STEPS, READERS = 2, 5, ("upstream", "tfdata")
 
@@ -100,3 +102,15 @@ def test_the_table_adds_up_to_the_stalls_and_says_what_is_derived(folder: Path) 
 
 def test_without_tensorflow_there_is_nothing_to_trace(refused: Callable[..., str]) -> None:
     assert "--reader upstream or tfdata or --compute train" in refused("run", "cdb", "--tiny", "--trace", "tf")
+
+
+def test_operations_of_tensorflow_are_in_the_trace_in_rows_that_nest(folder: Path, tmp_path: Path) -> None:
+    place, trace = folder / f"tfdata-{RANKS}x1", tmp_path / "trace.json"
+    assert main(["trace", str(place), "--chrome", str(trace)]) == 0
+    events = checked(trace.read_bytes())
+    spans = timeline.load(place)
+    drawn = [event for event in events.traceEvents if isinstance(event, Complete)]
+    assert len(drawn) == len(spans)
+    assert "tf:IteratorGetNext" in {event.name for event in drawn}
+    within = {f"rank {rank}": runtime.within for rank, runtime in spans.tensorflow.items()}
+    assert {rank: said["within_seconds"] for rank, said in events.otherData["tensorflow"].items()} == within

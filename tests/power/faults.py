@@ -365,4 +365,23 @@ FAULTS = [
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
          "what was probably meant", "unit/test_cli.py"),
     ),
+    *_faults(
+        "reports/lanes.py",
+        ("if not under_way or ends <= under_way[-1]:", "if True:", "spans that overlap get rows of their own",
+         "unit/test_chrome_trace.py"),
+    ),
+    *_faults(
+        "reports/recorded.py",
+        ("> SAME) & (lasted > 0)", "> 1) & (lasted > 0)", "spans of another run are told",
+         "unit/test_broken_spans.py"),
+    ),
+    *_faults(
+        "reports/chrome_trace.py",
+        ("return min(0, int(", "return max(0, int(", "no event lies before 0", "unit/test_chrome_trace.py"),
+    ),
+    *_faults(
+        "reports/published_spans.py",
+        ("(timeline.trial == trial) & known", "known", "the log has the spans of one trial",
+         "unit/test_published_spans.py"),
+    ),
 ]  # fmt: skip
