@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dlio_bench.batches import Batch, Bytes
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import touched
+from dlio_bench.refusals import unknown
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Any]  # field -> array [n, ...], or a list of n arrays where their lengths differ
@@ -75,6 +76,14 @@ def _varying(batch: Batch, columns: Sequence[Column], sample_view: SampleView) -
         column.name: parts[column.name] if column.shape == VARYING else np.stack(parts[column.name])
         for column in columns
     }
+
+
+def picked(values: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """All values by name as a dict; with names those of these as a tuple. UsageError."""
+    for name in names:
+        if name not in values:
+            raise unknown("field", name, values)
+    return tuple(values[name] for name in names) if names else dict(values)
 
 
 class Copies:

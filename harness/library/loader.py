@@ -17,6 +17,9 @@ from dlio_bench.harness.readers.session import Reader
 if TYPE_CHECKING:
     from types import TracebackType
 
+    import tensorflow as tf  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
+    import torch
+
 VERSION = 1  # of a state
 
 
@@ -59,6 +62,11 @@ class Loader:
     def batch(self) -> int:
         """Samples of a batch on this rank; with last="keep" the last batch of an epoch may have fewer."""
         return self._course.shape.batch
+
+    @property
+    def last(self) -> str:
+        """What becomes of samples that do not fill the last step: drop, pad or keep."""
+        return self._course.shape.last
 
     @property
     def epochs(self) -> int:
@@ -236,6 +244,31 @@ class Loader:
         else:
             self._abandon(error)
 
+    def as_tf(self, *names: str) -> "tf.data.Dataset":
+        """A tf.data.Dataset; each time it is iterated it gives what `for batch in loader` would, as tensors that stay.
+
+        An element is a dict of all arrays, `ids` among them; with names it is a tuple of these, as ("data", "label")
+        for Keras' `fit`. Samples of varying length are a tensor of strings. EnvironmentFailure without TensorFlow.
+        """
+        from dlio_bench.harness.library.as_tf import as_tf
+
+        return as_tf(self, self._copied, names)
+
+    def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":
+        """A torch IterableDataset, for DataLoader(dataset, batch_size=None); as `as_tf`.
+
+        Samples of varying length are a list of tensors. EnvironmentFailure without PyTorch.
+        """
+        from dlio_bench.harness.library.as_torch import as_torch
+
+        return as_torch(self, self._copied, names)
+
+    def _copied(self) -> Iterator[Arrays]:
+        """As `iter`, but batches stay valid, whatever `copy` is."""
+        if self._copies is not None:
+            return iter(self)
+        return map(Copies().of, iter(self))
+
 
 def _told(error: BaseException) -> BaseException:
     """The error of dlio_bench.errors for a failure of the system; others as they are."""
@@ -253,7 +286,7 @@ def _abandon(session: list[Session]) -> None:
     """End what was left open. A thread of the session, in which the garbage collector may call this, cannot do it."""
     while session:
         end = session.pop().abandon
-        if threading.current_thread() is threading.main_thread():
-            end()
-        else:
+        if threading.current_thread().name.startswith(("reader", "peers")):
             threading.Thread(target=end, name="loader-end", daemon=True).start()
+        else:
+            end()

@@ -1,6 +1,7 @@
 """A loader in a program of several ranks under mpirun: who gets what, and what becomes of a rank that fails."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
 from dlio_bench.harness.plan.orders import Shape, find_order
-from tests.datasets import made
+from tests.datasets import layout
 from tests.mpi.library_rank import BATCH, EPOCHS
 from tests.ranks import mpirun
 
@@ -19,7 +21,13 @@ PROGRAM = Path(__file__).with_name("library_rank.py")
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return made(tmp_path_factory.mktemp("hep"), "hepcnnb", 2)
+    # as nobody else has it now
+    return generate(layout("hepcnnb"), 2, tmp_path_factory.mktemp("hep"), seed=os.getpid(), workers=1)
+
+
+def left(dataset: Dataset) -> list[Path]:
+    """What is in shared memory for the dataset."""
+    return list(Path("/dev/shm").glob(f"*{dataset.digest[7:19]}*"))
 
 
 def program(kind: str, dataset: Dataset, out: Path, *options: str) -> "subprocess.Popen[str]":
@@ -46,13 +54,12 @@ def planned(dataset: Dataset, ranks: int, rank: int, epoch: int) -> list[list[in
 
 
 def test_ranks_share_the_samples_and_go_on_together(dataset: Dataset, tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").glob("dlio*"))
     for rank, told in enumerate(run("delivered", dataset, tmp_path)):
         assert told["ranks"] == 2
         assert told["epochs"] == [planned(dataset, 2, rank, epoch) for epoch in range(EPOCHS)]
         assert told["rest"] == told["epochs"][1][2:]
         assert told["threads"] == []
-    assert set(Path("/dev/shm").glob("dlio*")) <= before
+    assert left(dataset) == []
 
 
 def test_a_communicator_of_the_program_decides_who_shares(dataset: Dataset, tmp_path: Path) -> None:
@@ -76,9 +83,8 @@ def test_ranks_that_ask_for_different_things_are_told(dataset: Dataset, tmp_path
 
 
 def test_a_rank_that_dies_is_waited_for_so_long_and_leaves_nothing_behind(dataset: Dataset, tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").glob("dlio*"))
     output = program("dies", dataset, tmp_path, "--runtime-options", "continuous").communicate(timeout=300)[0]
     told = json.loads((tmp_path / "0.json").read_text())
     assert told["error"] == "Stalled", output
     assert "has waited for 3 seconds" in told["message"]
-    assert set(Path("/dev/shm").glob("dlio*")) <= before
+    assert left(dataset) == []

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 import dlio_bench
+from dlio_bench import free_space
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.orders import Shape, find_order
-from tests.datasets import bare, made, stored_fields
+from tests.datasets import bare, layout, made, stored_fields
 from tests.processes import open_files
 
 BATCH = 4
@@ -30,24 +32,22 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
+def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread, no open file, no shared memory is left that was not there before the test."""
+    memory = tmp_path_factory.mktemp("shm")
+    monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
     gc.collect()
-    files, shared = opened(), left()
+    files = opened()
     yield
     gc.collect()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("reader", "peers"))] == []
-    assert left() <= shared
+    assert [*memory.iterdir()] == []
     assert opened() <= files
 
 
 def opened() -> set[str]:
     """Files of data that this process has open; what a thread keeps of the kernel's statistics is none."""
     return {file for file in open_files().values() if not file.startswith("/proc")}
-
-
-def left() -> set[Path]:
-    return set(Path("/dev/shm").glob("dlio*"))
 
 
 def load(dataset: Dataset, **changed: Any) -> "dlio_bench.Loader":
@@ -227,14 +227,12 @@ def test_an_exception_in_the_loop_closes_it(dataset: Dataset, nothing_left: None
         loader.set_epoch(0)
 
 
-def test_a_program_that_ends_in_mid_epoch_ends_quietly(dataset: Dataset) -> None:
-    script = (
-        f"import dlio_bench\nloader = dlio_bench.load({str(dataset.folder)!r}, batch=2, epochs=9)\nnext(iter(loader))"
-    )
-    before = left()
+def test_a_program_that_ends_in_mid_epoch_ends_quietly(tmp_path: Path) -> None:
+    dataset = generate(layout("hepcnnb"), 1, tmp_path, seed=os.getpid(), workers=1)  # as nobody else has it now
+    script = f"import dlio_bench\nloader = dlio_bench.load({str(tmp_path)!r}, batch=2, epochs=9)\nnext(iter(loader))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert left() <= before
+    assert [*Path("/dev/shm").glob(f"*{dataset.digest[7:19]}*")] == []
 
 
 def test_it_changes_nothing_of_the_process(dataset: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
