@@ -6,8 +6,9 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, TF_DATA, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, TF_DATA, TORCH, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
+from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import INFER
@@ -47,6 +48,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
     upstream = workload.upstream is not None and workload.upstream.tensorflow
     if needing := [row.name for row in rows if row.delivery == TF_DATA or (row.delivery == OWN and upstream)]:
         require_tensorflow(needing[0])
+    if needing := [row.name for row in rows if row.delivery == TORCH]:
+        require_torch(needing[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
