@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader, as its users set it up: a map-style dataset, worker processes, the batches of the plan in order.
+"""PyTorch's DataLoader, as its users set it up: a map-style dataset, worker processes, batches in the plan's order.
 
 Each worker reads a whole batch, sample by sample, with this project's extent reader, so that a difference to other
 readers comes from the DataLoader and not from the format. It copies the samples into one tensor in shared memory
@@ -28,9 +28,14 @@ _WORKER = "dlio_bench.harness.readers.torch_samples"
 _FIX = "Install it with `pip install 'dlio-bench[torch]'`, or use another reader."
 
 
+def installed() -> bool:
+    """Whether PyTorch is installed, without loading it, which takes a second."""
+    return find_spec("torch") is not None
+
+
 def require_torch(reader: str) -> None:
-    """EnvironmentFailure where PyTorch is not installed, without loading it, which takes a second."""
-    if find_spec("torch") is None:
+    """EnvironmentFailure where PyTorch is not installed."""
+    if not installed():
         raise EnvironmentFailure(f"Reader '{reader}' needs PyTorch, which is not installed. {_FIX}")
 
 
@@ -59,7 +64,9 @@ class TorchLoader:
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()
-        self._context = multiprocessing.get_context("forkserver")  # to fork a process that has MPI and threads is unsafe
+        self._context = multiprocessing.get_context(
+            "forkserver"
+        )  # to fork a process that has MPI and threads is unsafe
         self._context.set_forkserver_preload([_WORKER])
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
@@ -92,9 +99,7 @@ class TorchLoader:
         from dlio_bench.harness.readers import torch_samples
 
         view = self.sample_view
-        samples = torch_samples.Samples(
-            view.dataset, view.view, decoded=view.decode is not None, check=self._check
-        )
+        samples = torch_samples.Samples(view.dataset, view.view, decoded=view.decode is not None, check=self._check)
         with _quiet():
             return self._data.DataLoader(
                 samples,
@@ -107,9 +112,7 @@ class TorchLoader:
                 persistent_workers=True,
             )
 
-    def _batches(
-        self, plan: Sequence[Planned], tally: Tally, loader: Any, steps: list[list[int]]
-    ) -> Iterator[Batch]:
+    def _batches(self, plan: Sequence[Planned], tally: Tally, loader: Any, steps: list[list[int]]) -> Iterator[Batch]:
         for epoch, batches in groupby(plan, key=lambda batch: batch.epoch):
             of_epoch = list(batches)
             steps[:] = [batch.ids.tolist() for batch in of_epoch]

@@ -1,19 +1,19 @@
-"""PyTorch's DataLoader passes the suite of readers; what is its own is below. `scripts/peers-venv` makes its environment."""
+"""PyTorch's DataLoader passes the suite of readers, and what is its own. scripts/peers-venv makes the environment."""
 
+import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
-from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.bench_readers.job import TORCHES
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -30,14 +30,13 @@ dataset, world, nothing_is_left = test_readers.dataset, test_readers.world, test
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
+def server() -> None:
     """The process that forks all workers starts with the first of them, and stays."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["dlio_bench.harness.readers.torch_samples"])
     process = context.Process(target=os.getpid)
     process.start()
     process.join()
-    yield
 
 
 class TestTorch(ReaderContract):
@@ -86,3 +85,39 @@ def test_a_worker_that_is_killed_ends_the_session_with_its_reason(tmp_path: Path
         os.kill(reader.processes[1], signal.SIGKILL)
         with pytest.raises(EnvironmentFailure, match="worker process of PyTorch's DataLoader is gone"):
             next(batches)
+
+
+def test_bench_readers_holds_it_against_ours_on_the_same_samples_every_byte_checked(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "dlio_bench", "bench-readers", "imagenet", "--cache-dir", str(tmp_path)]
+    asked = ["--trials", "1", "--size", "130MB", "--json"]
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout)
+    [row] = [row for row in found["ratios"] if row["yardstick"] == "torch"]
+    assert row["fastest"] in TORCHES
+    assert row["ratio"] > 0
+    for name in (*TORCHES, "prefetch"):
+        assert found["checked"][name] == "every byte"
+        assert found["bytes_per_second"][name] > 0
+
+
+def test_run_compares_it_with_ours_by_the_same_checks(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "dlio_bench", "run", "cdb", "--tiny", "--nodes", "2", "--cache", "cold"]
+    asked = [
+        "--reader",
+        "torch,prefetch",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    done = subprocess.run([*command, *asked, "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    theirs, ours = json.loads(done.stdout)
+    assert theirs["policy"]["options"]["processes"] >= 1
+    assert [check["name"] for check in theirs["checks"]] == [check["name"] for check in ours["checks"]]
+    for result in (theirs, ours):
+        assert all(check["ok"] for check in result["checks"])
+        trial = result["trials"][-1]
+        assert trial["bytes_device"] >= trial["bytes_requested"]  # of worker processes too
