@@ -24,6 +24,7 @@ from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.readers import torch_loader
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.refusals import require_at_least
@@ -79,7 +80,10 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
     if tiny:
         return of_all
     raw = Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), workload.expected.of_raw)
-    return [raw, *([_BESIDE[container.read_with]] if container.read_with else []), *of_all]
+    beside = [_BESIDE[container.read_with]] if container.read_with else []
+    if torch_loader.installed():
+        beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
+    return [raw, *beside, *of_all]
 
 
 def bench_readers(options: Options) -> int:
@@ -120,7 +124,8 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     )
 
     def heard(event: dict[str, Any]) -> None:
-        progress.show(f"{name}  {event['contender']}  trial {event['trial'] + 1}/{options.trials}")
+        doing = f"trial {event['trial'] + 1}/{options.trials}" if event["event"] == "trial" else "verifying content"
+        progress.show(f"{name}  {event['contender']}  {doing}")
 
     measured = _run(job, heard)
     return facts(job, layout.variant, measured, expected, tiny=options.tiny)
@@ -180,6 +185,7 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
         "resident_share": measured["resident_share"],
         "bytes_per_second": {name: median(trials) for name, trials in rates.items()},
         "cpu_us_per_sample": {name: median(trials) for name, trials in cpu.items()},
+        "checked": measured["checked"],
         "cpu_us_beyond_the_read": median(beyond) if beyond else None,
         "ratios": rows,
     }
@@ -193,10 +199,11 @@ def _render(document: dict[str, Any]) -> str:
     lines = [
         f"{kind}, {samples}, {plural(document['ranks'], 'rank')}",
         f"  median of {trials}, interleaved; {resident} of the files in memory",
-        f"  {'':<30}{'rate':>12}{'CPU a sample':>16}",
+        f"  {'':<30}{'rate':>12}{'CPU a sample':>16}{'checked':>14}",
     ]
     lines += [
         f"  {name:<30}{format_bytes(rate) + '/s':>12}{document['cpu_us_per_sample'][name]:>13.1f} us"
+        f"{document['checked'][name]:>14}"
         for name, rate in document["bytes_per_second"].items()
     ]
     for row in document["ratios"]:

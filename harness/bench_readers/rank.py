@@ -1,25 +1,31 @@
 """What one rank of a comparison does: every contender in turn, each on a warm cache and under one clock."""
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.errors import DataError
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.job import (
+    EVERY_BYTE,
     H5PYS,
     NAIVE,
+    NOTHING,
+    NUMBER,
     PLAIN,
     PREFETCH,
     PREFETCH_CRC,
     SHUFFLED,
     TFDATAS,
+    TORCHES,
     Job,
     raws,
 )
@@ -29,10 +35,11 @@ from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_ra
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured import loop
+from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.timeline import StepLog
@@ -52,8 +59,23 @@ class Timed:
     samples: int
 
 
+@dataclass(frozen=True)
+class Contender:
+    """run: reads this rank's epoch once, under the clock. content: delivers it once more, to be compared byte by byte.
+
+    checked: what was compared of its samples when all is done.
+    """
+
+    run: Callable[[], Timed]
+    content: Callable[[], AbstractContextManager[Iterator[Batch]]] | None
+    checked: str
+
+
 def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Run all contenders `trials` times on this rank: {times, missing, resident_share} on rank 0, elsewhere {}."""
+    """Run all contenders `trials` times on this rank: {times, missing, checked, resident_share} on rank 0.
+
+    Elsewhere {}. Then those that deliver batches do so once more, and every byte is compared. DataError.
+    """
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     require_same_code(comm, job.code_digest)
@@ -66,14 +88,14 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     times: dict[str, list[Timed]] = {}
     missing: dict[str, str] = {}
     with ExitStack() as stack:
-        contenders = {}
+        contenders: dict[str, Contender] = {}
         for name in job.contenders:
             try:
                 contenders[name] = _prepare(name, job, form, plans, comm, stack)
             except NotMeasured as reason:
                 missing[name] = str(reason)
         for trial in range(-1, job.trials):  # the first is a warm-up: imports, first touches, tuning
-            for name, run in contenders.items():
+            for name, contender in contenders.items():
                 if comm.rank == 0:
                     tell({"event": "trial", "contender": name, "trial": trial})
                 comm.barrier()
@@ -81,15 +103,29 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                     cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
-                timed = run()
+                timed = contender.run()
                 if trial >= 0:
                     times.setdefault(name, []).append(timed)
+        for name, contender in contenders.items():
+            if contender.content is not None:
+                if comm.rank == 0:
+                    tell({"event": "verify", "contender": name})
+                _verify(name, contender.content, form)
     gathered = comm.gather(times)
     shares = comm.allgather(residency)
     if gathered is not None:
         rows = {name: [_job_wide([rank[name][n] for rank in gathered]) for n in range(job.trials)] for name in times}
-        return {"times": rows, "missing": missing, "resident_share": min(shares)}
+        checked = {name: contender.checked for name, contender in contenders.items()}
+        return {"times": rows, "missing": missing, "checked": checked, "resident_share": min(shares)}
     return {}
+
+
+def _verify(name: str, session: Callable[[], AbstractContextManager[Iterator[Batch]]], form: SampleView) -> None:
+    """DataError naming the first field that is not as it was generated."""
+    with session() as batches:
+        for batch in batches:
+            if lines := damaged(batch, form):
+                raise DataError(f"{name} delivered other bytes than were generated. {lines[0]}")
 
 
 def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
@@ -110,18 +146,18 @@ def _job_wide(ranks: list[Timed]) -> dict[str, float]:
 
 def _prepare(
     name: str, job: Job, form: SampleView, plans: dict[str, list[Planned]], comm: Comm, stack: ExitStack
-) -> Callable[[], Timed]:
-    """A call that reads this rank's epoch once. NotMeasured."""
+) -> Contender:
+    """Ready to read this rank's epoch. NotMeasured."""
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
-    most = max(largest(plan) for plan in plans.values())
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-    resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC, tiers=tiers)
-    if name in OURS:
-        policy = find(OURS[name])
-        reader = open_reader(policy, form, resources, RankContext(comm))
+    resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
+    if name in OURS or name in TORCHES:
+        policy = find(OURS.get(name, "torch"))
+        resources = replace(resources, threads=TORCHES.get(name, job.threads))
         plan = plans[policy.order]
-        return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
+        reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
+        return _trained(lambda: reader.session(plan, Tally()), plan, job, comm, lambda: reader.processes)
     enter = stack.enter_context
     if name == PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
@@ -136,15 +172,19 @@ def _prepare(
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
 
     def run() -> Timed:
-        epoch = timed()
+        epoch = timed.run()
         return Timed(epoch.seconds, epoch.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
 
-    return run
+    return Contender(run, None, NUMBER)
 
 
 def _trained(
-    session: Callable[[], AbstractContextManager[Iterator[Batch]]], plan: list[Planned], job: Job, comm: Comm
-) -> Callable[[], Timed]:
+    session: Callable[[], AbstractContextManager[Iterator[Batch]]],
+    plan: list[Planned],
+    job: Job,
+    comm: Comm,
+    processes: Callable[[], Sequence[int]] = tuple,
+) -> Contender:
     """The run's own loop: ids compared with the plan, 64 bytes of every sample taken."""
     steps = [batch.ids for batch in plan]
     size, samples = sum(batch.bytes for batch in plan), sum(map(len, steps))
@@ -152,7 +192,7 @@ def _trained(
     def run() -> Timed:
         log = StepLog.empty(len(plan), job.batch)
         with session() as batches:
-            cpu = time.process_time()
+            cpu = _cpu_seconds(processes())
             elapsed = loop.run(
                 comm,
                 batches,
@@ -165,13 +205,22 @@ def _trained(
                 at_epoch=lambda: None,
                 starts=[batch.starts for batch in plan],
             )
-            cpu = time.process_time() - cpu
+            cpu = _cpu_seconds(processes()) - cpu
         return Timed(elapsed.enclosing, cpu, size, samples)
 
-    return run
+    return Contender(run, session, EVERY_BYTE)
 
 
-def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
+def _cpu_seconds(children: Sequence[int]) -> float:
+    """Processor time of this process and of live children: proc(5), fields 14 and 15, in ticks of 10 ms."""
+    ticks = 0
+    for process in children:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Contender:
     size, samples = sum(batch.bytes for batch in plan), sum(len(batch.ids) for batch in plan)
 
     def run() -> Timed:
@@ -181,7 +230,7 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Callable[[], Timed]:
         comm.barrier()
         return Timed(time.perf_counter() - started, time.process_time() - cpu, size, samples)
 
-    return run
+    return Contender(run, None, NOTHING)
 
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:

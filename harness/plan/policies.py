@@ -21,8 +21,8 @@ LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Trai
 
 REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
-ON_DEMAND, AHEAD, TF_DATA = "on demand", "ahead", "tf.data"
-DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, OWN)
+ON_DEMAND, AHEAD, TF_DATA, TORCH = "on demand", "ahead", "tf.data", "torch"
+DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, TORCH, OWN)
 MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
 
 
@@ -128,6 +128,7 @@ _POLICIES = (
     Policy("staged-replicated", "global-shuffle", "stage-replicate", AHEAD, CLIMATE),
     Policy("staged-subset", "subset-shuffle", "stage-subset", AHEAD, CLIMATE, exactly_once=False),
     Policy("tfdata", "buffered-shuffle", "none", TF_DATA, "tf.data: shuffle, map, prefetch", order_known=False),
+    Policy("torch", "global-shuffle", "none", TORCH, "PyTorch's DataLoader: map-style, worker processes"),
     Policy("upstream", OWN, OWN, OWN, "each application's published pipeline", exactly_once=False, order_known=False),
 )  # fmt: skip
 
@@ -212,9 +213,10 @@ def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> Non
         if row.delivery != OWN:
             raise UsageError("Only reader 'upstream' has a delivery of its own. Use --reader upstream.")
         return
-    if delivery == TF_DATA and placement != "none":
+    if delivery in (TF_DATA, TORCH) and placement != "none":
+        loader = "A tf.data pipeline" if delivery == TF_DATA else "PyTorch's DataLoader"
         raise UsageError(
-            f"A tf.data pipeline reads where the dataset lies, so it cannot go with placement {placement}. Use "
+            f"{loader} reads where the dataset lies, so it cannot go with placement {placement}. Use "
             "--placement none, or --delivery ahead."
         )
     if delivery == TF_DATA and (order not in ORDERS or not ORDERS[order].tf_data):

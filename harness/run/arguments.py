@@ -86,7 +86,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, upstream, ... (see `dlio-bench list`; "
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, upstream, ... (see `dlio-bench list`; "
         "default prefetch)",
     )
     for flag, dest, values in (
@@ -97,7 +97,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead or tf.data"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data or torch"),
     ):
         how.add_argument(
             flag,

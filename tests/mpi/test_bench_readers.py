@@ -36,6 +36,7 @@ def test_small_samples_are_held_against_plain_loops(tmp_path: Path) -> None:
         assert all(rate > 0 for rate in one["bytes_per_second"].values())
         assert all(row["ratio"] > 0 and len(row["ratios"]) == 1 for row in one["ratios"])
         assert one["resident_share"] == 1
+        assert one["checked"] == dict.fromkeys(one["bytes_per_second"], "every byte")
 
 
 def test_true_samples_are_held_against_the_libraries(tmp_path: Path) -> None:
@@ -44,6 +45,9 @@ def test_true_samples_are_held_against_the_libraries(tmp_path: Path) -> None:
     yardsticks = ["tf.data", "tf.data batched", "tf.data interleave", *H5PYS, *raws(2)]
     for contender in (*yardsticks, "prefetch + crc"):
         assert f"  {contender:<30}" in done.stdout
+    assert re.search("^  prefetch .* every byte$", done.stdout, re.MULTILINE)
+    assert re.search("^  tf.data batched .* number$", done.stdout, re.MULTILINE)
+    assert re.search("^  h5py .* nothing$", done.stdout, re.MULTILINE)
     for yardstick in ("raw preadv", "h5py", "tf.data"):  # the fastest of each kind, by name
         fastest = re.findall(f"^  prefetch(?: . crc)? / ({yardstick}.*?)  ", done.stdout, re.MULTILINE)
         assert fastest
@@ -59,7 +63,7 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
     times[slow] = [own[0] | {"bytes": rate} for rate in (50, 50, 900)]  # once by chance
     times[fast] = [own[0] | {"bytes": rate} for rate in (100, 100, 100)]
     job = Job("imagenet", "", "", (), 2, 4, 1, 1, 3, 1)
-    measured = {"times": times, "missing": {}, "resident_share": 1.0}
+    measured = {"times": times, "missing": {}, "checked": dict.fromkeys(times, "nothing"), "resident_share": 1.0}
     row = facts(
         job, "tfrecord", measured, ratios(find_workload("imagenet"), CONTAINERS["tfrecord"], 2, tiny=False), tiny=False
     )["ratios"][0]

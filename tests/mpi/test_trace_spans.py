@@ -1,69 +1,171 @@
-"""`run --trace spans`: what every thread of every rank did, in one file beside the result."""
+"""`run --trace spans`: what every thread and process of every rank did, in one file beside the result."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import accounting, timeline
+from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.result import load
-from dlio_bench.reports.timeline import TRAINER
+from dlio_bench.reports.timeline import TRAINER, Timeline
+from dlio_bench.reports.types import Result
 from tests.processes import dlio
 
-RANKS, READERS = 4, ("naive", "prefetch", "staged")
+RANKS, EPOCHS = 4, 2
+READERS = {
+    "cdb": ("upstream", "tfdata", "naive", "prefetch", "staged-subset"),
+    "hepcnnb": ("upstream",),
+    "cosmoflow": ("upstream",),
+    "imagenet": ("upstream",),
+}
+OF_NODE = {"copy read", "tier read"}  # reads, but not of the dataset's files
+Traced = tuple[Result, Steps, Timeline]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("spans")
-    dlio(
-        out, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS), "--epochs", "2",
-        "--trials", "1", "--trace", "spans", "--local-tier", str(out), "--out", str(out / "run"),
-    )  # fmt: skip
-    return out / "run"
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_the_parts_of_a_trainer_add_up_to_its_loop_and_reads_to_the_bytes_of_the_result(
-    folder: Path, reader: str
+@pytest.mark.parametrize("workload", READERS)
+def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
+    workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = folder / f"{reader}-{RANKS}x1"
-    result, steps = load(place)
-    spans = timeline.load(place)
-    assert not spans.problems
+    dlio(
+        tmp_path, "run", workload, "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS[workload]), "--epochs",
+        str(EPOCHS), "--trials", "1", "--no-verify", "--trace", "spans", "--local-tier", str(tmp_path), "--out", "run",
+    )  # fmt: skip
+    folders = {reader: tmp_path / "run" / f"{reader}-{RANKS}x1" for reader in READERS[workload]}
+    results: dict[str, Traced] = {reader: (*load(folder), timeline.load(folder)) for reader, folder in folders.items()}
+    for reader, traced in results.items():
+        the_parts_of_a_trainer_add_up_to_its_loop(reader, *traced)
+        every_read_is_there_once_with_its_rank_epoch_step_and_bytes(reader, *traced)
+    if workload == "hepcnnb":
+        files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(*results["upstream"])
+    if workload == "cdb":
+        of_extents = {reader: results[reader] for reader in ("naive", "prefetch")}
+        the_study_s_tables_come_from_the_spans(of_extents, tmp_path / "run", capsys)
+        processes_record_what_threads_wait_for(results["upstream"][2])
+        copies_that_ranks_hand_over_are_recorded(results["staged-subset"][0], results["staged-subset"][2])
+        samples_that_ranks_serve_are_recorded(results["prefetch"][2])
+
+
+def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps: Steps, spans: Timeline) -> None:
+    assert not spans.problems, reader
+    assert not spans.lost, reader
+    for trial in range(len(result.trials)):
+        of_trainer = [span for span in timeline.spans(spans, trial) if span.thread == TRAINER]
+        ends = {span.rank: span.end for span in of_trainer if span.component == "Training Loop"}
+        within = [span for span in of_trainer if span.end <= ends[span.rank]]  # not files closed behind the loop
+        for rank, parts in accounting.exclusive(within).items():
+            assert sum(parts.values()) == pytest.approx(float(steps["loop"][trial][rank]), rel=0.01), reader
+
+
+def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
+    reader: str, result: Result, steps: Steps, spans: Timeline
+) -> None:
+    kinds = np.array([part.kind == "read" and part.name not in OF_NODE for part in spans.components])
+    per_epoch = result.plan.steps // EPOCHS
     for trial in range(len(result.trials)):
         of_trial = spans.part(spans.trial == trial)
-        records = [span for span in timeline.spans(of_trial, trial) if span.thread == TRAINER]
-        ends = {span.rank: span.end for span in records if span.component == "Training Loop"}
-        records = [span for span in records if span.end <= ends[span.rank]]  # without closing files behind the loop
-        for rank, parts in accounting.exclusive(records).items():
-            assert sum(parts.values()) == pytest.approx(float(steps["loop"][trial][rank]), rel=0.01)
-        read = of_trial.of("pread", "stage read")
-        assert int(of_trial.bytes[read].sum()) == result.trials[trial].bytes_requested
-        assert (of_trial.file[read] >= 0).all()
-        waiting = of_trial.part(of_trial.of("Call to Next Batch"))
-        assert len(waiting) == RANKS * result.plan.steps
+        reads = of_trial.part(kinds[of_trial.component])
+        of_epochs = result.trials[trial].epochs
+        for epoch in range(EPOCHS):
+            of_epoch = np.isin(reads.epoch, [epoch, ~epoch])
+            assert int(reads.bytes[of_epoch].sum()) == of_epochs[epoch].bytes_requested, (reader, epoch)
+        assert set(reads.rank.tolist()) == set(range(RANKS)), reader
+        training = reads.part(reads.epoch >= 0)
+        assert (training.step // per_epoch == training.epoch).all(), reader
+        assert (reads.step[reads.epoch < 0] == -1).all(), reader
+        if not reads.of("records").any():
+            assert (reads.file >= 0).all(), reader
+        waiting = of_trial.part(of_trial.of("Call to Next Batch") & (of_trial.epoch >= 0))
         for rank in range(RANKS):
             stalls = (waiting.end - waiting.start)[waiting.rank == rank]
-            assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9)
-        assert set(of_trial.epoch[of_trial.of("compute")].tolist()) == {0, 1}
+            assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9), reader
 
 
-def test_the_study_s_tables_come_from_the_spans_of_four_ranks(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(
+    result: Result, steps: Steps, spans: Timeline
+) -> None:
+    loads, reads, opens = (spans.part(spans.of(name)) for name in ("Load File", "HDF5 File Read", "open"))
+    for outer, inner in ((loads, reads), (reads, opens)):
+        assert len(outer) == len(inner) > 0
+        for name in ("trial", "track", "epoch", "step", "file"):
+            assert (getattr(outer, name) == getattr(inner, name)).all()
+        assert (outer.start <= inner.start).all()
+        assert (inner.end <= outer.end).all()
+    for trial in range(len(result.trials)):
+        by_epoch = accounting.additive(timeline.spans(spans, trial), RANKS)
+        assert sorted(by_epoch) == list(range(EPOCHS))
+        for epoch, parts in by_epoch.items():
+            assert parts.read > 0
+            assert parts.load > 0
+            iterations = sum(seconds[trial][:, steps["epoch"] == epoch].sum() for seconds in _phases(steps))
+            assert parts.total == pytest.approx(float(iterations) / RANKS, rel=0.01)
+
+
+def processes_record_what_threads_wait_for(spans: Timeline) -> None:
+    calls, images, files = (
+        _sorted(spans.part(spans.of(name)))
+        for name in ("Parallel Read Images with 4 Threads", "Time to Read Single Image", "image file read")
+    )
+    for outer, inner in ((calls, images), (images, files)):
+        assert len(outer) == len(inner) > 0
+        for name in ("trial", "rank", "epoch", "step", "file"):
+            assert (getattr(outer, name) == getattr(inner, name)).all()
+        assert (outer.start <= inner.start).all()
+        assert (inner.end <= outer.end).all()
+    for rank in range(RANKS):
+        [trainer] = {track.process for track in spans.tracks if track.rank == rank and track.thread == TRAINER}
+        processes = {spans.tracks[track].process for track in images.track[images.rank == rank].tolist()}
+        assert len(processes) == 4
+        assert trainer not in processes
+    assert (accounting.merged_latency(timeline.spans(spans, 1), "Time to Read Single Image").keys()) == {0, 1}
+    # a thread is in one call at a time
+    for trial, track in {(trial, track) for trial in (0, 1) for track in np.unique(calls.track).tolist()}:
+        of_track = calls.part((calls.trial == trial) & (calls.track == track))
+        order = np.argsort(of_track.start)
+        assert (of_track.end[order][:-1] <= of_track.start[order][1:]).all()
+
+
+def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) -> None:
+    for trial in range(len(result.trials)):
+        of_trial = spans.part(spans.trial == trial)
+        read, written, handed = (
+            of_trial.part(of_trial.of(name)) for name in ("stage read", "stage write", "hand-over")
+        )
+        assert sorted(handed.rank.tolist()) == list(range(RANKS))
+        assert handed.bytes.sum() == result.trials[trial].bytes_remote > 0
+        assert written.bytes.sum() == read.bytes.sum() + handed.bytes.sum()
+        assert (written.file >= 0).all()
+
+
+def samples_that_ranks_serve_are_recorded(spans: Timeline) -> None:
+    served, asked = spans.part(spans.of("sample server")), spans.part(spans.of("remote read"))
+    assert served.bytes.sum() == asked.bytes.sum() > 0
+
+
+def _phases(steps: Steps) -> list[Any]:
+    """Seconds [trial, rank, step] of each phase of a step."""
+    return [steps[name] for name in PHASES if name in steps]
+
+
+def _sorted(spans: Timeline) -> Timeline:
+    """By what tells them apart: in a trial and epoch a rank reads a file once."""
+    return spans.part(np.lexsort((spans.file, spans.epoch, spans.rank, spans.trial)))
+
+
+def the_study_s_tables_come_from_the_spans(
+    traced: dict[str, Traced], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every number here is worked out from the columns of spans.npz and steps.npz again."""
-    assert main(["trace", str(folder), "--json", "--html", str(tmp_path / "page.html")]) == 0
+    assert main(["trace", str(folder), "--json", "--html", str(folder / "page.html")]) == 0
     told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
-    for reader in READERS:
-        place = folder / f"{reader}-{RANKS}x1"
-        result, steps = load(place)
+    for reader, (result, steps, spans) in traced.items():
         document = told[reader]
         trial = document["trial"]
-        part = timeline.load(place)
-        part = part.part(part.trial == trial)
+        part = spans.part(spans.trial == trial)
         reads = part.part(part.of("pread", "stage read"))
         took = reads.end - reads.start
         rates = document["bandwidth"]
@@ -80,4 +182,4 @@ def test_the_study_s_tables_come_from_the_spans_of_four_ranks(
         assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
         assert sum(document["critical_path"]["last"]) == result.plan.steps
         assert document["published"]["tables"][0]["workload"] == "cdb"
-    assert "published by the study" in (tmp_path / "page.html").read_text()
+    assert "published by the study" in (folder / "page.html").read_text()

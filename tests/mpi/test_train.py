@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio_bench.reports import timeline
 from dlio_bench.reports.metrics import PHASES
 from tests.mpi.conftest import dlio
 from tests.results import load
@@ -23,6 +24,7 @@ def trained(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
         cache, folder, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "32", "--nodes", "2",
         "--compute", "train", "--reader", "prefetch", "--epochs", "2", "--seed", "5", "--warmup-trials", "0",
         "--checkpoint", "4", "--exchange", "horovod", "--exchange-timeout", "60s", "--out", "out", "--verbose",
+        "--trace", "spans",
     )  # fmt: skip
     return folder, done.stdout
 
@@ -53,6 +55,16 @@ def test_a_network_is_trained_in_the_timed_loop(trained: tuple[Path, str]) -> No
     assert all(math.isfinite(score["auc"]) for score in training["scores"])
     assert [saved["step"] for saved in training["checkpoints"]] == [4, 8]
     assert np.all(steps["checkpoint"][0, 0, [3, 7]] > steps["checkpoint"][0, 1].max())
+
+    spans = timeline.load(folder / "out" / "prefetch-2x1")
+    saved, reduced = spans.part(spans.of("checkpoint write")), spans.part(spans.of("all-reduce"))
+    assert saved.bytes.tolist() == [checkpoint["bytes"] for checkpoint in training["checkpoints"]]
+    assert (saved.rank == 0).all()
+    assert saved.step.tolist() == [3, 7]
+    for rank in range(2):
+        of_rank = reduced.part(reduced.rank == rank)
+        assert of_rank.step.tolist() == list(range(8))
+        assert of_rank.bytes.sum() == training["allreduce_bytes"]
 
     spent = sum(steps[phase].sum(axis=2) for phase in PHASES) + steps["validation"].sum(axis=2)
     assert np.all(spent <= steps["loop"] * (1 + 1e-9))

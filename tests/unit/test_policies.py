@@ -17,6 +17,7 @@ def test_the_policy_table_has_the_readers_of_the_design() -> None:
     assert find("staged-subset").order == "subset-shuffle"
     assert not find("staged-subset").exactly_once
     assert find("tfdata").order == "buffered-shuffle"
+    assert (find("torch").order, find("torch").delivery) == ("global-shuffle", "torch")
     assert {row.delivery for row in POLICIES.values()} == set(DELIVERIES)
 
 
@@ -60,6 +61,7 @@ def test_nothing_replaced_is_the_row_itself() -> None:
         ({"name": "naive", "order": "global-shuffle"}, "naive+order=global-shuffle", True, True),
         ({"name": "prefetch", "order": "file-shuffle"}, "cooperative+order=file-shuffle", True, True),
         ({"name": "shuffled", "delivery": "ahead"}, "shuffled+delivery=ahead", True, True),
+        ({"name": "naive", "delivery": "torch"}, "naive+delivery=torch", True, True),
         ({"name": "tfdata", "order": "buffered-shuffle(100)"}, "tfdata+order=buffered-shuffle(100)", True, False),
         ({"name": "staged", "delivery": "on demand"}, "staged+delivery=on-demand", True, True),
         ({"name": "staged-subset", "order": "subset-shuffle(250)"}, "staged-subset+order=subset-shuffle(250)", 0, 1),
@@ -115,6 +117,7 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
         ({"name": "prefetch", "placement": "stage-subset"}, "Use --order subset-shuffle"),
         ({"name": "staged-subset", "order": "node-shuffle"}, "Use --order subset-shuffle"),
         ({"name": "tfdata", "placement": "stage-replicate"}, "Use --placement none"),
+        ({"name": "torch", "placement": "cooperative"}, "PyTorch's DataLoader reads where the dataset lies"),
         ({"name": "staged", "delivery": "tf.data"}, "Use --placement none"),
         ({"name": "tfdata", "order": "global-shuffle"}, "or --delivery ahead"),
         ({"name": "upstream", "delivery": "ahead"}, "Leave out --placement and --delivery"),

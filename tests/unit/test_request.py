@@ -33,6 +33,12 @@ def test_a_missing_tensorflow_is_told_to_those_alone_who_need_it(workload: str, 
         assert tuple(look_up(options).readers) == ("naive", reader)
 
 
+def test_a_missing_pytorch_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(EnvironmentFailure, match=r"'torch' needs PyTorch.*pip install 'dlio-bench\[torch\]'"):
+        look_up(Options("cdb", readers=("naive", "torch")))
+
+
 @pytest.mark.usefixtures("without_tensorflow")
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_a_published_pipeline_says_truly_whether_it_needs_tensorflow(workload: str) -> None:

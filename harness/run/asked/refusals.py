@@ -6,8 +6,9 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, TORCH, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
+from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
@@ -54,6 +55,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             f"--trace tf records what TensorFlow does, but nothing of TensorFlow's is in this run. Add --reader "
             f"{reader} or --compute train, or use --trace spans."
         )
+    if needing := [row.name for row in rows if row.delivery == TORCH]:
+        require_torch(needing[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
