@@ -10,7 +10,8 @@ from typing import Any
 from dlio_bench.components import COMPONENTS
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, Overlap
-from dlio_bench.reports.component_times import ComponentTime, component_times
+from dlio_bench.reports.component_table import Row as ComponentRow
+from dlio_bench.reports.component_table import component_rows
 from dlio_bench.reports.critical_path import CriticalPath, critical_path, why_none
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.io_accounts import (
@@ -55,7 +56,7 @@ class Case:
     recorded: bool
     readers: Sequence[str]
     phases: Sequence[Row]
-    components: Sequence[ComponentTime]
+    components: Sequence[ComponentRow]  # none where nothing was recorded
     accounts: Sequence[Account]
     bandwidth: Bandwidth
     overlap: Overlap | None
@@ -105,7 +106,8 @@ class Scaling:
 def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timeline | None) -> Case:
     """One trial's figures. trial: position in the arrays; timeline: of the result, None where none was recorded."""
     of_steps = list(trainer_spans(steps, trial))
-    known = of_steps if timeline is None else list(timeline_spans(timeline, result.trials[trial].trial))
+    number = result.trials[trial].trial
+    known = of_steps if timeline is None else list(timeline_spans(timeline, number))
     readers = reading(result.workload.name, known, READ_COMPONENTS)
     of_trial, plan = result.trials[trial], result.plan
     names = {span.component for span in known}
@@ -118,7 +120,7 @@ def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timelin
         recorded=timeline is not None,
         readers=readers,
         phases=breakdown(steps, trial),
-        components=component_times(known, plan.ranks),
+        components=[] if timeline is None else component_rows(timeline, number),
         accounts=[*accounts(known, plan.nodes, readers), waiting(of_steps)],
         bandwidth=bandwidth(
             known, plan.nodes, readers, of_trial.bytes_requested, of_trial.read_seconds, _sizes(result)
@@ -176,7 +178,6 @@ def document(entry: Case, scaling: Scaling) -> dict[str, Any]:
         "reader": scaling.reader,
         "nodes": entry.nodes,
         "ranks": entry.result.plan.ranks,
-        "spans_recorded": entry.recorded,
         "read_components": list(entry.readers),
         "accounts": {account.how: _account(account, scaling, at) for account in entry.accounts},
         "bandwidth": asdict(entry.bandwidth)
@@ -185,8 +186,6 @@ def document(entry: Case, scaling: Scaling) -> dict[str, Any]:
         "overlap": None if entry.overlap is None else asdict(entry.overlap) | {"compute": entry.compute},
         "critical_path": None if path is None else asdict(path) | {"total": path.total},
         "no_critical_path": entry.no_critical,
-        "problems": list(entry.problems),
-        "components": [asdict(row) | {"trainer_mean": row.trainer_mean} for row in entry.components],
     }
 
 

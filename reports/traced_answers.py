@@ -6,28 +6,25 @@ from dlio_bench.reports.formatting import format_share, listed
 from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, WAITING
 from dlio_bench.reports.traced import Case, Scaling
 
+# (what comes before the shares, what each is a share of, what comes behind)
+_SENTENCES = {
+    WAITING: ("trainers waited for data", " of their steps", ""),
+    ADDITIVE: ("by HEPCNNB's accounting reading took", " of a node's time", ""),
+    MERGED: ("by CDB's accounting reading took", "", " (of merged seconds of reading and of training, which overlap)"),
+}
+
 
 def answers(scaling: Scaling) -> list[str]:
-    """The answer: what waiting for data and reading took, on the most nodes first."""
+    """The answer, a sentence for each accounting: what waiting for data and reading took, on the most nodes first."""
     cases = scaling.cases[::-1]
     told = []
-    for how, said in ((WAITING, "trainers waited for data"), (ADDITIVE, "reading took"), (MERGED, "reading took")):
+    for how, (before, of, behind) in _SENTENCES.items():
         shares = [(case, account.share) for case in cases if (account := case.account(how))]
-        known = [(case, share) for case, share in shares if share is not None]
-        if known:
-            what = _WHOLE[how]
-            (case, share), *others = known
-            first = f"{format_share(share)} of {what} on {name_of(case, cases)}"
-            rest = [f"{format_share(share)} on {name_of(case, cases)}" for case, share in others]
-            told.append(f"{said} {listed([first, *rest]) if len(rest) < 2 else ', '.join([first, *rest])}")
+        known = [(format_share(share), name_of(case, cases)) for case, share in shares if share is not None]
+        said = [f"{share}{'' if at else of} on {name}" for at, (share, name) in enumerate(known)]
+        if said:
+            told.append(f"{before} {', '.join(said)}{behind}")
     return told
-
-
-_WHOLE = {
-    WAITING: "their steps",
-    ADDITIVE: "a node's time by HEPCNNB's accounting",
-    MERGED: "reading and training by CDB's accounting, which overlap,",
-}
 
 
 def name_of(case: Case, cases: Sequence[Case]) -> str:
@@ -48,7 +45,6 @@ def missing(scaling: Scaling) -> list[str]:
         if cases:
             who = listed([name_of(case, scaling.cases) for case in cases])
             told.append(f"{who}: {why}: the study's accountings, merged seconds, overlap of reading and compute.")
-    told += [f"{name_of(case, scaling.cases)}: {problem}." for case in scaling.cases for problem in case.problems]
     told += list(dict.fromkeys(f"No critical path: {case.no_critical}." for case in scaling.cases if case.no_critical))
     if not scaling.same_work:
         told.append(
@@ -56,3 +52,8 @@ def missing(scaling: Scaling) -> list[str]:
             "bandwidths compare."
         )
     return told
+
+
+def problems(scaling: Scaling) -> list[str]:
+    """What is wrong with the recorded spans."""
+    return [f"{name_of(case, scaling.cases)}: {problem}." for case in scaling.cases for problem in case.problems]

@@ -18,6 +18,7 @@ SHORT = {ADDITIVE: "reading", MERGED: "reading, merged", WAITING: "waiting"}
 DASHES = ("dash", "dot", "dashdot", "longdash")
 PUBLISHED_EPOCHS = 64  # nodes of the published lines over epochs: the fewest; the table has all
 BAR, HEIGHT, LEAST_LABELLED = 26, 300, 4
+LEAST_HEIGHT = 190  # px: of a single bar, below the legend of a telephone
 LEGEND_ENTRIES, LEGEND_ROW = 3, 19  # in a row of the legend; px of a row
 MOST_TICKS = 5  # node counts below the axis: on a telephone more lie on each other
 MOST_LINES = 8  # of our results over epochs; the table has all
@@ -149,6 +150,7 @@ def _critical(cases: Sequence[Case]) -> Figure | None:
         })  # fmt: skip
     layout = row_layout(shape, "seconds", BAR) | {"barmode": "stack"}
     layout["legend"] |= {"traceorder": "normal"}
+    layout["height"] = max(layout["height"], LEAST_HEIGHT)
     told = [
         f"{case.label}: " + ", ".join(f"{name} {format_time(value)}" for name, value in path.phases.items())
         for case, path in known

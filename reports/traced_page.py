@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.reports import sentences
+from dlio_bench.reports import sentences, study
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.formatting import format_share, format_time, plural
+from dlio_bench.reports.formatting import NOTHING, format_share, format_time, plural
 from dlio_bench.reports.page import render
 from dlio_bench.reports.study_tables import Table
 from dlio_bench.reports.traced import Case, Scaling
-from dlio_bench.reports.traced_answers import answers, missing
+from dlio_bench.reports.traced_answers import answers, missing, problems
 from dlio_bench.reports.traced_figures import figures
 from dlio_bench.reports.traced_tables import tables
 from dlio_bench.reports.trainer_spans import OTHER
-
-FOLDED = "components"  # of each result: long
+from dlio_bench.units import format_bytes
 
 
 def write(scalings: Sequence[Scaling], path: Path) -> None:
@@ -37,7 +36,10 @@ def page(scalings: Sequence[Scaling]) -> str:
         parts.append({
             "title": chosen[0].title,
             "number": len(parts),
-            "answers": [(scaling.reader, answers(scaling), missing(scaling)) for scaling in chosen],
+            "published": bool(study.tables(workload)),
+            "answers": [
+                (scaling.reader, answers(scaling), [*missing(scaling), *problems(scaling)]) for scaling in chosen
+            ],
             "readers": [_tables(scaling, told) for scaling, told in tables(chosen)],
         })  # fmt: skip
     return render(
@@ -57,8 +59,11 @@ def _tables(scaling: Scaling, told: Sequence[Table]) -> dict[str, Any]:
     """What the template shows of one reader: tables, and those to fold away."""
     return {
         "name": scaling.reader,
-        "tables": [table for table in told if table.name != FOLDED],
-        "folded": [*map(_phases, scaling.cases), *(table for table in told if table.name == FOLDED)],
+        "tables": told,
+        "folded": [
+            *map(_phases, scaling.cases),
+            *(_components(case) for case in scaling.cases if case.components),
+        ],
     }
 
 
@@ -82,4 +87,26 @@ def _phases(case: Case) -> Table:
         heads=["first epoch", "later epochs", "loop", "share", "worst rank"],
         rows=rows,
         notes=[f"Trial {number} of {plural(count, 'trial')}; mean of ranks; later epochs: mean of one."],
+    )
+
+
+def _components(case: Case) -> Table:
+    """What each component took, as the terminal has it."""
+    rows = [
+        (
+            row.component,
+            [
+                str(row.spans), format_time(row.trainer_seconds), format_time(row.seconds),
+                f"{format_time(row.least)} - {format_time(row.most)}",
+                format_bytes(row.bytes) if row.bytes else NOTHING,
+            ],
+        )
+        for row in case.components
+    ]  # fmt: skip
+    return Table(
+        name="components",
+        title=f"Latency by component, {case.label}",
+        heads=["spans", "trainer", "threads", "of ranks", "bytes"],
+        rows=rows,
+        notes=["Mean of ranks; trainer: on its thread, without spans inside; threads: all of a rank, added up."],
     )

@@ -6,6 +6,7 @@ The node counts of the study (64 to 1,024) are rarely ours, so that what compare
 from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports import study_tables
+from dlio_bench.reports.accounting import READ_FILE, READ_IMAGE
 from dlio_bench.reports.critical_path import CriticalPath
 from dlio_bench.reports.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.io_accounts import (
@@ -17,7 +18,7 @@ from dlio_bench.reports.io_accounts import (
     times_ideal_seconds,
 )
 from dlio_bench.reports.study_tables import Table, seconds_text, share_text, times_text
-from dlio_bench.reports.traced import Case, Scaling
+from dlio_bench.reports.traced import Scaling
 from dlio_bench.reports.traced_answers import name_of
 from dlio_bench.units import format_bytes
 
@@ -58,7 +59,6 @@ def _tables(scaling: Scaling) -> list[Table]:
         *study_tables.variants(scaling.workload),
         *_overlap(scaling),
         *_critical(scaling),
-        *(_components(case) for case in scaling.cases),
     ]
     return sorted((table for table in made if table.rows or table.published), key=lambda table: not table.rows)
 
@@ -159,14 +159,11 @@ def _bandwidth(scaling: Scaling) -> Table:
     if any(not case.readers for case in cases):
         notes.append("Without spans of reading, node seconds are those that the readers counted, if they did.")
     if "study's rule" in shown:
-        notes.append(
-            "The study's rule, with the sizes of this dataset: HEPCNNB charges the training files of one epoch, and "
-            "each other call as a validation file, too low over several epochs; CDB charges an image's delivered bytes "
-            "for each call."
-        )
+        rules = dict.fromkeys(_RULES[case.readers[0]] for case in cases if case.bandwidth.rule is not None)
+        notes += [f"The study's rule, with the sizes of this dataset: {rule}." for rule in rules]
         if "published formula" not in shown:
             notes.append(
-                "The published formula has its dataset's sizes as constants: it holds for files of the published size "
+                "The published formula has the sizes of its dataset as constants: it holds for files of these sizes "
                 "alone (of HEPCNNB: 1,024 of them), and is left out here."
             )
     return Table(
@@ -186,6 +183,13 @@ def _bandwidth(scaling: Scaling) -> Table:
         ],
         notes=notes,
     )
+
+
+_RULES = {
+    READ_FILE: "it charges the training files of one epoch, and each other call as a validation file, too low over "
+    "several epochs",
+    READ_IMAGE: "it charges a sample's delivered bytes for each call, where the whole file is read",
+}
 
 
 def _rates(values: Sequence[float | None], nodes: Sequence[int]) -> list[str]:
@@ -261,22 +265,3 @@ def came_last(last: Sequence[int], most: int = 4) -> str:
     told[0] += f" of {plural(sum(last), 'step')}"
     more = f", {plural(len(told) - most, 'other rank')} in the rest" if len(told) > most else ""
     return ", ".join(told[:most]) + more
-
-
-def _components(case: Case) -> Table:
-    ranks = case.result.plan.ranks
-    others = any(row.others_mean for row in case.components)
-    heads = ["calls", "trainer", *(["most"] if ranks > 1 else []), *(["others"] if others else []), "merged", "sum"]
-    rows = []
-    for row in case.components:
-        times = [row.trainer_mean, row.merged_seconds, row.summed_seconds]
-        times[1:1] = [max(row.trainer)] * (ranks > 1) + [row.others_mean] * others
-        rows.append((row.name, [str(row.calls), *map(format_time, times)]))
-    total = sum(row.trainer_mean for row in case.components)
-    notes = [
-        "trainer: what a component took itself on the trainer's thread, without spans inside it, mean of ranks: "
-        f"together {format_time(total)}{'; most: of one rank' if ranks > 1 else ''}.",
-        f"{'others: the same on other threads. ' if others else ''}merged: while any rank was in it. "
-        "sum: of all its spans.",
-    ]
-    return Table("components", f"Latency by component, {case.label}", heads, rows, notes=notes)

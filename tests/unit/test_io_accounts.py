@@ -3,7 +3,6 @@
 import pytest
 
 from dlio_bench.reports.accounting import HEP_TRAIN_BYTES, HEP_VALID_BYTES, ITERATION, LOAD_FILE, READ_FILE, READ_IMAGE
-from dlio_bench.reports.component_times import component_times
 from dlio_bench.reports.io_accounts import (
     ADDITIVE,
     MERGED,
@@ -117,17 +116,3 @@ def test_multiples_of_the_ideal() -> None:
     assert times_ideal_seconds([8, 4, None, 3], [1, 2, 4, 8]) == [1, 1, None, 3]
     assert times_ideal_bandwidth([10, 30, None, 40], [2, 4, 6, 8]) == [1, 1.5, None, 1]
     assert times_ideal_seconds([0, 1], [1, 2]) == [None, None]
-
-
-def test_components_on_trainers_add_up_to_their_spans_and_others_stand_beside() -> None:
-    spans = [
-        span(ITERATION, 0, 10), span(NEXT_BATCH, 1, 5), span("pread", 2, 3),
-        span("pread", 0, 6, thread="reader"), span(ITERATION, 0, 4, rank=1),
-    ]  # fmt: skip
-    rows = {row.name: row for row in component_times(spans, 2)}
-    assert rows[ITERATION].trainer == [6, 4]
-    assert rows[NEXT_BATCH].trainer == [3, 0]
-    assert rows["pread"].trainer == [1, 0]
-    assert rows["pread"].others == [6, 0]
-    assert (rows["pread"].calls, rows["pread"].merged_seconds, rows["pread"].summed_seconds) == (2, 6, 7)
-    assert sum(row.trainer[0] for row in rows.values()) == 10
