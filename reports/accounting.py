@@ -75,14 +75,16 @@ def hep_bandwidth(reads: int, read_seconds: float) -> float | None:
     return (HEP_TRAIN_FILES * HEP_TRAIN_BYTES + (reads - HEP_TRAIN_FILES) * HEP_VALID_BYTES) / read_seconds
 
 
-def merged_latency(spans: Iterable[Span], component: str) -> dict[int, float]:
+def merged_latency(spans: Iterable[Span], *components: str) -> dict[int, float]:
     """CDB's accounting: by epoch, the seconds in which at least one rank is in a component, clocks not corrected.
+
+    components: one in the study; of several, the seconds in which a rank is in any of them.
 
     Epoch -1 counts as 0 ("Asynchronous Read"). The sum over epochs is the study's latency: epochs may overlap.
     """
     by_epoch: dict[int, list[Interval]] = defaultdict(list)
     for span in spans:
-        if span.component == component:
+        if span.component in components:
             by_epoch[max(span.epoch, 0)].append((span.start, span.end))
     return {epoch: length(merged(intervals)) for epoch, intervals in sorted(by_epoch.items())}
 

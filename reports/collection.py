@@ -19,11 +19,16 @@ def load_all(paths: Sequence[Path]) -> list[tuple[Result, Steps]]:
 
     Raises UsageError for a path without a result, and what `load` raises.
     """
+    return list(load_files(paths).values())
+
+
+def load_files(paths: Sequence[Path]) -> dict[Path, tuple[Result, Steps]]:
+    """As `load_all`, by the file of each result."""
     pairs: dict[Path, tuple[Result, Steps]] = {}
     for path in paths:
         new = {file: load(file, mark_altered=True) for file in _files(path) if file not in pairs}
         pairs |= sorted(new.items(), key=lambda item: (item[1][0].created, item[0]))
-    return list(pairs.values())
+    return pairs
 
 
 def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[Unreadable]]:

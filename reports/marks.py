@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable
 TINY = "TINY"
 ALTERED = "ALTERED"  # given on loading: a digest does not match
 INTERRUPTED = "INTERRUPTED"  # of results that an interrupted run finished: those of other node counts may be missing
+TENSORFLOW_TRACE = "TF TRACE"  # TensorFlow was traced meanwhile, which takes processor time
+EMULATED_PFS = "EMULATED PFS"
 MARKS = (
-    TINY, "SHORT", INTERRUPTED, "VIRTUAL NODES", "EMULATED PFS", "EMULATED COMPUTE", "ESTIMATED STEP TIME",
-    "UNTRAINED NETWORK", "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
+    TINY, "SHORT", INTERRUPTED, "VIRTUAL NODES", EMULATED_PFS, "EMULATED COMPUTE", "ESTIMATED STEP TIME",
+    "UNTRAINED NETWORK", TENSORFLOW_TRACE, "REDUCED BATCH", "CACHE NOT ATTESTED", "CONTENT NOT VERIFIED",
 )  # fmt: skip
 HARMLESS = ("REDUCED BATCH",)  # smaller batches read the same bytes
 

@@ -7,16 +7,17 @@ CRC32 of each. (Arrow would bring some 150 MB of dependency for one table.)
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from dlio_bench import components
+from dlio_bench import components, tensorflow_operations
 from dlio_bench.components import BY_NAME, KINDS, Component
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.recorder import NO_EPOCH
@@ -25,21 +26,28 @@ from dlio_bench.reports.spans import BEFORE, Span
 SPANS_NAME = "spans.npz"
 SCHEMA = "dlio-bench/spans/1"
 ABOUT = "about"
-# int32, except bytes and offset, int64, and start and end, float64
-COLUMNS = ("trial", "track", "component", "epoch", "step", "file", "bytes", "offset", "start", "end")
+TYPES = dict.fromkeys(("trial", "track", "component", "epoch", "step", "file"), np.int32) | {
+    "bytes": np.int64, "offset": np.int64, "start": np.float64, "end": np.float64,
+}  # fmt: skip
+COLUMNS = tuple(TYPES)
 TRAINER = "trainer"  # the thread of a rank that the timed loop runs in
 TENSORFLOW = "tf:"  # before the names of its operations
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+LONGEST = 1e9  # seconds: no run takes 31 years
+MOST_NAMED = 8  # ranks, in a sentence
 FIX = "Run it again with --trace spans"
 Column = npt.NDArray[Any]
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Track(Struct, frozen=True):
     """A thread. rank: that it worked for; process: its number on the host."""
 
-    rank: int
+    rank: Count
     host: str
-    process: int
+    process: Count
     thread: str
 
 
@@ -57,16 +65,43 @@ class Kind(Struct, frozen=True):
     kind: str
 
 
+class RuntimeTrace(Struct, frozen=True, kw_only=True):
+    """What is to be known of a rank's trace of TensorFlow (`--trace tf`), whose operations are among the spans.
+
+    It lasted for the first `steps` steps of a trial, from `began` to `ended`: seconds since this rank began its loop.
+    within: error of its times on the clock of the rank, seconds; drift: by how much the clocks moved meanwhile.
+    events: in the trace; rows: of operations, made of them; dropped: for which there was no room; outside: that lie
+    outside of the trace's begin and end. reported_bytes: of `batches` batches, as TensorFlow says; delivered_bytes: of
+    the steps, as the trainer got them. derived_from: where reads have their bytes from: 'spans', 'counters' or ''.
+    """
+
+    trial: int
+    steps: int
+    began: float
+    ended: float
+    within: float
+    drift: float
+    events: int
+    rows: int
+    dropped: int
+    outside: int
+    batches: int
+    reported_bytes: int
+    delivered_bytes: int
+    derived_from: str
+
+
 class About(Struct, frozen=True):
     """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
 
     schema: str
-    ranks: int
+    ranks: Count
     tracks: Sequence[Track]
     components: Sequence[Kind]
-    files: Mapping[str, str]
+    files: Mapping[Count, str]
     clocks: Mapping[str, Clock]
-    lost: Mapping[str, int]
+    lost: Mapping[Count, Count]
+    tensorflow: Mapping[Count, RuntimeTrace] = {}
 
 
 @dataclass(frozen=True)
@@ -75,7 +110,8 @@ class Timeline:
 
     track, component: index into tracks and components; epoch: as in plans (`~e` is the validation pass after epoch e),
     or NO_EPOCH; trial: as in the result, warm-up included; file: see files; file, offset and step are -1 where there is
-    none. problems: what is wrong with the file, a sentence each.
+    none. problems: what is wrong with the file, a sentence each; damaged: whether that is more than missing
+    room for spans and names of another version.
     """
 
     trial: Column
@@ -94,7 +130,9 @@ class Timeline:
     files: Mapping[int, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[int, int]
+    tensorflow: Mapping[int, RuntimeTrace] = field(default_factory=dict)  # by rank
     problems: Sequence[str] = ()
+    damaged: bool = False
 
     def __len__(self) -> int:
         """Spans."""
@@ -116,6 +154,11 @@ class Timeline:
         return np.isin(self.component, codes)
 
 
+def xplane_name(rank: int) -> str:
+    """The file that TensorFlow itself has left of a rank's trace (`--trace xplane`), beside the spans."""
+    return f"rank-{rank}.xplane.pb"
+
+
 def load(path: Path) -> Timeline:
     """The spans beside a result, from its folder or the file itself.
 
@@ -124,7 +167,7 @@ def load(path: Path) -> Timeline:
     """
     file = path / SPANS_NAME if path.is_dir() else path
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as content, np.load(content, allow_pickle=False) as archive:
             about = msgspec.json.decode(archive[ABOUT].tobytes(), type=About)
             columns = {name: archive[name] for name in COLUMNS}
     except FileNotFoundError as error:
@@ -133,41 +176,58 @@ def load(path: Path) -> Timeline:
         raise EnvironmentFailure(f"'{file}' could not be read: {error.strerror}. {remedy(error)}.") from error
     except (*UNREADABLE, msgspec.DecodeError) as error:
         raise DataError(f"'{file}' is no whole file of spans ({error}). {FIX}.") from error
-    lengths = {len(values) for values in columns.values()}
-    if about.schema != SCHEMA or len(lengths) != 1:
+    if about.schema != SCHEMA:
         raise DataError(f"'{file}' is of schema {about.schema!r}; this version reads '{SCHEMA}'. {FIX}.")
+    wrong = [name for name, values in columns.items() if values.dtype != TYPES[name] or values.ndim != 1]
+    if wrong or len({len(values) for values in columns.values()}) != 1:
+        raise DataError(f"'{file}' is no whole file of spans (columns of other types or lengths). {FIX}.")
     return _checked(about, columns)
 
 
 def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
     """The timeline without spans that refer to nothing, which are told of."""
-    problems = []
+    damage, problems = [], []
+    of_rank = np.array([0 <= track.rank < about.ranks for track in about.tracks], dtype=bool)
     known = (
         (columns["track"] >= 0) & (columns["track"] < len(about.tracks))
         & (columns["component"] >= 0) & (columns["component"] < len(about.components))
     )  # fmt: skip
+    known[known] = of_rank[columns["track"][known]]
     if not known.all():
-        problems.append(f"{int((~known).sum())} spans are of no thread or component that the file knows")
+        damage.append(f"{int((~known).sum())} spans are of no rank, thread or component that the file knows")
+    placed = np.abs(columns["start"]) < LONGEST
+    placed &= np.abs(columns["end"]) < LONGEST
+    if not placed.all():
+        damage.append(f"{int((~placed).sum())} spans have times that no run has")
+    kept = {name: values[known & placed] for name, values in columns.items()}
+    backwards = kept["end"] < kept["start"]
+    if backwards.any():
+        damage.append(f"{int(backwards.sum())} spans end before they begin; they count as nothing")
+    nameless = (kept["file"] >= 0) & ~np.isin(kept["file"], list(about.files))
+    if nameless.any():
+        damage.append(f"{int(nameless.sum())} spans are of files whose names are not known")
+    with_spans = {about.tracks[track].rank for track in np.unique(kept["track"]).tolist()}
+    if missing := about.ranks - len(with_spans):
+        first = islice((rank for rank in range(about.ranks) if rank not in with_spans), MOST_NAMED)
+        damage.append(f"ranks without a span: {', '.join(map(str, first))}{', ...' if missing > MOST_NAMED else ''}")
     strange = sorted(part.name for part in about.components if part.name not in BY_NAME and not _of_tensorflow(part))
     if strange:
         problems.append(f"components that this version does not know: {', '.join(strange)}")
-    kept = {name: values[known] for name, values in columns.items()}
-    backwards = kept["end"] < kept["start"]
-    if backwards.any():
-        problems.append(f"{int(backwards.sum())} spans end before they begin; they count as nothing")
-    with_spans = {about.tracks[track].rank for track in np.unique(kept["track"]).tolist()}
-    if missing := [rank for rank in range(about.ranks) if rank not in with_spans]:
-        problems.append(f"ranks without a span: {', '.join(map(str, missing))}")
+    changed = sorted(part.name for part in about.components if part.name in BY_NAME and not _of_our_kind(part))
+    if changed:
+        problems.append(f"components that were of another kind when they were recorded: {', '.join(changed)}")
     problems += [f"rank {rank} had no room for {lost} spans" for rank, lost in about.lost.items()]
     return Timeline(
         **kept,
         ranks=about.ranks,
         tracks=about.tracks,
         components=[_component(part) for part in about.components],
-        files={int(number): name for number, name in about.files.items()},
+        files=about.files,
         clocks=about.clocks,
-        lost={int(rank): lost for rank, lost in about.lost.items()},
-        problems=problems,
+        lost=about.lost,
+        tensorflow=about.tensorflow,
+        problems=[*damage, *problems],
+        damaged=bool(damage),
     )
 
 
@@ -175,10 +235,17 @@ def _of_tensorflow(part: Kind) -> bool:
     return part.name.startswith(TENSORFLOW) and part.kind in KINDS
 
 
+def _of_our_kind(part: Kind) -> bool:
+    return BY_NAME[part.name].kind == part.kind
+
+
 def _component(part: Kind) -> Component:
     if _of_tensorflow(part):
-        return Component(part.name, cast(components.Kind, part.kind), "an operation of TensorFlow's")
-    return BY_NAME.get(part.name, Component(part.name, "other", "not known to this version"))
+        operation = tensorflow_operations.BY_NAME.get(part.name)
+        meaning = "an operation of TensorFlow's" if operation is None else operation.meaning
+        return Component(part.name, cast(components.Kind, part.kind), meaning)
+    kind: components.Kind = part.kind if part.kind in KINDS else "other"
+    return BY_NAME.get(part.name, Component(part.name, kind, "not known to this version"))
 
 
 def spans(timeline: Timeline, trial: int) -> Iterator[Span]:

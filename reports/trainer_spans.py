@@ -1,4 +1,4 @@
-"""What the trainers of a run did in one trial, from its step times: where the time went, spans, a trace to look at."""
+"""What the trainers of a run did in one trial, from its step times: where the time went, phases, spans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import tables
 from dlio_bench.reports.meetings import Floats, Steps, phase
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.spans import Span
-from dlio_bench.reports.types import Result
 
 VALIDATION, OTHER = "validation", "other"
 # What the NERSC study calls them. A whole step is its 'Training Iteration', the loop its 'Training Loop'.
 COMPONENTS = {"stall": "Call to Next Batch", "checkpoint": "Checkpoint Listener"}
 ITERATION, LOOP = "Training Iteration", "Training Loop"
-MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,8 @@ class Phase:
     seconds: float
 
 
-def phases(steps: Steps, trial: int, ranks: Sequence[int]) -> Iterator[Phase]:
-    """Phases of some ranks in their order; those that took no time are left out.
+def phases(steps: Steps, trial: int, ranks: Sequence[int], chosen: range | None = None) -> Iterator[Phase]:
+    """Phases of some ranks in their order, of all steps or those chosen; those that took no time are left out.
 
     A validation pass is put behind the last step of its epoch, as no start is recorded for it.
     """
@@ -106,43 +103,14 @@ def phases(steps: Steps, trial: int, ranks: Sequence[int]) -> Iterator[Phase]:
     last = set(np.flatnonzero(np.diff(epochs, append=epochs[-1] + 1)))
     for rank in ranks:
         for step, epoch in enumerate(epochs):
+            if chosen is not None and step not in chosen:
+                continue
             for number, name in enumerate(names):
                 if spent := float(seconds[number, rank, step]):
                     yield Phase(rank, int(epoch), step, name, float(starts[number, rank, step]), spent)
             if step in last and epoch in passes:
                 begun = float(starts[-1, rank, step] + seconds[-1, rank, step])
                 yield Phase(rank, int(epoch), -1, VALIDATION, begun, float(passes[epoch][rank]))
-
-
-def chrome(result: Result, steps: Steps, trial: int, ranks: Sequence[int]) -> dict[str, Any]:
-    """A trace in the Trace Event Format (complete events, times in microseconds), for ui.perfetto.dev.
-
-    All ranks begin at 0, where they leave the barrier before the loop: clocks of hosts are not compared.
-    """
-    events: list[dict[str, Any]] = []
-    for rank in ranks:
-        about = {"ph": "M", "pid": rank, "tid": 0}
-        events += [
-            {"name": "process_name", "args": {"name": f"rank {rank}"}} | about,
-            {"name": "process_sort_index", "args": {"sort_index": rank}} | about,
-            {"name": "thread_name", "args": {"name": "trainer"}} | about,
-        ]
-    events += [
-        {
-            "name": entry.name, "cat": "trainer", "ph": "X", "pid": entry.rank, "tid": 0,
-            "ts": entry.start * MICROSECONDS, "dur": entry.seconds * MICROSECONDS,
-            "args": {"epoch": entry.epoch} | ({} if entry.step < 0 else {"step": entry.step}),
-        }
-        for entry in phases(steps, trial, ranks)
-    ]  # fmt: skip
-    about = {
-        "result": tables.labels([result])[0],
-        "workload": result.workload.name,
-        "trial": result.trials[trial].trial,
-        "created": result.created,
-        "clock": "seconds since each rank left the barrier before its loop",
-    }
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def spans(steps: Steps, trial: int) -> Iterator[Span]:

@@ -17,7 +17,7 @@ from dlio_bench.harness.ground.arguments import (
     tier_sizes,
     values_of,
 )
-from dlio_bench.harness.run.asked.tracing import traces
+from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
@@ -280,9 +280,14 @@ def _add_output(run: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--trace",
-        type=traces,
+        type=tracing.traces,
         metavar="WHAT",
-        help="record where the time goes: spans, what every thread of every rank does, for `dlio-bench trace`",
+        help="record where the time goes, for `dlio-bench trace`. spans: what every thread of every rank does. tf: "
+        "besides, what TensorFlow does in the first steps of the last trial, with --compute train or in tf.data. "
+        "xplane: besides, TensorFlow's own file of that",
+    )
+    output.add_argument(
+        "--trace-steps", type=int, metavar="N", help=f"with --trace tf, trace N steps (default {tracing.STEPS})"
     )
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")

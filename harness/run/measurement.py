@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.tracing import SPANS
+from dlio_bench.harness.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.run.measured import documents, rank
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.timeline import SPANS_NAME
+from dlio_bench.reports.timeline import SPANS_NAME, xplane_name
 from dlio_bench.reports.types import Draft
 
 
@@ -85,6 +86,9 @@ def measure(
         yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
         if SPANS in job.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
+            for name in map(xplane_name, range(job.ranks) if XPLANE in job.trace else ()):
+                with suppress(FileNotFoundError):  # a reader that has nothing of TensorFlow's
+                    (work / f"{reader}-{name}").replace(place(reader, job) / name)
     if failure is not None:
         raise failure
     stacks.keep(work, folder)

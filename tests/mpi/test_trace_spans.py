@@ -1,11 +1,13 @@
 """`run --trace spans`: what every thread and process of every rank did, in one file beside the result."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dlio_bench.harness.cli import main
 from dlio_bench.reports import accounting, timeline
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
@@ -26,7 +28,9 @@ Traced = tuple[Result, Steps, Timeline]
 
 
 @pytest.mark.parametrize("workload", READERS)
-def test_every_thread_and_process_of_four_ranks_tells_what_it_did(workload: str, tmp_path: Path) -> None:
+def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
+    workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     dlio(
         tmp_path, "run", workload, "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS[workload]), "--epochs",
         str(EPOCHS), "--trials", "1", "--no-verify", "--trace", "spans", "--local-tier", str(tmp_path), "--out", "run",
@@ -42,6 +46,11 @@ def test_every_thread_and_process_of_four_ranks_tells_what_it_did(workload: str,
         processes_record_what_threads_wait_for(results["upstream"][2])
         copies_that_ranks_hand_over_are_recorded(results["staged-subset"][0], results["staged-subset"][2])
         samples_that_ranks_serve_are_recorded(results["prefetch"][2])
+        assert main(["trace", str(tmp_path / "run"), "--json", "--html", str(tmp_path / "page.html")]) == 0
+        assert "published by the study" in (tmp_path / "page.html").read_text()
+        told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
+        for reader in ("naive", "prefetch", "staged-subset"):
+            tables_of_the_study_come_from_the_spans(told[reader], *results[reader])
 
 
 def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps: Steps, spans: Timeline) -> None:
@@ -138,6 +147,30 @@ def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) ->
 def samples_that_ranks_serve_are_recorded(spans: Timeline) -> None:
     served, asked = spans.part(spans.of("sample server")), spans.part(spans.of("remote read"))
     assert served.bytes.sum() == asked.bytes.sum() > 0
+
+
+def tables_of_the_study_come_from_the_spans(
+    document: dict[str, Any], result: Result, steps: Steps, spans: Timeline
+) -> None:
+    """Every number here is worked out from the columns of spans.npz and steps.npz again."""
+    trial = document["trial"]
+    part = spans.part(spans.trial == trial)
+    reads = part.part(part.of("pread", "stage read"))
+    took = reads.end - reads.start
+    rates = document["bandwidth"]
+    assert rates["calls"] == len(reads)
+    assert rates["read_bytes"] == result.trials[trial].bytes_requested
+    assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
+    assert took.max() <= rates["merged_seconds"] <= took.sum()
+    assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
+    iterations = part.part(part.of("Training Iteration"))
+    merged = document["accounts"]["merged"]
+    assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
+    assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
+    stalls = steps["stall"][trial].sum(axis=1).mean()
+    assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
+    assert sum(document["critical_path"]["last"]) == result.plan.steps
+    assert document["published"]["tables"][0]["workload"] == "cdb"
 
 
 def _phases(steps: Steps) -> list[Any]:

@@ -139,6 +139,11 @@ def test_the_libraries_of_compare_have_one_file_each_and_load_when_it_runs() -> 
     assert not early & {"scipy", "ruptures"}
 
 
+def test_darshan_loads_in_the_process_that_reads_a_log_alone() -> None:
+    assert importers("darshan") == {"harness/results/darshan_log.py"}
+    assert "darshan" not in loaded("import dlio_bench.harness.results.trace, dlio_bench.harness.results.darshan_log")
+
+
 def test_results_render_without_what_measuring_needs() -> None:
     reports = [path for path in FILES if room_of(path) == "reports"]
     assert not {library(name) for path in reports for name, _ in names(path)} & MEASURING

@@ -52,8 +52,8 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path, capsys: pytest.C
     for event in trace["traceEvents"]:
         assert event["ph"] in ("X", "M")
         assert event["pid"] in (0, 1)
-        assert event["tid"] == 0
         if event["ph"] == "X":
+            assert event["tid"] == 1
             assert event["ts"] >= 0
             assert event["dur"] > 0
             assert event["args"]["epoch"] in (0, 1, 2)

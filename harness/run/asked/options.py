@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 
@@ -19,6 +20,7 @@ class RankOptions:
     tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
     trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py
+    trace_steps: int = tracing.STEPS  # that TensorFlow is traced
 
     def for_ranks(self) -> dict[str, Any]:
         """These options alone, by name."""

@@ -6,11 +6,12 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, TF_DATA, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.training import INFER
+from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
+from dlio_bench.harness.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.refusals import require_at_least, unknown
 
@@ -45,8 +46,14 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             "than the dataset, or use --cache cold."
         )
     upstream = workload.upstream is not None and workload.upstream.tensorflow
-    if needing := [row.name for row in rows if row.delivery == TF_DATA or (row.delivery == OWN and upstream)]:
+    if needing := [row.name for row in rows if reads_by_tensorflow(workload.name, row)]:
         require_tensorflow(needing[0])
+    if TENSORFLOW in options.trace and not needing and options.mode not in (TRAIN, INFER):
+        reader = "upstream or tfdata" if upstream else "tfdata"
+        raise UsageError(
+            f"--trace tf records what TensorFlow does, but nothing of TensorFlow's is in this run. Add --reader "
+            f"{reader} or --compute train, or use --trace spans."
+        )
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
@@ -75,6 +82,7 @@ def require_values(options: Options) -> None:
         threads=options.threads,
         max_data=options.max_data,
         staging=options.staging,
+        trace_steps=options.trace_steps,
         memory_per_node=options.memory_per_node,
     )
     require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)

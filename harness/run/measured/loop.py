@@ -17,6 +17,7 @@ from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
 
 NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
+NOTHING: Mapping[int, Callable[[], None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,12 @@ def run(
     at_epoch: Callable[[], None],
     starts: Sequence[npt.NDArray[np.int64]] = (),
     passes: Mapping[int, Pass] = NO_PASSES,
+    behind: Mapping[int, Callable[[], None]] = NOTHING,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
     starts: where the samples of each batch will lie, by the reader's plan. passes: step -> validation pass after it.
+    behind: step -> what else is done behind it, inside the clock.
     Ranks meet in a barrier after each step, unless the `trainer`'s exchange makes them meet.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
@@ -80,6 +83,8 @@ def run(
         row[5] = clock()
         trainer.save()
         row[6] = clock()
+        if step in behind:
+            behind[step]()
         if step in passes:
             run_pass(comm, batches, passes[step], trainer, ordered=ordered)
     ended = clock()

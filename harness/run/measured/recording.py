@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import recorder
+from dlio_bench.atomic_files import write_whole
 from dlio_bench.batches import validation_after
 from dlio_bench.components import CODE, COMPONENTS
 from dlio_bench.datagen.dataset import Dataset
@@ -23,10 +24,24 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.readers.session import Reader
-from dlio_bench.harness.run.measured import steps_file
+from dlio_bench.harness.run.measured import runtime_rows, steps_file
 from dlio_bench.harness.run.measured.trial import TrialTimes
+from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
-from dlio_bench.reports.timeline import ABOUT, COLUMNS, SCHEMA, TRAINER, About, Clock, Column, Kind, Track
+from dlio_bench.reports.timeline import (
+    ABOUT,
+    COLUMNS,
+    SCHEMA,
+    TRAINER,
+    About,
+    Clock,
+    Column,
+    Kind,
+    RuntimeTrace,
+    Track,
+    xplane_name,
+)
+from dlio_bench.tensorflow_operations import OPERATIONS
 
 PREFIX = "dlio-bench-spans-"
 LOOP, ITERATION, PASS = (CODE[name] for name in ("Training Loop", "Training Iteration", "validation"))
@@ -56,6 +71,8 @@ class Kept:
     tracks: list[tuple[int, int, str]] = field(default_factory=list)  # process, thread's number, its name
     tables: list[tuple[int, int, Table]] = field(default_factory=list)  # trial, index of the track, rows
     started: dict[int, float] = field(default_factory=dict)  # trial -> when this rank's first loop of it began
+    tensorflow: RuntimeTrace | None = None
+    xplane: bytes = b""  # TensorFlow's own file
 
     def track(self, process: int, thread: int, name: str) -> int:
         """The index of a thread."""
@@ -88,10 +105,23 @@ class Spans:
         main = kept.track(os.getpid(), threading.main_thread().native_id or 0, TRAINER)
         of_trainer = trainer_rows(times)
         kept.tables.append((trial, main, of_trainer))
-        for rows in [*recorder.drain(), *self._of_others()]:
+        recorded = [*recorder.drain(), *self._of_others()]
+        if times.traced is not None:
+            self._keep_traced(kept, times, times.traced, [rows.table for rows in recorded])
+        for rows in recorded:
             is_main = (rows.process, rows.id) == kept.tracks[main][:2]
             track = main if is_main else kept.track(rows.process, rows.id, rows.thread)
             kept.tables.append((trial, track, placed(rows.table, of_trainer, len(times.plan[0]))))
+
+    def _keep_traced(self, kept: Kept, times: TrialTimes, traced: Traced, recorded: Sequence[Table]) -> None:
+        """Take what TensorFlow's threads did, each as a track."""
+        asked = runtime_rows.requested(times, traced.steps)
+        threads, derived_from = runtime_rows.rows(traced, recorded, asked)
+        for number, (name, table) in enumerate(threads):
+            kept.tables.append((times.number, kept.track(os.getpid(), -1 - number, name), table))
+        kept.xplane = traced.file
+        times.traced = None  # it has been taken
+        kept.tensorflow = runtime_rows.about(traced, times, derived_from)
 
     def _of_others(self) -> Iterator[recorder.Rows]:
         """What processes that this one has started have recorded since the last call."""
@@ -111,21 +141,25 @@ class Spans:
         """Write the spans of all ranks on rank 0, and forget them. The file is whole or absent. OSError on rank 0."""
         kept, comm = self._readers.pop(reader), self._comm
         here = [Track(comm.rank, host_name(), process, thread) for process, _, thread in kept.tracks]
-        everybody = comm.allgather((here, recorder.lost(), kept.started))
-        first = sum(len(tracks) for tracks, _, _ in everybody[: comm.rank])
+        if kept.xplane:
+            write_whole(path.with_name(f"{reader}-{xplane_name(comm.rank)}"), kept.xplane)
+        everybody = comm.allgather((here, recorder.lost(), kept.started, kept.tensorflow))
+        first = sum(len(tracks) for tracks, *_ in everybody[: comm.rank])
         columns = _columns(kept, first, everybody[0][2], self._clocks[comm.rank].seconds)
         counts = comm.allgather((len(columns["start"]), np.unique(columns["file"]).tolist()))
         entries = self._dataset.manifest.files
         used = sorted({file for _, files in counts for file in files} - {NOWHERE})
-        tracks = [track for of_rank, _, _ in everybody for track in of_rank]
+        tracks = [track for of_rank, *_ in everybody for track in of_rank]
+        traced = {rank: trace for rank, (*_, trace) in enumerate(everybody) if trace is not None}
         about = About(
             SCHEMA,
             comm.size,
             tracks,
-            [Kind(component.name, component.kind) for component in COMPONENTS],
-            {str(file): entries[file].name for file in used},
+            [Kind(component.name, component.kind) for component in (*COMPONENTS, *(OPERATIONS if traced else ()))],
+            {file: entries[file].name for file in used},
             {track.host: Clock(*astuple(self._clocks[track.rank])) for track in tracks},
-            {str(rank): lost for rank, (_, lost, _) in enumerate(everybody) if lost},
+            {rank: lost for rank, (_, lost, *_) in enumerate(everybody) if lost},
+            traced,
         )
         with steps_file.archive_of(path) if comm.rank == 0 else nullcontext() as archive:
             if archive is not None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -20,6 +21,7 @@ from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.tracing import TENSORFLOW, XPLANE, uses_tensorflow
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import require_same_set
 from dlio_bench.harness.run.measured.documents import RankTrial
@@ -28,6 +30,8 @@ from dlio_bench.harness.run.measured.validation import Pass, passes_seconds
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import MEETING, StepLog, beyond_last
+from dlio_bench.harness.training import tf_trace
+from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.harness.training.trainer import Left, Trainer
 from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
@@ -57,6 +61,7 @@ class TrialTimes:
     host_cpu: list[tuple[HostCpu | None, HostCpu | None]] = field(default_factory=list)  # on each host's first rank
     residency: list[Residency] = field(default_factory=list)  # of this rank's share of the files, for each segment
     clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
+    traced: Traced | None = None  # what TensorFlow's threads did
 
     def arrays(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract) on this rank. All ranks call it together."""
@@ -134,6 +139,8 @@ class Trial:
         # whether this process also reads copies from a device
         self._copies = policy.rule.files is not None or bool(policy.rule.keeps_samples and job.tiers.disk)
         self._order, self._ordered = order_of(policy), policy.order_known
+        last = number == job.all_trials - 1
+        self._traced = last and TENSORFLOW in job.trace and uses_tensorflow(job, policy)
         self._fit = self._order.fit(shape)
         self.steps = self._fit.steps  # of an epoch; the rank may lower it
         self.parts = 1  # epochs that make one pass over the order
@@ -184,9 +191,15 @@ class Trial:
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
-        for segment in segments:
-            times.residency.append(self._site.prepare_cache(comm, job.cache))
-            starts.append(self._run_segment(segment, reader, comm, trainer, times, at_epoch))
+        keep = XPLANE in job.trace
+        with tf_trace.recording(job.trace_steps, keep=keep) if self._traced else nullcontext() as trace:
+            for segment in segments:
+                times.residency.append(self._site.prepare_cache(comm, job.cache))
+                of_segment = trace if segment[0] == 0 else None
+                starts.append(self._run_segment(segment, reader, comm, trainer, times, at_epoch, of_segment))
+            if trace is not None:
+                delivered = times.log.ids[: trace.steps]
+                times.traced = trace.read(int(reader.sample_view.sizes(delivered[delivered >= 0]).sum()))
         times.left = trainer.end()
         if not self._ordered:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
@@ -204,6 +217,7 @@ class Trial:
         trainer: Trainer,
         times: TrialTimes,
         at_epoch: Callable[[int], None],
+        trace: tf_trace.Recording | None,
     ) -> npt.NDArray[np.float64]:
         job, per_epoch = self._job, len(times.plan[0])
         first = epochs[0] * per_epoch
@@ -228,6 +242,8 @@ class Trial:
         times.stored |= reader.asks(plan)
         with reader.session(plan, times.tally) as batches:
             delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
+            if trace is not None:
+                trace.begin()
             before, wall, cpu = host_cpu(), wall_ahead(), time.process_time()
             elapsed = loop.run(
                 comm,
@@ -245,10 +261,13 @@ class Trial:
                     for number, epoch in enumerate(epochs, start=1)
                     if epoch in pass_after
                 },
+                behind={} if trace is None else trace.behind(len(steps)),
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:
                 times.host_cpu.append((before, host_cpu()))
+            if trace is not None:
+                trace.end()
         delivered.append(self._site.delivered(reader.processes))
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += drift(wall, wall_ahead())

@@ -15,12 +15,13 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.plan.policies import OWN
+from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.shapes import files_of, samples_of
+from dlio_bench.harness.run.asked.tracing import TENSORFLOW, uses_tensorflow
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
@@ -28,6 +29,7 @@ from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
+from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.storage import Document, ceiling_for
@@ -142,7 +144,7 @@ def build(
         compute=_emulated(job, request)
         if reader_measured.trained is None
         else trained.compute(job, reader_measured.trained),
-        marks=_marks(job, setting, count, trials, is_verified=reader_measured.verified is not None),
+        marks=_marks(job, row, setting, count, trials, is_verified=reader_measured.verified is not None),
         checks=checks(job, count, row, trials, reader_measured.validation, reader_measured.verified),
         trials=trials,
         environment=Environment(
@@ -292,7 +294,9 @@ def _is_short(job: Job, setting: Setting, count: Count, trials: Sequence[Trial])
     return not setting.request.minimum.is_met(count.steps * job.epochs, timed)
 
 
-def _marks(job: Job, setting: Setting, count: Count, trials: Sequence[Trial], *, is_verified: bool) -> list[str]:
+def _marks(
+    job: Job, row: Policy, setting: Setting, count: Count, trials: Sequence[Trial], *, is_verified: bool
+) -> list[str]:
     hosts = [host for trial in trials for host in trial.cache.hosts.values()]
     marks = {
         "TINY": setting.dataset.manifest.tiny,
@@ -302,6 +306,7 @@ def _marks(job: Job, setting: Setting, count: Count, trials: Sequence[Trial], *,
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and _kind(setting.request, job.batch) == ESTIMATE,
         "UNTRAINED NETWORK": job.infer is not None and job.infer.resume is None,
+        TENSORFLOW_TRACE: TENSORFLOW in job.trace and uses_tensorflow(job, row),
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not is_verified,

@@ -1,0 +1,205 @@
+"""How files were accessed: sizes, order, opens, metadata, and how far ranks differ. Pure functions over columns.
+
+Definitions are Darshan's where it has them: `darshan-runtime/lib/darshan-posix.c` and `darshan-common.h` of its
+repository (github.com/darshan-hpc/darshan).
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# Sizes of accesses, the largest of each bin; 1K is 1,024 bytes. Source: DARSHAN_BUCKET_INC.
+BIN_ENDS = (100, 2**10, 10 * 2**10, 100 * 2**10, 2**20, 4 * 2**20, 10 * 2**20, 100 * 2**20, 2**30)
+BINS = ("0-100", "100-1K", "1K-10K", "10K-100K", "100K-1M", "1M-4M", "4M-10M", "10M-100M", "100M-1G", "1G+")
+
+# What an access is.
+READ, WRITE, OPEN, CLOSE, STAT, OTHER = range(6)  # other: metadata too
+
+# Reads and writes are balanced unless one moves more bytes than the other by over this share of both. Source:
+# 'imbalance_operations' of Drishti (github.com/hpc-io/drishti-io), which calls the others 'size intensive'. Its first
+# author is that of the study of Summit's logs, which gives no limits.
+IMBALANCE = 0.10
+# Share of the I/O time from which on an application is metadata-intensive. No source gives one: it is ours.
+METADATA_SHARE = 0.50
+
+Ints = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """Columns of one length. file: a number, whatever it counts; kind: READ to OTHER; offset, size: bytes; start, end:
+    seconds of one clock for each rank.
+
+    offset: -1: a library did it, by calls that nobody has seen: its size is no size of an access.
+    """
+
+    rank: Ints
+    file: Ints
+    kind: Ints
+    offset: Ints
+    size: Ints
+    start: Floats
+    end: Floats
+
+
+@dataclass(frozen=True)
+class Direction:
+    """All reads, or all writes. Times are summed over threads and ranks.
+
+    placed: those whose sizes and offsets are known; sizes: how many of them are in each of BINS. As Darshan counts
+    them: consecutive begin at the byte behind the last one of that rank and file; sequential begin there or further
+    on. An open puts the last byte to 0, so that the first access at the start of a file is neither; `first` counts
+    these; None: not told apart from the rest.
+    """
+
+    count: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    placed: int = 0
+    sizes: tuple[int, ...] = (0,) * len(BINS)
+    consecutive: int = 0
+    sequential: int = 0
+    first: int | None = 0
+
+    @property
+    def random(self) -> int:
+        """Backwards, or to the same place again; the first ones of files too where these are not told apart."""
+        return self.placed - self.sequential - (self.first or 0)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What an application did with files. metadata: calls, opens included; bytes_variation, seconds_variation:
+    standard deviation over ranks / mean, None where nobody knows; notes: what is not known, a sentence each.
+    """
+
+    ranks: int
+    files: int
+    reads: Direction
+    writes: Direction
+    opens: int
+    metadata: int
+    metadata_seconds: float
+    bytes_variation: float | None = None
+    seconds_variation: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def pattern(accesses: Accesses, ranks: int | None = None) -> Pattern:
+    """The pattern of accesses, in time O(n log n). ranks: that took part (default: those that have accesses).
+
+    Accesses of a rank and file count in the order of their starts, as listed where these are equal.
+    """
+    order = np.lexsort((accesses.start, accesses.file, accesses.rank))
+    rank, file, kind, offset, size = (
+        np.asarray(getattr(accesses, name))[order] for name in ("rank", "file", "kind", "offset", "size")
+    )
+    seconds = np.maximum(0.0, accesses.end - accesses.start)[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (rank[1:] != rank[:-1]) | (file[1:] != file[:-1])
+    opening = np.cumsum(is_new | (kind == OPEN))  # a number for each open of each rank and file
+    reads, writes = (
+        _direction(opening[here], offset[here], size[here], seconds[here]) for here in (kind == READ, kind == WRITE)
+    )
+    numbers = np.unique(rank, return_inverse=True)[1].reshape(-1)
+    count = max(ranks or 0, int(numbers.max(initial=-1)) + 1)
+    moved = np.where(kind <= WRITE, size, 0)
+    return Pattern(
+        ranks=count,
+        files=len(np.unique(file)),
+        reads=reads,
+        writes=writes,
+        opens=int(np.count_nonzero(kind == OPEN)),
+        metadata=int(np.count_nonzero(kind > WRITE)),
+        metadata_seconds=float(seconds[kind > WRITE].sum()),
+        bytes_variation=variation(np.bincount(numbers, moved, count)),
+        seconds_variation=variation(np.bincount(numbers, seconds, count)),
+    )
+
+
+def _direction(opening: Ints, offset: Ints, size: Ints, seconds: Floats) -> Direction:
+    """Of accesses in order; opening: equal for those of one rank and file that no open parts."""
+    known = offset >= 0
+    sizes = np.bincount(np.searchsorted(BIN_ENDS, size[known]), minlength=len(BINS))
+    opening, begin, end = opening[known], offset[known], (offset + size)[known]
+    is_first = np.ones(len(opening), dtype=bool)
+    is_first[1:] = opening[1:] != opening[:-1]
+    last = np.zeros(len(opening), dtype=np.int64)  # the last byte of the one before
+    last[1:] = np.where(is_first[1:], 0, end[:-1] - 1)
+    is_sequential = begin > last
+    return Direction(
+        count=len(size),
+        bytes=int(size.sum()),
+        seconds=float(seconds.sum()),
+        placed=len(opening),
+        sizes=tuple(sizes.tolist()),
+        consecutive=int(np.count_nonzero(begin == last + 1)),
+        sequential=int(np.count_nonzero(is_sequential)),
+        first=int(np.count_nonzero(is_first & ~is_sequential)),
+    )
+
+
+def variation(of_ranks: npt.ArrayLike) -> float | None:
+    """Population standard deviation / mean, as Darshan's variances over ranks are of a population; None: no mean."""
+    values = np.asarray(of_ranks, dtype=np.float64)
+    mean = values.mean() if len(values) else 0.0
+    return float(values.std() / mean) if mean > 0 else None
+
+
+def traffic(read: int, written: int) -> str:
+    """'read-intensive', 'write-intensive', 'balanced' or 'no data moved', from bytes. See IMBALANCE."""
+    if not read + written:
+        return "no data moved"
+    if abs(read - written) <= IMBALANCE * (read + written):
+        return "balanced"
+    return "read-intensive" if read > written else "write-intensive"
+
+
+def metadata_share(of: Pattern) -> float | None:
+    """The share of metadata in the time of all calls on files; None where they took no time."""
+    total = of.reads.seconds + of.writes.seconds + of.metadata_seconds
+    return of.metadata_seconds / total if total > 0 else None
+
+
+def is_metadata_intensive(of: Pattern) -> bool | None:
+    """By METADATA_SHARE; None where no time is known."""
+    share = metadata_share(of)
+    return None if share is None else share >= METADATA_SHARE
+
+
+def opens_per_read(of: Pattern) -> float | None:
+    """None: no reads, or none of them and no open was seen."""
+    return of.opens / of.reads.count if of.reads.count and (of.opens or of.reads.placed) else None
+
+
+def main_bin(of: Direction) -> int | None:
+    """The bin with the most accesses; None: nobody knows the size of any."""
+    return int(np.argmax(of.sizes)) if any(of.sizes) else None
+
+
+def noted(of: Pattern, *notes: str) -> Pattern:
+    """With more notes."""
+    return replace(of, notes=(*of.notes, *notes))
+
+
+def document(of: Pattern) -> dict[str, Any]:
+    """As JSON, with what follows from it."""
+    parts = {
+        name: asdict(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=True))}
+        for name, direction in (("reads", of.reads), ("writes", of.writes))
+    }
+    return {
+        "traffic": traffic(of.reads.bytes, of.writes.bytes),
+        "metadata_intensive": is_metadata_intensive(of),
+        **asdict(of),
+        **parts,
+        "metadata_share": metadata_share(of),
+        "opens_per_read": opens_per_read(of),
+        "limits": {
+            "imbalance": {"value": IMBALANCE, "source": "Drishti"},
+            "metadata_share": {"value": METADATA_SHARE, "source": "dlio-bench"},
+        },
+    }

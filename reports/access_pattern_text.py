@@ -1,0 +1,105 @@
+"""How files were accessed, for a terminal: what the application is, what most of its reads are, then the table."""
+
+from collections.abc import Iterator
+
+from dlio_bench.reports.access_pattern import (
+    BINS,
+    IMBALANCE,
+    METADATA_SHARE,
+    Direction,
+    Pattern,
+    is_metadata_intensive,
+    main_bin,
+    metadata_share,
+    opens_per_read,
+    traffic,
+)
+from dlio_bench.reports.formatting import NOTHING, format_share, format_time, plural
+from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable, wrapped
+
+
+def render(of: Pattern, title: str = "I/O pattern") -> str:
+    """At most 80 columns."""
+    return "\n".join(_lines(of, title)) + "\n"
+
+
+def limits(*, metadata: bool = True) -> list[str]:
+    """What the classes mean, and where their limits come from."""
+    words = (
+        f"read- or write-intensive: one of both moves more bytes, by over {format_share(IMBALANCE)} of all (the limit "
+        "of Drishti)"
+    )
+    if metadata:
+        words += (
+            f"; metadata-intensive: metadata takes {format_share(METADATA_SHARE)} of the I/O time or more (thresholds "
+            "of dlio-bench)"
+        )
+    return wrapped(words, "  ")
+
+
+def _lines(of: Pattern, title: str) -> Iterator[str]:
+    directions = (of.reads, of.writes)
+    is_heavy = is_metadata_intensive(of)
+    metadata = "" if is_heavy is None else f", {'' if is_heavy else 'not '}metadata-intensive"
+    yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
+    for noun, direction in (("reads", of.reads), ("writes", of.writes)):
+        if (told := _most(noun, direction)) is not None:
+            yield from wrapped(told, "  ")
+    yield ""
+    yield f"  {'':<22} {'reads':>14} {'writes':>14}"
+    yield _row("calls", *(f"{each.count:,}" for each in directions))
+    yield _row("bytes", *(format_bytes(each.bytes) for each in directions))
+    yield _row("time", *(format_time(each.seconds) for each in directions))
+    yield _row("consecutive", *(_share(each.consecutive, each.placed) for each in directions))
+    yield _row("further on", *(_share(each.sequential - each.consecutive, each.placed) for each in directions))
+    if None in (of.reads.first, of.writes.first):
+        yield _row("random, or the first", *(_share(each.random, each.placed) for each in directions))
+    else:
+        yield _row("first, at the start", *(_share(each.first or 0, each.placed) for each in directions))
+        yield _row("random", *(_share(each.random, each.placed) for each in directions))
+    for at, name in enumerate(BINS):
+        counts = [each.sizes[at] for each in directions]
+        if any(counts):
+            yield _row(f"size {name}", *(f"{count:,}" if count else NOTHING for count in counts))
+    yield ""
+    per_read = opens_per_read(of)
+    yield from wrapped(
+        f"{plural(of.files, 'file')}, {plural(of.opens, 'open')}"
+        f"{'' if per_read is None else f', {per_read:.3g} a read'}; metadata: {plural(of.metadata, 'call')}, "
+        f"{format_time(of.metadata_seconds)}"
+        f"{'' if (share := metadata_share(of)) is None else f', {format_share(share)} of the I/O time'}",
+        "  ",
+    )
+    if of.ranks > 1:
+        bytes_, seconds = (
+            "not known" if value is None else format_share(value)
+            for value in (of.bytes_variation, of.seconds_variation)
+        )
+        yield from wrapped(
+            f"{of.ranks} ranks differ (standard deviation / mean): bytes {bytes_}, I/O time {seconds}", "  "
+        )
+    yield from limits()
+    for note in of.notes:
+        yield from wrapped(printable(note), "  ")
+
+
+def _most(noun: str, of: Direction) -> str | None:
+    """What most reads, or writes, are; None: there are none."""
+    if not of.count:
+        return None
+    parts = []
+    if (at := main_bin(of)) is not None:
+        size = f"over {BINS[at].rstrip('+')}" if BINS[at].endswith("+") else f"of {BINS[at]}"
+        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], of.placed)} of {of.placed:,})")
+    if of.placed:
+        parts.append(f"{_share(of.consecutive, of.placed)} of {noun} are consecutive")
+    return "; ".join(parts) or f"{of.count:,} {noun}, whose sizes and offsets are not known"
+
+
+def _row(name: str, reads: str, writes: str) -> str:
+    return f"  {name:<22} {reads:>14} {writes:>14}"
+
+
+def _share(part: int, whole: int) -> str:
+    return format_share(part / whole) if whole else NOTHING

@@ -1,0 +1,160 @@
+"""The study's published values as rows of the tables of `dlio-bench trace`; none for what it did not publish."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlio_bench.reports import study
+from dlio_bench.reports.formatting import NOTHING, format_share
+from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, TITLES, times_ideal_bandwidth, times_ideal_seconds
+
+PARTS = {ADDITIVE: ("read", "load", "training", "checkpoint"), MERGED: ("read", "training")}
+STUDY = {ADDITIVE: "hepcnnb", MERGED: "cdb"}  # whose published values an accounting made
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts. rows: (name, cells); published: rows of the study, whose source `notes` name.
+
+    instead_of: the name of a table of ours that has the same published rows beside it, where there is one.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    published: Sequence[tuple[str, Sequence[str]]] = ()
+    notes: Sequence[str] = ()
+    instead_of: str = ""
+
+
+def totals(workload: str, how: str, parts: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    """Published seconds of these parts, the share of reading and its seconds over the ideal, by nodes and run."""
+    if STUDY.get(how) != workload:
+        return []
+    rows: list[tuple[str, Sequence[str]]] = []
+    for table in study.tables(workload):
+        nodes = [total.nodes for total in table.totals]
+        ideal = times_ideal_seconds([total.seconds["read"] for total in table.totals], nodes)
+        for total, times in zip(table.totals, ideal, strict=True):
+            cells = [f"{total.seconds[part]:.2f}" if part in total.seconds else NOTHING for part in parts]
+            rows.append((f"{total.nodes}, {table.name}", [*cells, f"{total.shares['read']:.2f} %", times_text(times)]))
+    return rows
+
+
+def sources(workload: str, how: str) -> list[str]:
+    """Where the totals of this accounting were published."""
+    if STUDY.get(how) != workload:
+        return []
+    where = "; ".join(dict.fromkeys(table.source for table in study.tables(workload)))
+    return [f"Published: {where} ({study.REPOSITORY}); its × ideal is worked out from its seconds."]
+
+
+def totals_alone(workload: str, how: str) -> Iterator[Table]:
+    """The published totals in a table of their own, where ours have no such accounting."""
+    if STUDY.get(how) == workload:
+        yield Table(
+            name=f"published-{how}",
+            title=f"I/O against nodes, published. {TITLES[how]}",
+            heads=[*PARTS[how], "I/O share", "× ideal"],
+            rows=[],
+            published=totals(workload, how, PARTS[how]),
+            notes=sources(workload, how),
+            instead_of=f"nodes-{how}",
+        )
+
+
+EPOCHS_NOTE = f"Published: {study.EPOCHS_SOURCE}. Its first epoch has nearly all reads of validation files."
+
+
+def epochs_alone(workload: str) -> Iterator[Table]:
+    """The published epochs in a table of their own, where ours have no such accounting."""
+    if rows := epochs(workload, ADDITIVE, most := max(len(row.parts["read"]) for row in study.EPOCHS)):
+        yield Table(
+            name="published-epochs",
+            title="I/O share against epochs, published, by HEPCNNB's accounting",
+            heads=[*(f"epoch {number + 1}" for number in range(most)), "all"],
+            rows=[],
+            published=rows,
+            notes=[EPOCHS_NOTE],
+            instead_of="epochs",
+        )
+
+
+def epochs(workload: str, how: str, count: int) -> list[tuple[str, Sequence[str]]]:
+    """Published shares of reading in the first `count` epochs, by nodes and run."""
+    if STUDY.get(how) != workload:
+        return []
+    whole = {
+        (table.name, total.nodes): total.shares["read"] for table in study.tables(workload) for total in table.totals
+    }
+    return [
+        (
+            f"{row.nodes}, {row.name}",
+            [*(f"{share:.2f} %" for _, share in row.parts["read"][:count]), f"{whole[row.name, row.nodes]:.2f} %"],
+        )
+        for row in study.epochs(workload)
+    ]
+
+
+def bandwidth(workload: str) -> Iterator[Table]:
+    """Published bandwidths, and corrected ones, which are not."""
+    rows = []
+    tables = study.tables(workload)
+    corrected = any(total.corrected is not None for table in tables for total in table.totals)
+    for table in tables:
+        nodes = [total.nodes for total in table.totals]
+        published = times_ideal_bandwidth([total.gigabytes for total in table.totals], nodes)
+        right = times_ideal_bandwidth([total.corrected for total in table.totals], nodes)
+        for total, times, correct in zip(table.totals, published, right, strict=True):
+            cells = [str(total.calls), f"{total.gigabytes:.3f} GB/s ({times_text(times)})"]
+            if corrected:
+                cells.append(
+                    NOTHING if total.corrected is None else f"{total.corrected:g} GB/s ({times_text(correct)})"
+                )
+            rows.append((f"{total.nodes}, {table.name}", cells))
+    if rows:
+        where = "; ".join(dict.fromkeys(table.source for table in tables))
+        notes = [f"Published: {where}; by the study's formula. In brackets: × ideal, worked out from the values."]
+        if corrected:
+            notes.append(
+                "Corrected: not published, but worked out from the published calls and seconds with the bytes that the "
+                "calls read."
+            )
+        yield Table(
+            name="published-bandwidth",
+            title="Read bandwidth against nodes, published",
+            heads=["calls", "published", *(["corrected"] if corrected else [])],
+            rows=[],
+            published=rows,
+            notes=notes,
+        )
+
+
+def variants(workload: str) -> Iterator[Table]:
+    """Published variants of a workload."""
+    if known := study.variants(workload):
+        yield Table(
+            name="published-variants",
+            title="CDB on 64 nodes, published: merged seconds of reading, and of each epoch",
+            heads=["read (s)", "epoch 1 (s)", "epoch 2 (s)", "epoch 3 (s)"],
+            rows=[],
+            published=[(row.name, [f"{row.read:.2f}", *(f"{seconds:.2f}" for seconds in row.epochs)]) for row in known],
+            notes=[f"Published: {study.VARIANTS_SOURCE}."],
+        )
+
+
+def seconds_text(value: float | None) -> str:
+    """'91.21', or '0.0123' below 10 s."""
+    if value is None:
+        return NOTHING
+    return f"{value:.2f}" if value >= 10 or value == 0 else f"{value:.3g}"
+
+
+def share_text(value: float | None) -> str:
+    """As `format_share`, or '-'."""
+    return NOTHING if value is None else format_share(value)
+
+
+def times_text(value: float | None) -> str:
+    """'1.09×', or '-'."""
+    return NOTHING if value is None else f"{value:.2f}×"

@@ -1,0 +1,203 @@
+"""The study's figures from our runs, as plain {"data", "layout", "words"} dicts in plotly.js's own terms.
+
+Published values are dashed lines beside ours, with their own node counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlio_bench.reports import drawing, study
+from dlio_bench.reports.drawing import Figure, plain
+from dlio_bench.reports.formatting import format_share, format_time
+from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, WAITING, times_ideal_bandwidth
+from dlio_bench.reports.result_drawing import COLOURS, finished, laid, row_layout
+from dlio_bench.reports.traced import Case, Scaling
+from dlio_bench.units import format_bytes
+
+SHORT = {ADDITIVE: "reading", MERGED: "reading, merged", WAITING: "waiting"}
+DASHES = ("dash", "dot", "dashdot", "longdash")
+PUBLISHED_EPOCHS = 64  # nodes of the published lines over epochs: the fewest; the table has all
+BAR, HEIGHT, LEAST_LABELLED = 26, 300, 4
+LEGEND_ENTRIES, LEGEND_ROW = 3, 19  # in a row of the legend; px of a row
+MOST_TICKS = 5  # node counts below the axis: on a telephone more lie on each other
+MOST_LINES = 8  # of our results over epochs; the table has all
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure; texts: what each point says, as in the tables."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    texts: Sequence[str]
+    published: bool = False
+
+
+def figures(scalings: Sequence[Scaling]) -> dict[str, Figure]:
+    """The figures of one workload's readers by what they show."""
+    results = [case.result for scaling in scalings for case in scaling.cases]
+    drawn = {
+        "nodes": _lines(_shares_by_nodes(scalings), "nodes", "I/O share (%)", log_x=True),
+        "epochs": _lines(_shares_by_epochs(scalings), "epoch", "I/O share (%)"),
+        "bandwidth": _lines(_rates(scalings), "nodes", "read bandwidth (GB/s)", log_x=True, log_y=True),
+        "ideal": _lines(_ideal(scalings), "nodes / first node count", "bandwidth, × ideal", log_x=True),
+        "critical": _critical([case for scaling in scalings for case in scaling.cases]),
+    }
+    return {
+        name: finished(figure["data"], figure["layout"], figure["words"], results)
+        for name, figure in drawn.items()
+        if figure is not None
+    }
+
+
+def _shares_by_nodes(scalings: Sequence[Scaling]) -> list[Line]:
+    lines = []
+    for scaling in scalings:
+        for how in dict.fromkeys((scaling.how, WAITING)):
+            shares = [(case.nodes, account.share) for case in scaling.cases if (account := case.account(how))]
+            known = [(nodes, share) for nodes, share in shares if share is not None]
+            lines.append(_share_line(f"{scaling.reader}: {SHORT[how]}", known))
+    for table in study.tables(scalings[0].workload):
+        points = [(total.nodes, total.shares["read"] / 100) for total in table.totals]
+        lines.append(_share_line(f"published, {table.name}", points, published=True))
+    return lines
+
+
+def _shares_by_epochs(scalings: Sequence[Scaling]) -> list[Line]:
+    lines = []
+    for scaling in scalings:
+        for case in scaling.cases:
+            if account := case.account(scaling.how):
+                known = [(epoch + 1, share) for epoch, share in account.shares.items() if share is not None]
+                lines.append(_share_line(f"{scaling.reader}, {case.name}: {SHORT[scaling.how]}", known))
+    lines = lines[:MOST_LINES]
+    for row in study.epochs(scalings[0].workload):
+        if row.nodes == PUBLISHED_EPOCHS:
+            points = [(number, share / 100) for number, (_, share) in enumerate(row.parts["read"], 1)]
+            lines.append(_share_line(f"published, {row.nodes} nodes, {row.name}", points, published=True))
+    return lines
+
+
+def _rates(scalings: Sequence[Scaling]) -> list[Line]:
+    lines = []
+    for name, nodes, rates in _own_rates(scalings):
+        points = [(count, rate) for count, rate in zip(nodes, rates, strict=True) if rate]
+        told = [f"{format_bytes(rate)}/s" for _, rate in points]
+        lines.append(Line(name, [count for count, _ in points], [rate / 1e9 for _, rate in points], told))
+    for name, nodes, published in _published_rates(scalings):
+        lines.append(Line(name, nodes, published, [f"{rate:g} GB/s" for rate in published], published=True))
+    return lines
+
+
+def _ideal(scalings: Sequence[Scaling]) -> list[Line]:
+    """Bandwidth over what the first node count's would give on all nodes, against how many times as many these are."""
+    lines = []
+    both: list[tuple[str, list[int], Sequence[float | None], bool]]
+    both = [(*line, False) for line in _own_rates(scalings)] + [(*line, True) for line in _published_rates(scalings)]
+    for name, nodes, rates, published in both:
+        times = times_ideal_bandwidth(rates, nodes)
+        points = [(count / nodes[0], value) for count, value in zip(nodes, times, strict=True) if value is not None]
+        if len({x for x, _ in points}) > 1:
+            told = [f"{value:.2f}×" for _, value in points]
+            lines.append(Line(name, [x for x, _ in points], [y for _, y in points], told, published))
+    return lines
+
+
+def _own_rates(scalings: Sequence[Scaling]) -> list[tuple[str, list[int], list[float | None]]]:
+    """True bandwidth by node seconds, which every result has, and by merged seconds where there are spans."""
+    rows = []
+    for scaling in scalings:
+        nodes = [case.nodes for case in scaling.cases]
+        for kind, said in (("by_node_seconds", "by node s"), ("by_merged_seconds", "by merged s")):
+            rates = [getattr(case.bandwidth, kind) for case in scaling.cases]
+            if any(rates):
+                rows.append((f"{scaling.reader}: true, {said}", nodes, rates))
+    return rows
+
+
+def _published_rates(scalings: Sequence[Scaling]) -> list[tuple[str, list[int], list[float]]]:
+    return [
+        (
+            f"published, {table.name}",
+            [total.nodes for total in table.totals],
+            [total.gigabytes for total in table.totals],
+        )
+        for table in study.tables(scalings[0].workload)
+    ]
+
+
+def _critical(cases: Sequence[Case]) -> Figure | None:
+    """Seconds of the critical path by phase, stacked, a bar for each result."""
+    known = [(case, case.critical) for case in cases if case.critical is not None]
+    if not known:
+        return None
+    names = list(dict.fromkeys(name for _, path in known for name in path.phases))
+    shape = laid({"": [case.label for case, _ in known]})
+    data: list[Figure] = []
+    for name in names:
+        seconds = [path.phases.get(name, 0.0) for _, path in known]
+        shares = [100 * value / path.total for value, (_, path) in zip(seconds, known, strict=True)]
+        data.append({
+            "type": "bar", "orientation": "h", "name": name, "y": shape.places, "x": seconds,
+            "text": [f"{share:.0f} %" if share >= LEAST_LABELLED else "" for share in shares],
+            "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            "textfont": {"color": "--on-strong" if name in ("stall", "compute") else "--on-pale"},
+            "marker": {"color": f"--share-{name}"},
+            "hovertext": [format_time(value) for value in seconds],
+            "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>",
+        })  # fmt: skip
+    layout = row_layout(shape, "seconds", BAR) | {"barmode": "stack"}
+    layout["legend"] |= {"traceorder": "normal"}
+    told = [
+        f"{case.label}: " + ", ".join(f"{name} {format_time(value)}" for name, value in path.phases.items())
+        for case, path in known
+    ]
+    return {"data": data, "layout": layout, "words": f"Stacked bars: {'; '.join(told)}."}
+
+
+def _share_line(name: str, points: Sequence[tuple[float, float]], *, published: bool = False) -> Line:
+    return Line(
+        name, [x for x, _ in points], [100 * y for _, y in points], [format_share(y) for _, y in points], published
+    )
+
+
+def _lines(lines: Sequence[Line], across: str, up: str, *, log_x: bool = False, log_y: bool = False) -> Figure | None:
+    """A figure of lines; None where ours would have no point."""
+    shown = [line for line in lines if line.x]
+    if not any(not line.published for line in shown):
+        return None
+    data: list[Figure] = []
+    counts = {False: 0, True: 0}
+    for line in shown:
+        number = counts[line.published]
+        counts[line.published] += 1
+        colour = "--soft" if line.published else COLOURS[number % len(COLOURS)]
+        dash = {"dash": DASHES[number % len(DASHES)]} if line.published else {}
+        data.append({
+            "type": "scatter", "mode": "lines+markers", "x": list(line.x), "y": list(line.y), "name": plain(line.name),
+            "line": {"color": colour, "width": 1.5} | dash,
+            "marker": {"size": 6 if line.published else 8, "symbol": "circle-open" if line.published else "circle"},
+            "hovertext": [plain(text) for text in line.texts],
+            "hovertemplate": f"%{{x}} {across}: %{{hovertext}}<extra>%{{fullData.name}}</extra>",
+        })  # fmt: skip
+    all_x = _ticks(shown)
+    all_y = [y for line in shown for y in line.y if y > 0]
+    ticks = {"tickvals": all_x, "ticktext": [f"{x:g}" for x in all_x]}
+    layout = drawing.layout(HEIGHT + LEGEND_ROW * (len(shown) // LEGEND_ENTRIES)) | {
+        "xaxis": drawing.axis(across, **({"type": "log"} if log_x else {}), **ticks),
+        "yaxis": drawing.log_axis(up, all_y) if log_y and all_y else drawing.axis(up, rangemode="tozero"),
+    }
+    return {"data": data, "layout": layout, "words": f"Lines: {'; '.join(map(_told, shown))}."}
+
+
+def _ticks(lines: Sequence[Line]) -> list[float]:
+    """Ours, as many as fit, and the ends of the published ones."""
+    own = sorted({x for line in lines for x in line.x if not line.published})
+    others = sorted({x for line in lines for x in line.x if line.published})
+    return sorted({*own[:: -(-len(own) // MOST_TICKS)], *others[:1], *others[-1:]})
+
+
+def _told(line: Line) -> str:
+    points = ", ".join(f"{text} at {x:g}" for x, text in zip(line.x, line.texts, strict=True))
+    return f"{line.name}: {points}"

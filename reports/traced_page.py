@@ -1,0 +1,85 @@
+"""Where the time of several results went, as one HTML page: the tables of the terminal, and the study's figures."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.reports import sentences
+from dlio_bench.reports.drawing import Figure
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.formatting import format_share, format_time, plural
+from dlio_bench.reports.page import render
+from dlio_bench.reports.study_tables import Table
+from dlio_bench.reports.traced import Case, Scaling
+from dlio_bench.reports.traced_answers import answers, missing
+from dlio_bench.reports.traced_figures import figures
+from dlio_bench.reports.traced_tables import tables
+from dlio_bench.reports.trainer_spans import OTHER
+
+FOLDED = "components"  # of each result: long
+
+
+def write(scalings: Sequence[Scaling], path: Path) -> None:
+    """Write the page to `path`, whole or not at all. EnvironmentFailure."""
+    write_whole(path, page(scalings).encode())
+
+
+def page(scalings: Sequence[Scaling]) -> str:
+    """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
+    cases = [case for scaling in scalings for case in scaling.cases]
+    results = [case.result for case in cases]
+    parts: list[dict[str, Any]] = []
+    drawn: dict[str, Figure] = {}
+    for workload in dict.fromkeys(scaling.workload for scaling in scalings):
+        chosen = [scaling for scaling in scalings if scaling.workload == workload]
+        drawn |= {f"{name}{len(parts)}": figure for name, figure in figures(chosen).items()}
+        parts.append({
+            "title": chosen[0].title,
+            "number": len(parts),
+            "answers": [(scaling.reader, answers(scaling), missing(scaling)) for scaling in chosen],
+            "readers": [_tables(scaling, told) for scaling, told in tables(chosen)],
+        })  # fmt: skip
+    return render(
+        "traced.html.j2",
+        drawn,
+        title=" + ".join(part["title"] for part in parts),
+        subject=f"{', '.join(dict.fromkeys(scaling.reader for scaling in scalings))} · {sentences.scales(results)}",
+        version=results[0].version,
+        marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
+        parts=parts,
+        commands=list(dict.fromkeys(shlex.join(result.command) for result in results)),
+        digests=[(case.label, case.result.created, case.result.digest) for case in cases],
+    )
+
+
+def _tables(scaling: Scaling, told: Sequence[Table]) -> dict[str, Any]:
+    """What the template shows of one reader: tables, and those to fold away."""
+    return {
+        "name": scaling.reader,
+        "tables": [table for table in told if table.name != FOLDED],
+        "folded": [*map(_phases, scaling.cases), *(table for table in told if table.name == FOLDED)],
+    }
+
+
+def _phases(case: Case) -> Table:
+    """The phases of the trainers, as the terminal has them."""
+    rows = [
+        (
+            row.phase,
+            [
+                "" if row.phase == OTHER else format_time(row.first_epoch),
+                "" if row.later_epoch is None else format_time(row.later_epoch),
+                format_time(row.loop), format_share(row.share), f"{format_time(row.worst)} (rank {row.worst_rank})",
+            ],
+        )
+        for row in case.phases
+    ]  # fmt: skip
+    number, count = case.result.trials[case.trial].trial + 1, len(case.result.trials)
+    return Table(
+        name="phases",
+        title=f"Phases of a rank's trainer, {case.label}",
+        heads=["first epoch", "later epochs", "loop", "share", "worst rank"],
+        rows=rows,
+        notes=[f"Trial {number} of {plural(count, 'trial')}; mean of ranks; later epochs: mean of one."],
+    )

@@ -1,0 +1,282 @@
+"""The tables of `dlio-bench trace`, as texts: the same for terminal and page. Published values have rows of their own.
+
+The node counts of the study (64 to 1,024) are rarely ours, so that what compares is the trend: `x ideal`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from dlio_bench.reports import study_tables
+from dlio_bench.reports.critical_path import CriticalPath
+from dlio_bench.reports.formatting import NOTHING, format_time, plural
+from dlio_bench.reports.io_accounts import (
+    ADDITIVE,
+    MERGED,
+    TITLES,
+    WAITING,
+    times_ideal_bandwidth,
+    times_ideal_seconds,
+)
+from dlio_bench.reports.study_tables import Table, seconds_text, share_text, times_text
+from dlio_bench.reports.traced import Case, Scaling
+from dlio_bench.reports.traced_answers import name_of
+from dlio_bench.units import format_bytes
+
+ALIKE = 0.02  # of a loop
+MOST_EPOCHS = 5  # columns: those of the study; later ones are in the JSON
+
+
+def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[Table]]]:
+    """The tables of each workload and reader.
+
+    Published values that no table of ours has beside it stand alone, once a workload, behind those of its last reader.
+    """
+    made = [(scaling, _tables(scaling)) for scaling in scalings]
+    last = {scaling.workload: at for at, scaling in enumerate(scalings)}
+    beside = {
+        (scaling.workload, table.name) for scaling, told in made for table in told if table.rows and table.published
+    }
+    return [
+        (
+            scaling,
+            [
+                table
+                for table in told
+                if table.rows or (last[scaling.workload] == at and (scaling.workload, table.instead_of) not in beside)
+            ],
+        )
+        for at, (scaling, told) in enumerate(made)
+    ]
+
+
+def _tables(scaling: Scaling) -> list[Table]:
+    """Ours first."""
+    made = [
+        *_by_nodes(scaling),
+        *_by_epochs(scaling),
+        _bandwidth(scaling),
+        *study_tables.bandwidth(scaling.workload),
+        *study_tables.variants(scaling.workload),
+        *_overlap(scaling),
+        *_critical(scaling),
+        *(_components(case) for case in scaling.cases),
+    ]
+    return sorted((table for table in made if table.rows or table.published), key=lambda table: not table.rows)
+
+
+def _by_nodes(scaling: Scaling) -> Iterator[Table]:
+    """Seconds of each part and the share of I/O against nodes, for each accounting that a case has."""
+    for how in (ADDITIVE, MERGED, WAITING):
+        rows = [(case, account) for case in scaling.cases if (account := case.account(how))]
+        if not rows:
+            yield from study_tables.totals_alone(scaling.workload, how)
+            continue
+        parts = list(dict.fromkeys(name for _, account in rows for name in account.totals))
+        nodes = [case.nodes for case, _ in rows]
+        ideal = times_ideal_seconds([account.totals[parts[0]] for _, account in rows], nodes)
+        published = study_tables.totals(scaling.workload, how, parts)
+        yield Table(
+            name=f"nodes-{how}",
+            title=f"I/O against nodes. {TITLES[how]}",
+            heads=[*parts, "I/O share", "× ideal"],
+            rows=[
+                (
+                    name_of(case, scaling.cases),
+                    [
+                        *(seconds_text(account.totals.get(part)) for part in parts),
+                        share_text(account.share),
+                        times_text(times) if scaling.same_work else NOTHING,
+                    ],
+                )
+                for (case, account), times in zip(rows, ideal, strict=True)
+            ],
+            published=published,
+            notes=[
+                f"I/O: {parts[0]}. × ideal: its seconds over those of the first node count divided among all nodes.",
+                *study_tables.sources(scaling.workload, how),
+                *_CAUTIONS.get(how, ()),
+            ],
+        )
+
+
+_CAUTIONS = {
+    MERGED: (
+        "One rank that reads counts as much as a thousand at once, epochs may overlap, and so do reading and "
+        "training: the share is no part of the run. Clocks of hosts are not corrected.",
+    ),
+}
+
+
+def _by_epochs(scaling: Scaling) -> Iterator[Table]:
+    """The share of I/O against epochs, by the accounting of the study where there is one, else by waiting."""
+    how = scaling.how
+    shown = [(case, account) for case in scaling.cases if (account := case.account(how))]
+    most = max((len(account.epochs) for _, account in shown), default=0)
+    count = min(most, MOST_EPOCHS)
+    published = study_tables.epochs(scaling.workload, how, count)
+    notes = [f"I/O share by {_ACCOUNTING[how]}."]
+    if most > count:
+        notes.append(f"The first {count} of {most} epochs; --json has all.")
+    if published:
+        notes.append(study_tables.EPOCHS_NOTE)
+    else:
+        yield from study_tables.epochs_alone(scaling.workload)
+    yield Table(
+        name="epochs",
+        title="I/O share against epochs",
+        heads=[*(f"epoch {number + 1}" for number in range(count)), "all"],
+        rows=[
+            (
+                name_of(case, scaling.cases),
+                [*(share_text(account.shares.get(epoch)) for epoch in range(count)), share_text(account.share)],
+            )
+            for case, account in shown
+        ],
+        published=published,
+        notes=notes,
+    )
+
+
+_ACCOUNTING = {ADDITIVE: "HEPCNNB's accounting", MERGED: "CDB's accounting", WAITING: "waiting for data"}
+
+
+def _bandwidth(scaling: Scaling) -> Table:
+    """Read bandwidth against nodes: the true ones, and those of the study's formula."""
+    cases = scaling.cases
+    nodes = [case.nodes for case in cases]
+    of = [case.bandwidth for case in cases]
+    rates = {
+        "by node s": [entry.by_node_seconds for entry in of],
+        "by merged s": [entry.by_merged_seconds for entry in of],
+        "study's rule": [entry.rule for entry in of],
+        "published formula": [entry.formula for entry in of],
+    }
+    shown = {name: values for name, values in rates.items() if any(value is not None for value in values)}
+    cells = [_rates(values, nodes) for values in shown.values()]
+    notes = [
+        "True bandwidth: bytes that the readers requested, over the mean node's seconds of reading threads (node s), "
+        "and over the seconds in which any rank reads (merged s). In brackets: × ideal."
+    ]
+    if any(not case.readers for case in cases):
+        notes.append("Without spans of reading, node seconds are those that the readers counted.")
+    if "study's rule" in shown:
+        notes.append(
+            "The study's rule, with the sizes of this dataset: HEPCNNB charges the training files of one epoch, and "
+            "each other call as a validation file, too low over several epochs; CDB charges an image's delivered bytes "
+            "for each call."
+        )
+        if "published formula" not in shown:
+            notes.append(
+                "The published formula has its dataset's sizes as constants: it holds for files of the published size "
+                "alone (of HEPCNNB: 1,024 of them), and is left out here."
+            )
+    return Table(
+        name="bandwidth",
+        title="Read bandwidth against nodes",
+        heads=["calls", "bytes", *shown],
+        rows=[
+            (
+                name_of(case, cases),
+                [
+                    NOTHING if entry.calls is None else str(entry.calls),
+                    format_bytes(entry.read_bytes),
+                    *(column[position] for column in cells),
+                ],
+            )
+            for position, (case, entry) in enumerate(zip(cases, of, strict=True))
+        ],
+        notes=notes,
+    )
+
+
+def _rates(values: Sequence[float | None], nodes: Sequence[int]) -> list[str]:
+    several = len(set(nodes)) > 1
+    return [
+        NOTHING if rate is None else f"{format_bytes(rate)}/s" + (f" ({times_text(times)})" if several else "")
+        for rate, times in zip(values, times_ideal_bandwidth(values, nodes), strict=True)
+    ]
+
+
+def _overlap(scaling: Scaling) -> Iterator[Table]:
+    known = [(case, case.overlap) for case in scaling.cases if case.overlap is not None]
+    if known:
+        case, _ = known[0]
+        yield Table(
+            name="overlap",
+            title="Reading behind compute, each rank on its own clock, mean of ranks",
+            heads=["reading", "compute", "both at once", "of reading"],
+            rows=[
+                (
+                    name_of(case, scaling.cases),
+                    [
+                        format_time(both.first), format_time(both.second), format_time(both.both),
+                        share_text(both.both / both.first if both.first else None),
+                    ],
+                )
+                for case, both in known
+            ],
+            notes=[f"Reading: {', '.join(case.readers)}. Compute: {case.compute}."],
+        )  # fmt: skip
+
+
+def _critical(scaling: Scaling) -> Iterator[Table]:
+    known = [(case, case.critical) for case in scaling.cases if case.critical is not None]
+    if not known:
+        return
+    names = list(dict.fromkeys(name for _, path in known for name in path.phases))
+    notes = [
+        "exchange: the least that a rank spent in each. Lengths of time are on each rank's own clock: clocks are not "
+        "compared."
+    ]
+    for case, path in known:
+        who = f"; {came_last(path.last)}" if len(path.last) > 1 else ""
+        notes.append(f"{name_of(case, scaling.cases)}: the loop took {format_time(path.loop)}{_rest(path)}{who}.")
+    yield Table(
+        name="critical",
+        title="Critical path: what the rank that came last to each meeting did since the one before",
+        heads=[*names, "sum"],
+        rows=[
+            (
+                name_of(case, scaling.cases),
+                [*(format_time(path.phases.get(name, 0.0)) for name in names), format_time(path.total)],
+            )
+            for case, path in known
+        ],
+        notes=notes,
+    )
+
+
+def _rest(path: CriticalPath) -> str:
+    """What the path has not of the loop, where that is more than ALIKE of it."""
+    rest = path.loop - path.total
+    if abs(rest) <= ALIKE * path.loop:
+        return ""
+    more = "more" if rest > 0 else "less"
+    return f", {format_time(abs(rest))} {more} than the path, as ranks left meetings at different times"
+
+
+def came_last(last: Sequence[int], most: int = 4) -> str:
+    """'rank 2 came last in 12 of 18 steps, rank 0 in 6'."""
+    ordered = sorted((-count, rank) for rank, count in enumerate(last) if count)
+    told = [f"rank {rank} {'came last in' if not at else 'in'} {-count}" for at, (count, rank) in enumerate(ordered)]
+    told[0] += f" of {plural(sum(last), 'step')}"
+    more = f", {plural(len(told) - most, 'other rank')} in the rest" if len(told) > most else ""
+    return ", ".join(told[:most]) + more
+
+
+def _components(case: Case) -> Table:
+    ranks = case.result.plan.ranks
+    others = any(row.others_mean for row in case.components)
+    heads = ["calls", "trainer", *(["most"] if ranks > 1 else []), *(["others"] if others else []), "merged", "sum"]
+    rows = []
+    for row in case.components:
+        times = [row.trainer_mean, row.merged_seconds, row.summed_seconds]
+        times[1:1] = [max(row.trainer)] * (ranks > 1) + [row.others_mean] * others
+        rows.append((row.name, [str(row.calls), *map(format_time, times)]))
+    total = sum(row.trainer_mean for row in case.components)
+    notes = [
+        "trainer: what a component took itself on the trainer's thread, without spans inside it, mean of ranks: "
+        f"together {format_time(total)}{'; most: of one rank' if ranks > 1 else ''}.",
+        f"{'others: the same on other threads. ' if others else ''}merged: while any rank was in it. "
+        "sum: of all its spans.",
+    ]
+    return Table("components", f"Latency by component, {case.label}", heads, rows, notes=notes)

@@ -1,0 +1,105 @@
+"""How a run accessed its files: the pattern of its spans is what strace sees of the kernel's calls."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlio_bench.reports import span_pattern, timeline
+from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
+from dlio_bench.reports.timeline import Timeline
+from tests.processes import DLIO, dlio
+
+READS = ("read", "pread64", "readv", "preadv", "preadv2")
+# the name of the call, its first argument if it is a descriptor with its path, the rest, the result
+LINE = re.compile(
+    r"(?P<time>[\d.]+) (?P<call>\w+)\((?:\d+<(?P<of>[^>]*)>)?(?P<rest>.*)\) += (?P<result>-?\d+)(?:<(?P<to>[^>]*)>)?"
+)
+RUN = ("run", "cdb", "--tiny", "--nodes", "1", "--epochs", "2", "--trials", "1", "--warmup-trials", "0", "--trace",
+       "spans", "--cache", "as-is", "--no-verify", "--out", "out", "--reader")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call on a file of the dataset. time: seconds since 1970, when it began; offset: -1: not in the call."""
+
+    time: float
+    name: str
+    file: str
+    offset: int
+    result: int
+
+
+def calls(folder: Path, files: set[str]) -> list[Call]:
+    """What strace has written, a file for each thread."""
+    seen = []
+    for path in folder.iterdir():
+        for match in filter(None, map(LINE.match, path.read_text(errors="replace").splitlines())):
+            file = Path(match["of"] or match["to"] or "").name
+            if file in files:
+                numbers = re.findall(
+                    r", (\d+)(?=,|$)", match["rest"].rpartition("]")[2] if "]" in match["rest"] else ""
+                )
+                offset = int(numbers[1]) if match["call"].startswith("preadv") else -1
+                seen.append(Call(float(match["time"]), match["call"], file, offset, int(match["result"])))
+    return sorted(seen, key=lambda call: call.time)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with the dataset in it: what is traced does not make it."""
+    folder = tmp_path_factory.mktemp("cache")
+    dlio(folder, *RUN, "naive", DLIO_BENCH_CACHE=str(folder))
+    return folder
+
+
+def of_dataset(spans: Timeline) -> list[tuple[str, int, int]]:
+    """File, offset and bytes of each read."""
+    chosen = spans.part(spans.of("pread", "stage read"))
+    columns = (getattr(chosen, name).tolist() for name in ("file", "offset", "bytes"))
+    return sorted((spans.files[file], offset, size) for file, offset, size in zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("reader", ["naive", "double-buffer", "prefetch"])
+def test_the_pattern_of_a_run_is_what_strace_sees(reader: str, dataset: Path, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    strace = ["strace", "-ff", "-y", "-ttt", "-s", "0", "-e", f"trace=openat,{','.join(READS)}", "-o", traces / "of"]
+    done = subprocess.run(
+        [*strace, *DLIO, *RUN, reader, "--data", str(next(dataset.rglob("manifest.json")).parent)],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [place] = (path.parent for path in (tmp_path / "out").rglob("spans.npz"))
+    spans = timeline.load(place)
+    ours, _ = span_pattern.of(spans, 0)
+    seen = calls(traces, set(spans.files.values()))
+    reads = [call for call in seen if call.name in READS]
+    assert sorted((call.file, call.offset, call.result) for call in reads) == of_dataset(spans)
+    assert (ours.reads.count, ours.reads.bytes) == (len(reads), sum(call.result for call in reads))
+    assert ours.reads.count > 0
+    by_size = Counter(BINS[int(np.searchsorted(BIN_ENDS, call.result))] for call in reads)
+    assert {name: count for name, count in zip(BINS, ours.reads.sizes, strict=True) if count} == by_size
+    # the check of the cache opens all files before the loop, whose start is 0 for the spans
+    starts = np.sort(spans.start[spans.of("pread", "stage read")])
+    began = float((np.array([call.time for call in reads]) - starts).min())
+    ended = began + spans.end[spans.of("Training Loop")].max()
+    opens = [call for call in seen if call.name == "openat" and began <= call.time <= ended]
+    assert ours.opens == len(opens)
+    assert len(opens) < sum(call.name == "openat" for call in seen)
+
+
+def test_trace_tells_the_pattern_of_runs_with_spans(dataset: Path) -> None:
+    [place] = (path.parent for path in (dataset / "out").rglob("spans.npz"))
+    assert "I/O pattern, dataset: read-intensive" in dlio(dataset, "trace", str(place)).stdout
+    [document] = json.loads(dlio(dataset, "trace", "--json", str(place)).stdout)
+    assert document["io_pattern"]["reads"]["count"] == len(of_dataset(timeline.load(place)))
+    assert "node_io_pattern" not in document

@@ -1,0 +1,112 @@
+"""The trace of eight real ranks: held against a schema of its format, and opened in Chromium."""
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlio_bench.harness.cli import main
+from dlio_bench.reports import timeline
+from dlio_bench.reports.collection import load_all
+from dlio_bench.reports.timelogger import parse
+from tests.browser import CHROMIUM, Browser
+from tests.processes import dlio
+from tests.trace_events import Complete, Metadata, Trace, checked
+
+RANKS = 8
+DEVTOOLS = "devtools://devtools/bundled/devtools_app.html"
+# What reads traces for the Performance panel of Chromium's developer tools, which is a page of the browser.
+READ = """(async () => {{
+  const {{TraceModel, Handlers}} = await import('./models/trace/trace.js');
+  const model = TraceModel.Model.createWithAllHandlers();
+  await model.parse(JSON.parse({text}).traceEvents, {{isFreshRecording: false}});
+  const parsed = model.parsedTrace(0);
+  const threads = Handlers.Threads.threadsInTrace(parsed.data ?? parsed);
+  return threads.map((thread) => [thread.pid, thread.tid, thread.name, thread.entries.length, thread.tree.maxDepth]);
+}})()"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("chrome")
+    dlio(
+        out, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", "naive,prefetch", "--trials", "1",
+        "--trace", "spans", "--out", str(out / "run"),
+    )  # fmt: skip
+    return out / "run"
+
+
+@pytest.fixture(scope="module")
+def content(folder: Path) -> bytes:
+    path = folder / "trace.json"
+    assert main(["trace", str(folder / f"prefetch-{RANKS}x1"), "--trial", "2", "--chrome", str(path)]) == 0
+    return path.read_bytes()
+
+
+def threads(trace: Trace) -> dict[tuple[int, int], str]:
+    events = (event for event in trace.traceEvents if isinstance(event, Metadata) and event.name == "thread_name")
+    return {(event.pid, event.tid): str(event.args["name"]) for event in events}
+
+
+def test_all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder: Path, content: bytes) -> None:
+    trace = checked(content)
+    spans = timeline.load(folder / f"prefetch-{RANKS}x1")
+    of_trial = spans.part(spans.trial == 1)
+    counted = Counter(event.name for event in trace.traceEvents if isinstance(event, Complete))
+    assert counted == Counter(spans.components[code].name for code in of_trial.component.tolist())
+    moved = sum(event.args.get("bytes", 0) for event in trace.traceEvents if isinstance(event, Complete))
+    assert moved == of_trial.bytes.sum()
+    named = threads(trace)
+    assert [named[rank, 1] for rank in range(RANKS)] == ["trainer"] * RANKS
+    assert any(name.startswith("reader-") for name in named.values())
+    assert trace.otherData["source"] == "spans.npz"
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as started:
+        yield started
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
+def test_chromium_finds_the_same_threads_and_spans(browser: Browser, content: bytes) -> None:
+    trace = checked(content)
+    browser.ask("Page.navigate", url=DEVTOOLS)
+    browser.run("new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))")
+    known = browser.run(READ.format(text=json.dumps(content.decode())))
+    entries = Counter((event.pid, event.tid) for event in trace.traceEvents if isinstance(event, Complete))
+    names = threads(trace)
+    assert {(pid, tid): (name, count) for pid, tid, name, count, _ in known} == {
+        place: (names[place], count) for place, count in entries.items()
+    }
+    depths = {pid: depth for pid, tid, _, _, depth in known if tid == 1}
+    assert set(depths.values()) <= {3, 4}  # loop, step, phase, and a read within it
+    assert len(depths) == RANKS
+
+
+def test_timelogger_has_the_steps_of_the_result(folder: Path, tmp_path: Path) -> None:
+    [(result, steps)] = load_all([folder / f"naive-{RANKS}x1"])
+    log = tmp_path / "log.txt"
+    assert main(["trace", str(folder / f"naive-{RANKS}x1"), "--trial", "2", "--timelogger", str(log)]) == 0
+    written = parse(log.read_text(), "log")
+    assert not written.problems
+    waits = [span for span in written.spans if span.component == "Call to Next Batch"]
+    assert len(waits) == RANKS * result.plan.steps
+    assert sum(span.seconds for span in waits) == pytest.approx(steps["stall"][1].sum())
+    assert len({span.process for span in waits}) == RANKS
+
+
+def test_spans_of_another_reader_are_not_taken_for_those_of_a_result(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = Path(shutil.copytree(folder / f"naive-{RANKS}x1", tmp_path / "mixed"))
+    shutil.copy(folder / f"prefetch-{RANKS}x1" / "spans.npz", mixed)
+    assert main(["trace", str(mixed), "--json"]) == 5
+    [document] = json.loads(capsys.readouterr().out)
+    assert not document["spans"]["recorded"]
+    assert "is not of the run of its result" in document["spans"]["problems"][0]
+    assert document["phases"]

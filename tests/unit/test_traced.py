@@ -1,0 +1,185 @@
+"""`trace` of several results: what it says first, its tables, JSON and page, from steps alone and with spans."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.components import BY_NAME
+from dlio_bench.harness.cli import main
+from dlio_bench.reports import traced, traced_page, traced_text
+from dlio_bench.reports.timeline import Timeline, Track
+from dlio_bench.reports.traced_answers import answers, missing
+from dlio_bench.reports.traced_tables import came_last, tables
+from tests.pages import Page
+from tests.results import Complete
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+TRIAL = 1
+
+
+def cases(made: Complete, *nodes: int, change: Any = None, timeline: Timeline | None = None) -> list[traced.Case]:
+    return [
+        traced.case(f"prefetch, {count} nodes", *made("prefetch", count, change=change), TRIAL, timeline)
+        for count in nodes
+    ]
+
+
+def scaling(*of: traced.Case) -> traced.Scaling:
+    [only] = traced.scalings(of)
+    return only
+
+
+def row(told: list[Any], name: str, at: int) -> dict[str, str]:
+    [table] = [table for table in told if table.name == name]
+    return dict(zip(table.heads, table.rows[at][1], strict=True))
+
+
+def timeline(spans: list[tuple[int, str, int, float, float]]) -> Timeline:
+    """Spans (rank, component, epoch, start, end) of the trainer's thread of each rank."""
+    ranks = 1 + max(rank for rank, *_ in spans)
+    names = sorted({name for _, name, *_ in spans})
+    of = {
+        "track": [rank for rank, *_ in spans], "component": [names.index(name) for _, name, *_ in spans],
+        "epoch": [epoch for _, _, epoch, *_ in spans], "start": [start for *_, start, _ in spans],
+        "end": [end for *_, end in spans],
+    }  # fmt: skip
+    zeros = np.zeros(len(spans), dtype=np.int64)
+    columns = {name: np.array(values) for name, values in of.items()}
+    return Timeline(
+        trial=zeros + TRIAL, step=zeros, file=zeros - 1, bytes=zeros, offset=zeros - 1, **columns, ranks=ranks,
+        tracks=[Track(rank, "node01", rank, "trainer") for rank in range(ranks)],
+        components=[BY_NAME[name] for name in names], files={}, clocks={}, lost={}, problems=("rank 3 had no room",),
+    )  # fmt: skip
+
+
+def hepcnnb(draft: dict[str, Any]) -> None:
+    draft["workload"] = {"name": "hepcnnb", "title": "HEP-CNN"}
+
+
+def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> None:
+    """Of rank r: 16 steps of 0.1 + 0.01 r + 0.001 s of waiting, half a second in the first; whole: all phases."""
+    of = scaling(*cases(made, 4, 1))
+    assert [case.nodes for case in of.cases] == [1, 4]
+    for case in of.cases:
+        _, steps = made("prefetch", case.nodes)
+        wait = steps["stall"][TRIAL].sum()
+        whole = sum(steps[name][TRIAL].sum() for name in ("stall", "check", "compute", "exchange"))
+        account = case.account("waiting")
+        assert account is not None
+        assert account.share == pytest.approx(wait / whole)
+    [sentence] = answers(of)
+    shares = [f"{100 * (case.account('waiting').share or 0):.0f} %" for case in of.cases]  # type: ignore[union-attr]
+    assert sentence == f"trainers waited for data {shares[1]} of their steps on 4 nodes and {shares[0]} on 1 node"
+    text = traced_text.answer([of]) + traced_text.render([of])
+    assert "[VIRTUAL NODES]" in text.splitlines()[0]
+    assert sentence[:40] in text.splitlines()[1]
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "--trace spans" in missing(of)[0]
+
+
+def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
+    """64 samples on 1 and on 4 nodes: unequal numbers of samples would have no common ideal."""
+    of = scaling(*cases(made, 1, 4))
+    [(_, told)] = tables([of])
+    first, last = (case.account("waiting").totals["waiting"] for case in of.cases)  # type: ignore[union-attr]
+    assert row(told, "nodes-waiting", 0)["× ideal"] == "1.00×"
+    assert row(told, "nodes-waiting", 1)["× ideal"] == f"{4 * last / first:.2f}×"
+    # 4 s of reading a rank, 2 x 1,132,462,080 bytes: 566 MB/s on one node and on each of four, of the same bytes
+    assert row(told, "bandwidth", 0)["by node s"] == "566 MB/s (1.00×)"
+    assert row(told, "bandwidth", 1)["by node s"] == "566 MB/s (0.25×)"
+    assert {table.name for table in told if not table.rows} == {
+        "published-merged", "published-bandwidth", "published-variants",
+    }  # fmt: skip
+
+    def more(draft: dict[str, Any]) -> None:
+        for trial in draft["trials"]:
+            trial["samples"] *= 2
+
+    unequal = scaling(*cases(made, 1), *cases(made, 4, change=more))
+    assert "unequal numbers of samples" in " ".join(missing(unequal))
+    [(_, told)] = tables([unequal])
+    assert row(told, "nodes-waiting", 1)["× ideal"] == "-"
+
+
+def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(made: Complete) -> None:
+    """Four nodes: read (4 + 2 + 2 + 2) / 4, load (10 - 10 + 2) / 4, training (40 - 12) / 4, in seconds a node."""
+    spans = [(rank, "Training Iteration", 0, 0.0, 10.0) for rank in range(4)]
+    spans += [(0, "Load File", 0, 0.0, 6.0), (0, "HDF5 File Read", 0, 0.0, 4.0)]
+    for rank in (1, 2, 3):
+        spans += [(rank, "Load File", 0, 0.0, 2.0), (rank, "HDF5 File Read", ~0, 0.0, 2.0)]
+    [case] = cases(made, 4, change=hepcnnb, timeline=timeline(spans))
+    of = scaling(case)
+    assert answers(of)[1] == "reading took 25 % of a node's time by HEPCNNB's accounting on 4 nodes"
+    [(_, told)] = tables([of])
+    cells = row(told, "nodes-additive", 0)
+    assert cells == {
+        "read": "2.5", "load": "0.5", "training": "7", "checkpoint": "0.00", "I/O share": "25 %", "× ideal": "1.00×"
+    }  # fmt: skip
+    [beside] = [table for table in told if table.name == "nodes-additive"]
+    assert beside.published[0] == (
+        "64, LOCAL shuffle", ["91.21", "77.68", "2365.17", "-", "3.60 %", "1.00×"]
+    )  # fmt: skip
+    assert row(told, "epochs", 0) == {"epoch 1": "25 %", "all": "25 %"}
+    assert case.overlap is not None
+    assert case.overlap.first == 2.5
+    assert missing(of) == ["4 nodes: rank 3 had no room."]
+    assert row(told, "bandwidth", 0)["calls"] == "4"
+
+
+def test_who_came_last_is_told_in_order() -> None:
+    assert came_last([2, 0, 5]) == "rank 2 came last in 5 of 7 steps, rank 0 in 2"
+    assert came_last([1, 1, 1, 1, 1, 1]).endswith("rank 3 in 1, 2 other ranks in the rest")
+
+
+def test_the_command_prints_tables_of_a_real_result_and_all_of_it_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "second")
+    page = tmp_path / "page.html"
+    assert main(["trace", str(GOLDEN), str(tmp_path / "second"), "--html", str(page), "--trial", "2", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["result"] != second["result"]
+    assert main(["trace", str(GOLDEN), "--trial", "2"]) == 0
+    text = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert f"the loop took {1000 * first['critical_path']['loop']:.0f} ms" in text
+    with np.load(GOLDEN / "steps.npz") as steps:
+        assert first["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(steps["stall"][1].sum(axis=1).mean())
+        assert first["critical_path"]["loop"] == pytest.approx(steps["loop"][1].mean())
+        assert sum(first["critical_path"]["last"]) == steps["stall"].shape[2]
+    total, loop = first["critical_path"]["total"], first["critical_path"]["loop"]
+    assert f"{1000 * (loop - total):.1f} ms more than the path, as ranks left meetings" in " ".join(text.split())
+    assert sum(part["trainer_mean"] for part in first["components"]) == pytest.approx(loop)
+    assert Page(page.read_text()).plots.keys() == {"nodes0", "epochs0", "bandwidth0", "critical0"}
+
+
+def test_a_damaged_file_of_spans_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "result")
+    (tmp_path / "result" / "spans.npz").write_bytes(b"PK")
+    assert main(["trace", str(tmp_path / "result")]) == 5
+    assert "spans.npz" in capsys.readouterr().out
+
+
+def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> None:
+    def hostile(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "<script>alert(1)</script><b>"
+        draft["workload"]["title"] = "<img src=x>"
+        draft["marks"] = ["<i>"]
+
+    page = Page(text := traced_page.page(traced.scalings([*cases(made, 1, 4), *cases(made, 2, change=hostile)])))
+    assert not page.fetched
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    assert "<i>" not in text
+    assert "Content-Security-Policy" in text
+    assert page.plots.keys() == {"nodes0", "epochs0", "bandwidth0", "ideal0", "critical0"}
+    for plot in page.plots.values():
+        assert plot["role"] == "img"
+        assert str(plot["aria-label"]).split(": ")[0] in ("Lines", "Stacked bars")
+    assert "1243.21" in page.text
+    assert "published by the study" in page.text
+    assert "published, 27 July 2018" in str(page.plots["nodes0"]["aria-label"])

@@ -1,0 +1,31 @@
+"""The page of `trace` in a real browser: figures drawn, nothing fetched, no text cut or on another, narrow and dark."""
+
+from pathlib import Path
+
+import pytest
+
+from dlio_bench.reports import traced, traced_page
+from tests.browser import CHROMIUM, Browser
+from tests.results import Complete
+from tests.unit.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
+
+
+def test_the_page_is_drawn_on_a_laptop_and_on_a_telephone(made: Complete, tmp_path: Path) -> None:
+    cases = [
+        traced.case(f"{reader}, {nodes} nodes", *made(reader, nodes), 1, None)
+        for reader in ("naive", "prefetch")
+        for nodes in (1, 4, 16)
+    ]
+    page = tmp_path / "page.html"
+    traced_page.write(traced.scalings(cases), page)
+    with Browser(tmp_path / "profile") as browser:
+        for width, dark in ((1280, False), (390, True)):
+            browser.open(page, width=width, dark=dark)
+            assert set(browser.run(DRAWN)) == {"nodes0", "epochs0", "bandwidth0", "ideal0", "critical0"}
+            browser.run(OPEN_ALL)
+            assert browser.run(CROWDED) == []
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert not browser.complaints
+            assert browser.requests == [page.as_uri()]
