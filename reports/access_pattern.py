@@ -30,8 +30,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Accesses:
-    """Columns of one length. file: a number, whatever it counts; kind: READ to OTHER; offset, size: bytes; start, end:
-    seconds of one clock for each rank.
+    """Columns of one length. file: a number, -1: nobody knows which; kind: READ to OTHER; offset, size: bytes; start,
+    end: seconds of one clock for each rank.
 
     offset: -1: a library did it, by calls that nobody has seen: its size is no size of an access.
     """
@@ -104,19 +104,18 @@ def pattern(accesses: Accesses, ranks: int | None = None) -> Pattern:
     reads, writes = (
         _direction(opening[here], offset[here], size[here], seconds[here]) for here in (kind == READ, kind == WRITE)
     )
-    numbers = np.unique(rank, return_inverse=True)[1].reshape(-1)
-    count = max(ranks or 0, int(numbers.max(initial=-1)) + 1)
+    count = max(ranks or 0, len(np.unique(rank)))
     moved = np.where(kind <= WRITE, size, 0)
     return Pattern(
         ranks=count,
-        files=len(np.unique(file)),
+        files=len(np.unique(file[file >= 0])),
         reads=reads,
         writes=writes,
         opens=int(np.count_nonzero(kind == OPEN)),
         metadata=int(np.count_nonzero(kind > WRITE)),
         metadata_seconds=float(seconds[kind > WRITE].sum()),
-        bytes_variation=variation(np.bincount(numbers, moved, count)),
-        seconds_variation=variation(np.bincount(numbers, seconds, count)),
+        bytes_variation=variation(rank, moved, count),
+        seconds_variation=variation(rank, seconds, count),
     )
 
 
@@ -142,24 +141,35 @@ def _direction(opening: Ints, offset: Ints, size: Ints, seconds: Floats) -> Dire
     )
 
 
-def variation(of_ranks: npt.ArrayLike) -> float | None:
-    """Population standard deviation / mean, as Darshan's variances over ranks are of a population; None: no mean."""
-    values = np.asarray(of_ranks, dtype=np.float64)
-    mean = values.mean() if len(values) else 0.0
-    return float(values.std() / mean) if mean > 0 else None
+def variation(rank: Ints, amount: npt.NDArray[Any], ranks: int) -> float | None:
+    """Standard deviation over all ranks / mean of what they did; None: nobody did anything.
+
+    Ranks that are not named did nothing. Of a population, as Darshan's variances over ranks are.
+    """
+    if amount.sum() <= 0:
+        return None
+    active, numbers = np.unique(rank, return_inverse=True)
+    of_ranks = np.bincount(numbers.reshape(-1), amount)
+    mean = of_ranks.sum() / ranks
+    variance = (((of_ranks - mean) ** 2).sum() + (ranks - len(active)) * mean**2) / ranks
+    return float(np.sqrt(variance) / mean)
 
 
 def traffic(read: int, written: int) -> str:
-    """'read-intensive', 'write-intensive', 'balanced' or 'no data moved', from bytes. See IMBALANCE."""
+    """'read-intensive', 'write-intensive', 'balanced' or 'no data seen', from bytes. See IMBALANCE."""
     if not read + written:
-        return "no data moved"
+        return "no data seen"
     if abs(read - written) <= IMBALANCE * (read + written):
         return "balanced"
     return "read-intensive" if read > written else "write-intensive"
 
 
 def metadata_share(of: Pattern) -> float | None:
-    """The share of metadata in the time of all calls on files; None where they took no time."""
+    """The share of metadata in the time of all calls on files; None where they took no time, or nobody saw a call on
+    metadata, as where libraries read.
+    """
+    if not of.metadata and of.reads.placed < of.reads.count:
+        return None
     total = of.reads.seconds + of.writes.seconds + of.metadata_seconds
     return of.metadata_seconds / total if total > 0 else None
 

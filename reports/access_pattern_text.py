@@ -27,8 +27,8 @@ def render(of: Pattern, title: str = "I/O pattern") -> str:
 def limits(*, metadata: bool = True) -> list[str]:
     """What the classes mean, and where their limits come from."""
     words = (
-        f"read- or write-intensive: one of both moves more bytes, by over {format_share(IMBALANCE)} of all (the limit "
-        "of Drishti)"
+        f"read- or write-intensive: one moves more bytes than the other, by over {format_share(IMBALANCE)} of both "
+        "(the limit of Drishti)"
     )
     if metadata:
         words += (
@@ -39,38 +39,34 @@ def limits(*, metadata: bool = True) -> list[str]:
 
 
 def _lines(of: Pattern, title: str) -> Iterator[str]:
-    directions = (of.reads, of.writes)
     is_heavy = is_metadata_intensive(of)
     metadata = "" if is_heavy is None else f", {'' if is_heavy else 'not '}metadata-intensive"
     yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
     for noun, direction in (("reads", of.reads), ("writes", of.writes)):
         if (told := _most(noun, direction)) is not None:
             yield from wrapped(told, "  ")
+    if of.reads.count or of.writes.count or of.metadata:
+        yield from _table(of)
+    for note in of.notes:
+        yield from wrapped(printable(note), "  ")
+
+
+def _table(of: Pattern) -> Iterator[str]:
+    directions = (of.reads, of.writes)
     yield ""
     yield f"  {'':<22} {'reads':>14} {'writes':>14}"
     yield _row("calls", *(f"{each.count:,}" for each in directions))
     yield _row("bytes", *(format_bytes(each.bytes) for each in directions))
     yield _row("time", *(format_time(each.seconds) for each in directions))
-    yield _row("consecutive", *(_share(each.consecutive, each.placed) for each in directions))
-    yield _row("further on", *(_share(each.sequential - each.consecutive, each.placed) for each in directions))
-    if None in (of.reads.first, of.writes.first):
-        yield _row("random, or the first", *(_share(each.random, each.placed) for each in directions))
-    else:
-        yield _row("first, at the start", *(_share(each.first or 0, each.placed) for each in directions))
-        yield _row("random", *(_share(each.random, each.placed) for each in directions))
+    if of.reads.placed or of.writes.placed:
+        yield from _order(of)
     for at, name in enumerate(BINS):
         counts = [each.sizes[at] for each in directions]
         if any(counts):
             yield _row(f"size {name}", *(f"{count:,}" if count else NOTHING for count in counts))
     yield ""
-    per_read = opens_per_read(of)
-    yield from wrapped(
-        f"{plural(of.files, 'file')}, {plural(of.opens, 'open')}"
-        f"{'' if per_read is None else f', {per_read:.3g} a read'}; metadata: {plural(of.metadata, 'call')}, "
-        f"{format_time(of.metadata_seconds)}"
-        f"{'' if (share := metadata_share(of)) is None else f', {format_share(share)} of the I/O time'}",
-        "  ",
-    )
+    if of.metadata or of.reads.placed or of.writes.placed:
+        yield from _metadata(of)
     if of.ranks > 1:
         bytes_, seconds = (
             "not known" if value is None else format_share(value)
@@ -79,22 +75,39 @@ def _lines(of: Pattern, title: str) -> Iterator[str]:
         yield from wrapped(
             f"{of.ranks} ranks differ (standard deviation / mean): bytes {bytes_}, I/O time {seconds}", "  "
         )
-    yield from limits()
-    for note in of.notes:
-        yield from wrapped(printable(note), "  ")
+    yield from limits(metadata=is_metadata_intensive(of) is not None)
+
+
+def _order(of: Pattern) -> Iterator[str]:
+    directions = (of.reads, of.writes)
+    yield _row("consecutive", *(_share(each.consecutive, each.placed) for each in directions))
+    yield _row("further on", *(_share(each.sequential - each.consecutive, each.placed) for each in directions))
+    if None in (of.reads.first, of.writes.first):
+        yield _row("random, or the first", *(_share(each.random, each.placed) for each in directions))
+    else:
+        yield _row("first, at the start", *(_share(each.first or 0, each.placed) for each in directions))
+        yield _row("random", *(_share(each.random, each.placed) for each in directions))
+
+
+def _metadata(of: Pattern) -> Iterator[str]:
+    per_read = opens_per_read(of)
+    yield from wrapped(
+        f"{plural(of.files, 'file')}, {plural(of.opens, 'open')}"
+        f"{'' if per_read is None else f', {per_read:.3g} a read'}; metadata: {plural(of.metadata, 'call')}, "
+        f"{format_time(of.metadata_seconds)}"
+        f"{'' if (share := metadata_share(of)) is None else f', {format_share(share)} of the I/O time'}",
+        "  ",
+    )
 
 
 def _most(noun: str, of: Direction) -> str | None:
     """What most reads, or writes, are; None: there are none."""
     if not of.count:
         return None
-    parts = []
-    if (at := main_bin(of)) is not None:
-        size = f"over {BINS[at].rstrip('+')}" if BINS[at].endswith("+") else f"of {BINS[at]}"
-        parts.append(f"most {noun} are {size} bytes ({_share(of.sizes[at], of.placed)} of {of.placed:,})")
-    if of.placed:
-        parts.append(f"{_share(of.consecutive, of.placed)} of {noun} are consecutive")
-    return "; ".join(parts) or f"{of.count:,} {noun}, whose sizes and offsets are not known"
+    if (at := main_bin(of)) is None:
+        return f"{noun}: {of.count:,}, whose sizes and offsets are not known"
+    common = f"{BINS[at]} bytes most often ({_share(of.sizes[at], of.placed)} of {of.placed:,})"
+    return f"{noun}: {common}; {_share(of.consecutive, of.placed)} consecutive"
 
 
 def _row(name: str, reads: str, writes: str) -> str:

@@ -124,6 +124,10 @@ def about_timeline(spans: Timeline) -> dict[str, Any]:
             host: {"ahead_seconds": clock.ahead, "within_seconds": clock.within} for host, clock in spans.clocks.items()
         },
         "lost": {f"rank {rank}": lost for rank, lost in spans.lost.items()},
+        "tensorflow": {
+            f"rank {rank}": {"within_seconds": runtime.within, "dropped": runtime.dropped}
+            for rank, runtime in spans.tensorflow.items()
+        },
     }
 
 

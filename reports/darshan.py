@@ -103,7 +103,7 @@ def _variation(
         return float(np.sqrt(variance[0]) / (amount[0] / ranks))
     if not len(rank) or rank.min() < 0 or rank.max() >= ranks:
         return None
-    return variation(np.bincount(rank, amount, ranks))
+    return variation(rank, amount, ranks)
 
 
 def _notes(log: Log, stdio_reads: int, stdio_writes: int) -> Iterable[str]:

@@ -87,7 +87,8 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
             sizes[name] = sizes.get(name, 0) + size
     summed = total(by_step.values())
     stall = sum(summed.values())
-    shown = {**summed, **{name: 0.0 for name in sizes if name not in summed and sizes[name]}}
+    told = {name for name in sizes if name in REPORT_BYTES or (sizes[name] and kinds[name].kind == "read")}
+    shown = {**summed, **dict.fromkeys(sorted(told - summed.keys()), 0.0)}
     rows = [
         Row(
             operation=name,
@@ -101,8 +102,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
         for name, seconds in shown.items()
     ]
     steps = [Step(number, sum(sums.values()), sums) for number, sums in sorted(by_step.items())]
-    [trial] = {trace.trial for trace in traces.values()}
-    return InputTable(trial, len(traces), stall, rows, steps, traces)
+    return InputTable(min(trace.trial for trace in traces.values()), len(traces), stall, rows, steps, traces)
 
 
 def _stalls(of_rank: Timeline, steps: int) -> tuple[list[int], list[tuple[float, float]]]:
@@ -155,8 +155,13 @@ def render(shown: InputTable) -> str:
 
 def _lines(shown: InputTable) -> Iterator[str]:
     steps = max(trace.steps for trace in shown.traces.values())
-    stretch = f"the first {plural(steps, 'step')} of {plural(shown.ranks, 'rank')}"
-    yield f"  waiting for input, by TensorFlow's trace: {format_time(shown.stall)} in {stretch}"
+    of_trial = f"the first {plural(steps, 'step')} of trial {shown.trial + 1}"
+    whole = f"{format_time(shown.stall)} over {plural(shown.ranks, 'rank')}"
+    yield from wrapped(
+        f"waiting for input in {of_trial}, by TensorFlow's trace: {whole}",
+        "  ",
+        whole_words=True,
+    )
     yield ""
     yield f"  {'inside':<{NAME}} {'waiting for':<24} {'time':>8} {'share':>6} {'calls':>6} {'bytes':>7}"
     for row in shown.rows:

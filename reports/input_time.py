@@ -14,8 +14,7 @@ from itertools import pairwise
 
 NOTHING = "nothing recorded"
 WAIT = "wait"
-# A Python function of a map, and its call of another process.
-ENCLOSING = frozenset({"tf:PyFunc", "Time to Read Single Image"})
+ENCLOSING = frozenset({"tf:PyFunc"})
 # Kinds that enclose others, wait for them, or belong to training: no work that a stall could be waiting for.
 _NO_WORK = frozenset({WAIT, "step", "compute", "communication"})
 _THE_STALL = "records"  # what a trainer says of its own stall

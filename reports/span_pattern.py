@@ -33,6 +33,8 @@ def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
     hidden = is_read & (spans.offset < 0)
     if hidden.any():
         dataset = noted(dataset, _hidden(int(hidden.sum()), int(spans.bytes[hidden].sum())))
+    if not is_read.any() and not is_node_read.any():
+        dataset = noted(dataset, "No read of this trial left a span: what its reader reads is not ours to see.")
     lost = sum(timeline.lost.values())
     if lost:
         dataset = noted(dataset, f"{plural(lost, 'span')} found no room, so that accesses may be missing here.")
@@ -86,8 +88,10 @@ def _hidden(reads: int, size: int) -> str:
     )
 
 
-def from_devices(count: int | None) -> str:
-    """What a trial's counter of bytes from devices says; None: nobody could count them."""
-    if count is None:
-        return "How much came from devices is not known."
-    return f"From devices came {format_bytes(count)}, by the count of the kernel (/proc/PID/io) or of the emulated PFS."
+def counted(requested: int, device: int | None) -> str:
+    """What a trial's counters say of its bytes, spans or not. device: None: nobody could count them."""
+    came = "an unknown amount" if device is None else format_bytes(device)
+    return (
+        f"The counters of the result: {format_bytes(requested)} requested; {came} from devices (/proc/PID/io, or the "
+        "emulated PFS)."
+    )

@@ -7,6 +7,7 @@ from dlio_bench.reports import study
 from dlio_bench.reports.formatting import NOTHING, format_share
 from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, TITLES, times_ideal_bandwidth, times_ideal_seconds
 
+LEAST = 5e-4  # seconds that are shown
 PARTS = {ADDITIVE: ("read", "load", "training", "checkpoint"), MERGED: ("read", "training")}
 STUDY = {ADDITIVE: "hepcnnb", MERGED: "cdb"}  # whose published values an accounting made
 
@@ -147,7 +148,7 @@ def seconds_text(value: float | None) -> str:
     """'91.21', or '0.0123' below 10 s."""
     if value is None:
         return NOTHING
-    return f"{value:.2f}" if value >= 10 or value == 0 else f"{value:.3g}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.3g}" if abs(value) >= LEAST else "0"
 
 
 def share_text(value: float | None) -> str:

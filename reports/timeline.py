@@ -225,7 +225,7 @@ def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
         files=about.files,
         clocks=about.clocks,
         lost=about.lost,
-        tensorflow=about.tensorflow,
+        tensorflow={rank: trace for rank, trace in about.tensorflow.items() if rank < about.ranks},
         problems=[*damage, *problems],
         damaged=bool(damage),
     )

@@ -157,7 +157,7 @@ def _bandwidth(scaling: Scaling) -> Table:
         "and over the seconds in which any rank reads (merged s). In brackets: × ideal."
     ]
     if any(not case.readers for case in cases):
-        notes.append("Without spans of reading, node seconds are those that the readers counted.")
+        notes.append("Without spans of reading, node seconds are those that the readers counted, if they did.")
     if "study's rule" in shown:
         notes.append(
             "The study's rule, with the sizes of this dataset: HEPCNNB charges the training files of one epoch, and "

@@ -9,7 +9,7 @@ from dlio_bench.reports.traced_tables import tables
 from dlio_bench.wrapping import printable, wrapped
 
 WIDTH = 80
-LONGEST = 28  # letters of a row's name
+LONGEST = 26  # letters of a row's name
 PUBLISHED = "published, nodes:"
 INDENT, GAP = "  ", "  "
 

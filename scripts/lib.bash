@@ -132,3 +132,6 @@ make_venv() {
 
 # The tests' environment has TensorFlow, whose own readers are the proof that the files written here are right.
 make_test_venv() { make_venv .venv-test dev,mpi,tensorflow 3000; }
+
+# PyTorch has an environment of its own, for the tests of tests/torch alone.
+make_torch_venv() { make_venv .venv-torch dev,mpi,torch 3000; }

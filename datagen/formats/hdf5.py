@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.layout import Extents, Field
-from dlio_bench.errors import DataError
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 
 # What h5py makes of damaged files: it has no error of its own, and turns HDF5's by their kinds.
@@ -182,6 +182,26 @@ def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
     if len(counts) != 1:
         raise DataError(f"{path}: its datasets hold different numbers of samples: {sorted(counts)}.")
     return np.stack(columns, axis=1)
+
+
+def fields_of(path: Path, names: Sequence[str]) -> tuple[Field, ...]:
+    """What a file's datasets of these names hold, with the samples along their first axis. DataError; UsageError."""
+    try:
+        with _h5py().File(path, "r", locking=False) as file:
+            datasets = {name: item for name, item in _datasets(file).items() if hasattr(item, "dtype")}
+            known = {name: (item.dtype, item.shape) for name, item in datasets.items()}
+    except _FAILURES as error:
+        raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(known) or '(none)'}.")
+        dtype, shape = known[name]
+        if not shape or dtype.kind not in "fiu":
+            raise UsageError(
+                f"{path}: '{name}' holds {dtype} of the shape {shape}. Name datasets of numbers with the samples along "
+                "their first axis."
+            )
+    return tuple(Field(name, known[name][0].str, known[name][1][1:]) for name in names)
 
 
 def _datasets(file: Any) -> dict[str, Any]:

@@ -29,9 +29,9 @@ from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_ra
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.registry import RankContext, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
@@ -113,14 +113,13 @@ def _prepare(
 ) -> Callable[[], Timed]:
     """A call that reads this rank's epoch once. NotMeasured."""
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
-    most = max(largest(plan) for plan in plans.values())
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-    resources = Resources(job.threads, job.staging_bytes, most, check_crc=name == PREFETCH_CRC, tiers=tiers)
+    resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
     if name in OURS:
         policy = find(OURS[name])
-        reader = open_reader(policy, form, resources, RankContext(comm))
         plan = plans[policy.order]
+        reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
         return _trained(lambda: reader.session(plan, Tally()), plan, job, comm)
     enter = stack.enter_context
     if name == PLAIN:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import comm, cores
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
-from dlio_bench.harness.cluster.life import life
+from dlio_bench.harness.cluster.life import beside, life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.singleton import leaving_nothing
 from dlio_bench.harness.cluster.solo import Solo
@@ -298,11 +298,16 @@ def connect(ranks: int) -> Comm:
     """The communicator of a job of `ranks` ranks. EnvironmentFailure."""
     if ranks == 1:
         return Solo()
+    world = _connected(ranks)
+    host = host_of(world)
+    return Mpi(world, host, cores.here(host.allgather(cores.allowed())))
+
+
+def _connected(ranks: int) -> World:
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
         raise EnvironmentFailure(unconnected(ranks, world.Get_size()))
-    host = _host_of(world)
-    return Mpi(world, host, cores.here(host.allgather(cores.allowed())))
+    return world
 
 
 def whole_world(needed_by: str) -> World:
@@ -321,16 +326,50 @@ def whole_world(needed_by: str) -> World:
     return MPI.COMM_WORLD
 
 
+def world_here() -> "World | None":
+    """All processes that a launcher has started together with this one; None where it runs alone. EnvironmentFailure.
+
+    MPI is loaded only where the launcher's variables tell of others.
+    """
+    ranks = beside(os.environ)
+    if ranks > 1:
+        return _connected(ranks)
+    module = sys.modules.get("mpi4py.MPI")  # the launcher may be one that nobody here knows
+    if module is None or not module.Is_initialized() or module.Is_finalized() or module.COMM_WORLD.Get_size() == 1:
+        return None
+    world: World = module.COMM_WORLD
+    return world
+
+
+def communicator(given: object) -> World:
+    """What a program gives as a communicator of ranks. UsageError for anything else."""
+    module = sys.modules.get("mpi4py.MPI")
+    if module is None or not isinstance(given, module.Intracomm) or given == module.COMM_NULL:
+        raise UsageError(
+            f"comm={given!r} is no communicator of mpi4py. Give one, such as MPI.COMM_WORLD, or leave it out."
+        )
+    world: World = given
+    return world
+
+
+def failure() -> type[Exception]:
+    """What mpi4py raises where MPI fails."""
+    from mpi4py import MPI
+
+    return MPI.Exception
+
+
 def places(world: World) -> list[tuple[int, int, int]]:
     """By rank: the first rank of its host, its number among the ranks there, and how many these are."""
-    host = _host_of(world)
+    host = host_of(world)
     first = host.bcast(world.Get_rank())
     answer: list[tuple[int, int, int]] = world.allgather((first, host.Get_rank(), host.Get_size()))
     host.Free()
     return answer
 
 
-def _host_of(world: World) -> World:
+def host_of(world: World) -> World:
+    """The ranks of `world` that share this one's host. All ranks call it together."""
     from mpi4py import MPI
 
     return world.Split_type(MPI.COMM_TYPE_SHARED)

@@ -3,11 +3,13 @@
 All readers read files by the same code, so that a gain comes from the policy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.batches import Ids
+from dlio_bench.benchmarks.pipeline import Decode, Pipeline
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
@@ -19,7 +21,7 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenFetcher, Reader
+from dlio_bench.harness.readers.session import OpenFetcher, Reader, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
@@ -31,14 +33,14 @@ NO_TIERS = Tiers()
 
 @dataclass(frozen=True)
 class Resources:
-    """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch.
+    """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch (see `opened`).
 
     most_threads: how many may read ahead while storage keeps them waiting (None: `threads`).
     """
 
     threads: int
     staging_bytes: int
-    batch_bytes: int
+    batch_bytes: int = 0
     step_seconds: float = 0.0  # that the trainer computes between two batches
     check_crc: bool = False  # compare every delivered field with its CRC32C of generation
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
@@ -147,3 +149,29 @@ def open_reader(
         return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
     return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, threads=resources.threads)
+
+
+def view_of(
+    policy: Policy, dataset: Dataset, view: tuple[str, ...], decode: Decode | None, pipeline: Pipeline | None = None
+) -> SampleView:
+    """What a reader delivers of a dataset: a published pipeline decodes as published, all others by `decode`."""
+    if policy.delivery == OWN:
+        assert pipeline is not None
+        decode = pipeline.decode(dataset)
+    return SampleView(dataset, view, decode)
+
+
+def opened(
+    policy: Policy,
+    sample_view: SampleView,
+    parts: Iterable[tuple[int, Sequence[Ids]]],
+    resources: Resources,
+    context: RankContext = ALONE,
+    pipeline: Pipeline | None = None,
+) -> Reader:
+    """The reader of a policy, as `open_reader`, with room for the largest batch of all that it will be asked for.
+
+    parts: (epoch, ids of each batch) of every plan; `resources.batch_bytes` is not looked at.
+    """
+    most = max((largest(planned(sample_view, [part])) for part in parts), default=0)
+    return open_reader(policy, sample_view, replace(resources, batch_bytes=most), context, pipeline)

@@ -4,6 +4,8 @@ import os
 import threading
 from typing import NamedTuple
 
+from dlio_bench.harness.cluster.environment import usable_cores
+
 # The part of the time of reads in which their thread computes: from memory nearly all of it, except waits for the CPU
 # and the interpreter; from a disk or a file system less than a tenth.
 FROM_MEMORY = 0.25
@@ -25,6 +27,7 @@ HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
 # While a step takes less than this from one batch to the next, with reading, the trainer reads for itself and the
 # threads sleep: handing a batch to another thread would cost more than reading it.
 QUICK_SECONDS = 200e-6
+POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 
 
 class Spent(NamedTuple):
@@ -76,6 +79,14 @@ def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, spar
 def awake(reading: Readers, before: int, seconds: float) -> int:
     """Threads that read from now on, after `before` threads have read for a step of `seconds`."""
     return 0 if not before and seconds < QUICK_SECONDS else reading.threads
+
+
+def reading_threads(ranks_on_host: int) -> int:
+    """Threads of a rank's pools of fixed size, which copy to node-local storage, fill tiers and run tf.data.
+
+    Two for each core that the rank has: one waits while the other computes. More would delay the trainers.
+    """
+    return max(1, min(POOL_THREADS, 2 * usable_cores() // ranks_on_host))
 
 
 def spare_cores(cores: float) -> int:

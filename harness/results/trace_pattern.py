@@ -30,5 +30,6 @@ def _patterns(result: "Result", trial: int, spans: "Timeline | None") -> "dict[s
         return {}
     measured = result.trials[trial]
     dataset, node = span_pattern.of(spans, measured.trial)
-    told = {"io_pattern": access_pattern.noted(dataset, span_pattern.from_devices(measured.bytes_device))}
+    counters = span_pattern.counted(measured.bytes_requested, measured.bytes_device)
+    told = {"io_pattern": access_pattern.noted(dataset, counters)}
     return told if node is None else told | {"node_io_pattern": node}

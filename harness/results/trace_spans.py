@@ -88,13 +88,14 @@ def _timelogger(
     from dlio_bench.reports.timeline import SPANS_NAME
 
     if recorded.spans is None:
-        source, records = result.steps_file.name, list(trainer_spans.spans(steps, trial))
+        source, of_steps = result.steps_file.name, list(trainer_spans.spans(steps, trial))
+        count, records = len(of_steps), iter(of_steps)
     else:
         number = result.trials[trial].trial
         part = published_spans.published(recorded.spans, number)
-        source, records = SPANS_NAME, list(published_spans.as_recorded(part, number))
+        source, count, records = SPANS_NAME, len(part), published_spans.as_recorded(part, number)
     write_parts(options.timelogger, (f"{timelogger.record(span)}\n".encode() for span in records))
-    return {"source": source, "spans": len(records)}
+    return {"source": source, "spans": count}
 
 
 def document(result: "Result", trial: int, recorded: "Recorded", files: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -43,14 +43,11 @@ def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
     if workload == "hepcnnb":
         files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(*results["upstream"])
     if workload == "cdb":
+        of_extents = {reader: results[reader] for reader in ("naive", "prefetch")}
+        the_study_s_tables_come_from_the_spans(of_extents, tmp_path / "run", capsys)
         processes_record_what_threads_wait_for(results["upstream"][2])
         copies_that_ranks_hand_over_are_recorded(results["staged-subset"][0], results["staged-subset"][2])
         samples_that_ranks_serve_are_recorded(results["prefetch"][2])
-        assert main(["trace", str(tmp_path / "run"), "--json", "--html", str(tmp_path / "page.html")]) == 0
-        assert "published by the study" in (tmp_path / "page.html").read_text()
-        told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
-        for reader in ("naive", "prefetch", "staged-subset"):
-            tables_of_the_study_come_from_the_spans(told[reader], *results[reader])
 
 
 def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps: Steps, spans: Timeline) -> None:
@@ -149,30 +146,6 @@ def samples_that_ranks_serve_are_recorded(spans: Timeline) -> None:
     assert served.bytes.sum() == asked.bytes.sum() > 0
 
 
-def tables_of_the_study_come_from_the_spans(
-    document: dict[str, Any], result: Result, steps: Steps, spans: Timeline
-) -> None:
-    """Every number here is worked out from the columns of spans.npz and steps.npz again."""
-    trial = document["trial"]
-    part = spans.part(spans.trial == trial)
-    reads = part.part(part.of("pread", "stage read"))
-    took = reads.end - reads.start
-    rates = document["bandwidth"]
-    assert rates["calls"] == len(reads)
-    assert rates["read_bytes"] == result.trials[trial].bytes_requested
-    assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
-    assert took.max() <= rates["merged_seconds"] <= took.sum()
-    assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
-    iterations = part.part(part.of("Training Iteration"))
-    merged = document["accounts"]["merged"]
-    assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
-    assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
-    stalls = steps["stall"][trial].sum(axis=1).mean()
-    assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
-    assert sum(document["critical_path"]["last"]) == result.plan.steps
-    assert document["published"]["tables"][0]["workload"] == "cdb"
-
-
 def _phases(steps: Steps) -> list[Any]:
     """Seconds [trial, rank, step] of each phase of a step."""
     return [steps[name] for name in PHASES if name in steps]
@@ -181,3 +154,32 @@ def _phases(steps: Steps) -> list[Any]:
 def _sorted(spans: Timeline) -> Timeline:
     """By what tells them apart: in a trial and epoch a rank reads a file once."""
     return spans.part(np.lexsort((spans.file, spans.epoch, spans.rank, spans.trial)))
+
+
+def the_study_s_tables_come_from_the_spans(
+    traced: dict[str, Traced], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every number here is worked out from the columns of spans.npz and steps.npz again."""
+    assert main(["trace", str(folder), "--json", "--html", str(folder / "page.html")]) == 0
+    told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
+    for reader, (result, steps, spans) in traced.items():
+        document = told[reader]
+        trial = document["trial"]
+        part = spans.part(spans.trial == trial)
+        reads = part.part(part.of("pread", "stage read"))
+        took = reads.end - reads.start
+        rates = document["bandwidth"]
+        assert rates["calls"] == len(reads)
+        assert rates["read_bytes"] == result.trials[trial].bytes_requested
+        assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
+        assert took.max() <= rates["merged_seconds"] <= took.sum()
+        assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
+        iterations = part.part(part.of("Training Iteration"))
+        merged = document["accounts"]["merged"]
+        assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
+        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
+        stalls = steps["stall"][trial].sum(axis=1).mean()
+        assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
+        assert sum(document["critical_path"]["last"]) == result.plan.steps
+        assert document["published"]["tables"][0]["workload"] == "cdb"
+    assert "published by the study" in (folder / "page.html").read_text()

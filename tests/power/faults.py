@@ -316,6 +316,29 @@ FAULTS = [
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
     ),
     *_faults(
+        "reports/input_time.py",
+        ("heapq.heappush(under_way, (-at, begun[at]))", "heapq.heappush(under_way, (at, begun[at]))",
+         "what a thread began last counts", "unit/test_input_time.py"),
+        ("busy = busy or {", "busy = busy and {", "a Python function of which nothing is known",
+         "unit/test_input_time.py"),
+        ("yield name, count / threads", "yield name, 1 / len(busy)", "equal parts of threads",
+         "unit/test_input_time.py"),
+    ),
+    *_faults(
+        "harness/training/tf_events.py",
+        ("min(begin[0], end[0]), max(begin[1], end[1])", "max(begin[0], end[0]), min(begin[1], end[1])",
+         "drift is a part of the error", "unit/test_tf_events.py"),
+        ("if union and start <= union[-1][1] + gap:", "if union and start <= union[-1][1]:",
+         "short operations are added up", "unit/test_tf_events.py"),
+        ("line.timestamp_ns * 1000 + event.offset_ps, event", "event.offset_ps, event",
+         "when a thread's line begins", "unit/test_tf_events.py"),
+    ),
+    *_faults(
+        "harness/run/measured/runtime_rows.py",
+        ("sizes[among[:rest]] += 1", "sizes[among[:rest]] += 0", "the bytes that do not come out even",
+         "unit/test_runtime_rows.py"),
+    ),
+    *_faults(
         "reports/difference.py",
         ("shown=left_out and (p is None or p < LEVEL)", "shown=left_out", "a rank test overrules an interval",
          "unit/test_difference.py"),
@@ -341,5 +364,24 @@ FAULTS = [
         "harness/root/refusals.py",
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
          "what was probably meant", "unit/test_cli.py"),
+    ),
+    *_faults(
+        "reports/lanes.py",
+        ("if not under_way or ends <= under_way[-1]:", "if True:", "spans that overlap get rows of their own",
+         "unit/test_chrome_trace.py"),
+    ),
+    *_faults(
+        "reports/recorded.py",
+        ("> SAME) & (lasted > 0)", "> 1) & (lasted > 0)", "spans of another run are told",
+         "unit/test_broken_spans.py"),
+    ),
+    *_faults(
+        "reports/chrome_trace.py",
+        ("return min(0, int(", "return max(0, int(", "no event lies before 0", "unit/test_chrome_trace.py"),
+    ),
+    *_faults(
+        "reports/published_spans.py",
+        ("(timeline.trial == trial) & known", "known", "the log has the spans of one trial",
+         "unit/test_published_spans.py"),
     ),
 ]  # fmt: skip

@@ -58,7 +58,7 @@ def test_a_log_is_told_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -
     assert main(["trace", "--darshan", str(DXT)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "I/O pattern: read-intensive, metadata-intensive"
-    assert lines[2] == "  most reads are of 1K-10K bytes (40 % of 6,126); 52 % of reads are consecutive"
+    assert lines[2] == "  reads: 1K-10K bytes most often (40 % of 6,126); 52 % consecutive"
     assert main(["trace", "--darshan", "--json", str(DXT), str(IOR)]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert first["reads"]["sizes"]["1K-10K"] == 2470

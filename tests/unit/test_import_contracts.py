@@ -18,9 +18,10 @@ MAY_IMPORT = {
 }
 # The rooms of the harness, each of which imports only those above it; single files of harness/ are rooms of their own.
 STOREYS = (
-    "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "training", "simulator", "generation",
-    "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run", "bench_readers",
-    "capacity", "results", "integration", "listing", "doctor", "parser", "acceptance", "job_script", "cli",
+    "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "library", "training", "simulator",
+    "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run",
+    "bench_readers", "capacity", "results", "integration", "listing", "doctor", "parser", "acceptance", "job_script",
+    "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
@@ -150,6 +151,10 @@ def test_results_render_without_what_measuring_needs() -> None:
     parts = [path.relative_to(ROOT).with_suffix("").parts for path in reports if path.stem != "__init__"]
     modules = [".".join(("dlio_bench", *names)) for names in parts]
     assert not loaded(f"import {', '.join(modules)}") & MEASURING
+
+
+def test_the_package_itself_loads_nothing_slow() -> None:
+    assert not loaded("import dlio_bench, dlio_bench.errors") & SLOW
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)

@@ -96,6 +96,8 @@ def test_the_table_of_several_ranks_says_who_was_waited_for() -> None:
             (0, "tf:ReadFile", NOWHERE, 0.0, 1.0, 70),
             (0, "tf:DecodeJpeg", NOWHERE, 0.5, 1.0, 0),
             (1, "remote read", NOWHERE, 5.0, 6.5, 30),
+            (0, "all-reduce", NOWHERE, 0.0, 9.0, 500),
+            (0, "tf:IteratorGetNext", 0, 0.0, 1.0, 101),
             (1, "tf:ReadFile", NOWHERE, 10.0, 12.0, 99),  # in a step that was not traced
         ],
         ranks=2,
@@ -110,6 +112,8 @@ def test_the_table_of_several_ranks_says_who_was_waited_for() -> None:
     assert rows["tf:DecodeJpeg"].waited_for == "decoding"
     assert (rows["remote read"].waited_for, rows["remote read"].seconds) == ("other ranks", pytest.approx(1.5))
     assert rows["remote read"].derived is False
+    assert "all-reduce" not in rows
+    assert (rows["tf:IteratorGetNext"].bytes, rows["tf:IteratorGetNext"].derived) == (101, False)
     assert rows[input_table.NOTHING].seconds == pytest.approx(8 - 1 - 1.5)
     assert [(step.step, step.stall) for step in shown.steps] == [(0, pytest.approx(4)), (1, pytest.approx(4))]
     text = input_table.render(shown)

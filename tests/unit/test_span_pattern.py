@@ -66,8 +66,8 @@ def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
     assert node is None
     assert (told.reads.count, told.reads.bytes, told.reads.placed, sum(told.reads.sizes)) == (2, 1500, 0, 0)
     assert "2 reads of 1.5 kB are a library's" in render(told)
-    assert "2 reads, whose sizes and offsets are not known" in render(told)
-    assert document(told)["opens_per_read"] is None
+    assert "reads: 2, whose sizes and offsets are not known" in render(told)
+    assert document(told)["opens_per_read"] is document(told)["metadata_intensive"] is None
 
 
 def test_other_trials_are_left_out_and_lost_spans_are_told() -> None:
@@ -75,7 +75,10 @@ def test_other_trials_are_left_out_and_lost_spans_are_told() -> None:
     told, _ = span_pattern.of(spans, 2)
     assert told.reads.count == 1
     assert "5 spans found no room" in render(told)
-    assert span_pattern.of(spans, 0)[0].reads.count == 0
+    unseen, _ = span_pattern.of(spans, 0)
+    assert render(unseen).splitlines()[0] == "I/O pattern: no data seen"
+    assert "No read of this trial left a span" in render(unseen)
+    assert "consecutive" not in render(unseen)
 
 
 def test_every_component_that_reads_or_writes_files_is_thought_of() -> None:

@@ -106,8 +106,9 @@ def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
 
 
 def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(made: Complete) -> None:
-    """Four nodes: read (4 + 2 + 2 + 2) / 4, load (10 - 10 + 2) / 4, training (40 - 12) / 4, in seconds a node."""
-    spans = [(rank, "Training Iteration", 0, 0.0, 10.0) for rank in range(4)]
+    """Four nodes: read (4 + 2 + 2 + 2) / 4, load (12 - 10) / 4, training (36 + 4 - 12) / 4, in seconds a node."""
+    spans = [(rank, "Training Iteration", 0, 0.0, 9.0) for rank in range(4)]
+    spans += [(rank, "validation", ~0, 9.0, 10.0) for rank in range(4)]
     spans += [(0, "Load File", 0, 0.0, 6.0), (0, "HDF5 File Read", 0, 0.0, 4.0)]
     for rank in (1, 2, 3):
         spans += [(rank, "Load File", 0, 0.0, 2.0), (rank, "HDF5 File Read", ~0, 0.0, 2.0)]
@@ -117,7 +118,7 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     [(_, told)] = tables([of])
     cells = row(told, "nodes-additive", 0)
     assert cells == {
-        "read": "2.5", "load": "0.5", "training": "7", "checkpoint": "0.00", "I/O share": "25 %", "× ideal": "1.00×"
+        "read": "2.5", "load": "0.5", "training": "7", "checkpoint": "0", "I/O share": "25 %", "× ideal": "1.00×"
     }  # fmt: skip
     [beside] = [table for table in told if table.name == "nodes-additive"]
     assert beside.published[0] == (

@@ -8,9 +8,9 @@ from pathlib import Path
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
@@ -21,7 +21,6 @@ from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
-POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 
 
 def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
@@ -111,14 +110,6 @@ def _trials(request: Request, size: TrialSize) -> int:
         return defaults.TINY_TRIALS
     seconds = (defaults.TRIALS + defaults.WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
     return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
-
-
-def reading_threads(ranks_on_host: int) -> int:
-    """Threads of a rank's pools of fixed size, which copy to node-local storage, fill tiers and run tf.data.
-
-    Two for each core that the rank has: one waits while the other computes. More would delay the trainers.
-    """
-    return max(1, min(POOL_THREADS, 2 * usable_cores() // ranks_on_host))
 
 
 def _threads(options: Options, ranks_on_host: int) -> int:

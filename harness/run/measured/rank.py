@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.batches import Ids
+from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
@@ -20,13 +21,11 @@ from dlio_bench.harness.cluster.environment import describe_host, host_name, res
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
-from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.readers.registry import Resources, opened, view_of
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
@@ -83,7 +82,8 @@ def _measure(
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
-    views = {name: _sample_view(job, site.dataset, row, pipeline) for name, row in job.readers.items()}
+    decode = _decode(job, site.dataset)
+    views = {name: view_of(row, site.dataset, job.view, decode, pipeline) for name, row in job.readers.items()}
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
@@ -99,8 +99,13 @@ def _measure(
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
-        name: open_reader(
-            job.readers[name], views[name], _resources(job, views[name], comm, reader_trials), site.context, pipeline
+        name: opened(
+            job.readers[name],
+            views[name],
+            _parts(job, site.dataset, comm, reader_trials),
+            _resources(job),
+            site.context,
+            pipeline,
         )
         for name, reader_trials in trials.items()
     }
@@ -232,29 +237,32 @@ def _described(passes: Passes | None) -> types.Passes | None:
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
-def _resources(job: Job, sample_view: SampleView, comm: Comm, trials: Sequence[Trial]) -> Resources:
-    """What a reader may use on this rank, with room for the largest batch of its trials and of the verification."""
-    most = largest(planned(sample_view, whole_dataset(sample_view.dataset, job, comm.size, comm.rank)))
+def _parts(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> Iterator[tuple[int, Sequence[Ids]]]:
+    """All that a reader is asked for on this rank: by the verification and by its trials."""
+    yield from whole_dataset(dataset, job, comm.size, comm.rank)
     for trial in trials:
-        most = max(
-            most, largest(planned(sample_view, [(pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank)]))
-        )
-        for epoch, ids in enumerate(trial.ids(comm.rank)):
-            most = max(most, largest(planned(sample_view, [(epoch, steps_of(ids))])))
+        yield from ((pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank))
+        yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
+
+
+def _resources(job: Job) -> Resources:
+    """What a reader may use on this rank."""
     # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
-        job.threads, job.staging_bytes, most, computing, job.check_crc, tiers=job.tiers, most_threads=job.most_threads
+        job.threads,
+        job.staging_bytes,
+        step_seconds=computing,
+        check_crc=job.check_crc,
+        tiers=job.tiers,
+        most_threads=job.most_threads,
     )
 
 
-def _sample_view(job: Job, dataset: Dataset, row: Policy, pipeline: Pipeline | None) -> SampleView:
-    """What a row delivers: published pipelines decode as published, others with --decode."""
-    if row.delivery == OWN:
-        assert pipeline is not None
-        return SampleView(dataset, job.view, pipeline.decode(dataset))
+def _decode(job: Job, dataset: Dataset) -> Decode | None:
+    """What the application makes of a sample, with --decode."""
     decode = find(job.workload).decode
-    return SampleView(dataset, job.view, decode(dataset) if job.decode and decode is not None else None)
+    return decode(dataset) if job.decode and decode is not None else None
 
 
 @contextmanager

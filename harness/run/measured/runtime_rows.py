@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dlio_bench import components
 from dlio_bench import tensorflow_operations as table
+from dlio_bench.batches import validation_after
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_events import Operations
 from dlio_bench.harness.training.tf_trace import Traced
@@ -107,10 +108,15 @@ def about(traced: Traced, times: TrialTimes, derived_from: str) -> RuntimeTrace:
 
 
 def requested(times: TrialTimes, steps: int) -> int:
-    """Bytes that the first steps of a trial asked files for: their part of the counters of their epochs."""
-    whole = 0.0
+    """Bytes that the first steps of a trial asked files for: their part of the counters of their epochs.
+
+    A validation pass counts with the last step of its epoch.
+    """
+    passes, whole = {pass_.epoch for pass_ in times.passes}, 0.0
     for epoch, plan in enumerate(times.plan):
         part = min(steps, len(plan)) / len(plan)
         whole += part * times.tally.of(epoch).bytes_requested
+        if part == 1 and epoch in passes:
+            whole += times.tally.of(validation_after(epoch)).bytes_requested
         steps -= min(steps, len(plan))
     return round(whole)

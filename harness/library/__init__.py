@@ -1,0 +1,1 @@
+"""The readers for people's own programs: `dlio_bench.load`."""

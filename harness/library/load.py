@@ -1,0 +1,183 @@
+"""`dlio_bench.load`: a dataset, a reader and the ranks of a program become a loader."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.batches import Ids
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.found_files import found
+from dlio_bench.datagen.layout import TRAIN
+from dlio_bench.datagen.manifest import NAME
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import interfaces
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.ground.defaults import MOST_THREADS
+from dlio_bench.harness.library import ranks, sizes
+from dlio_bench.harness.library.course import Course
+from dlio_bench.harness.library.decoding import Decoder, delivered
+from dlio_bench.harness.library.loader import Loader
+from dlio_bench.harness.plan.orders import Shape
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy, find, order_of
+from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import Reader
+from dlio_bench.harness.readers.threads import reading_threads
+from dlio_bench.refusals import require_at_least
+
+PATIENCE = 300.0  # seconds, as a command waits for a rank that makes no progress
+
+
+def load(
+    dataset: str | Path,
+    *,
+    batch: int,
+    reader: str = "prefetch",
+    epochs: int = 1,
+    seed: int = 1,
+    fields: Sequence[str] = (),
+    decode: bool | Decoder = False,
+    split: str = TRAIN,
+    last: str = "drop",
+    copy: bool = False,
+    tiers: Mapping[str, int | str] | None = None,
+    local_tier: str | Path | None = None,
+    staging: int | str | None = None,
+    threads: int | None = None,
+    check_crc: bool = False,
+    comm: object | None = None,
+    patience: float = PATIENCE,
+) -> Loader:
+    """Open a dataset for training: a `Loader` of its samples, shared among the ranks of the program.
+
+    dataset: a folder that `dlio-bench generate` or `index` has made a dataset; or a folder of files (or one file) of
+    any kind: with `fields` the HDF5 datasets of these names, their samples along the first axis; else each file is a
+    sample, whose field is `content`. reader: a row of the table of policies (docs/reference/readers.md) that knows its
+    order. batch: samples of a rank and step. epochs: in all; readers plan them together, so that they know which
+    samples to keep. seed: of the order. split: train, validation or test. last: what becomes of samples that do not
+    fill the last step, as `--last`. copy: batches stay valid (see Loader).
+
+    fields: which to deliver; by default the workload's view, or all. decode: True: as the workload's application
+    decodes; or a Decoder. check_crc: compare every stored field with its checksum.
+
+    tiers: bytes of a node's tiers that keep samples, as {"ram": "2GB", "disk": "100GB"}; by default as
+    `dlio-bench run`, which takes up to 40 % of a node's memory if the dataset is that large. local_tier: a folder on
+    node-local storage. staging: bytes of a rank's staging buffer. threads: that read ahead, at most.
+
+    comm: a communicator of mpi4py whose ranks share the samples, each of which calls this; None: all that the launcher
+    has started, or this process alone. patience: seconds that a rank waits for the others.
+
+    UsageError, DataError, EnvironmentFailure, the same on all ranks.
+    """
+    require_at_least(1, batch=batch, epochs=epochs, threads=threads)
+    row = _row(reader)
+    here = ranks.ranks(comm, patience)
+    place = Path(dataset)
+    data = _opened(here, place, fields)
+    if check_crc and not data.manifest.checksums_sha256:
+        raise UsageError(
+            f"check_crc: the files in {place} have no checksums. Make a dataset of them with dlio-bench index, or "
+            "leave check_crc out."
+        )
+    names = tuple(fields) or _view(data)
+    how, columns = delivered(data, names, decode)
+    if "ids" in (column.name for column in columns):
+        raise UsageError(f"{place} has a field 'ids', by which batches name their samples. Name other fields=.")
+    view = view_of(row, data, names, how)
+    per_node = ranks.ranks_per_node(here)
+    shape = _shape(data, split, here.size, batch, per_node, last)
+    course = Course(row.name, order_of(row), shape, epochs, seed)
+    settings = {"reader": row.name, "batch": batch, "epochs": epochs, "seed": seed, "split": split, "last": last}
+    _require_same(here, {"dataset": data.digest, **settings, "fields": names})
+    if not course.steps:
+        raise UsageError(
+            f"{place} has {shape.samples} samples for {here.size} ranks with batches of {batch}, which fill no step. "
+            'Use a smaller batch, or last="keep".'
+        )
+    local = None if local_tier is None else Path(local_tier)
+    if local is not None and not local.is_dir():
+        raise UsageError(
+            f"local_tier={str(local)!r} is not a folder. Make it on every node, or name one that all have."
+        )
+    staging_bytes = sizes.staging(staging, int(batch * view.sizes(_ids(shape)).mean()))
+    resources = Resources(
+        threads or reading_threads(here.host_size),
+        staging_bytes,
+        step_seconds=math.inf,  # not known
+        check_crc=check_crc,
+        tiers=sizes.tiers(tiers, local, row, here, per_node, staging_bytes),
+        most_threads=threads or MOST_THREADS,
+    )
+    context = RankContext(here, per_node, local, interfaces.serving(here)[here.rank].address)
+    made: list[Reader] = []
+    together(here, lambda: made.append(opened(row, view, _parts(course, view, here.rank), resources, context)))
+    return Loader(here, made[0], course, columns, data.digest, copy=copy)
+
+
+def _row(reader: str) -> Policy:
+    """The row of a reader whose order is a plan. UsageError."""
+    row = find(reader)
+    if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
+        raise UsageError(
+            f"Reader '{reader}' does not promise which sample comes next, so that a training could not go on where it "
+            "stopped. Use another, such as prefetch."
+        )
+    return row
+
+
+def _opened(comm: Comm, place: Path, fields: Sequence[str]) -> Dataset:
+    """The dataset, or the files as one: the first rank looks at them for all."""
+    if together(comm, (place / NAME).exists)[0]:
+        mine: list[Dataset] = []
+        together(comm, lambda: mine.append(open_dataset(place)))
+        return mine[0]
+    data = together(comm, lambda: found(place, fields) if comm.rank == 0 else None)[0]
+    assert data is not None
+    return data
+
+
+def _view(dataset: Dataset) -> tuple[str, ...]:
+    """The view that the dataset's workload has of a sample; all fields if it has none that is known."""
+    workload = WORKLOADS.get(dataset.manifest.workload)
+    return tuple(dataset.field_names) if workload is None else workload.view
+
+
+def _shape(dataset: Dataset, split: str, ranks: int, batch: int, per_node: int, last: str) -> Shape:
+    """How an epoch of a split is cut. UsageError where the dataset has none of it."""
+    part = dataset.part(split)
+    if part is None:
+        known = dict.fromkeys(entry.split for entry in dataset.manifest.files)
+        raise UsageError(f"The dataset in {dataset.folder} has no split '{split}'. It has {', '.join(known)}.")
+    counts = [dataset.manifest.files[number].samples for number in part.files]
+    bounds = np.cumsum([0, *counts])
+    return Shape(len(part.samples), ranks, batch, bounds, per_node, last=last, first=part.samples.start)
+
+
+def _ids(shape: Shape) -> Ids:
+    return np.arange(shape.first, shape.first + shape.samples, dtype=np.int64)
+
+
+def _parts(course: Course, view: SampleView, rank: int) -> Iterator[tuple[int, Sequence[Ids]]]:
+    """The plan, for its largest batch: any full one where all samples have one size."""
+    sizes = view.sizes(_ids(course.shape))
+    if (sizes == sizes[0]).all():
+        yield 0, [np.resize(_ids(course.shape), course.shape.batch)]
+        return
+    yield from ((epoch, course.part(rank, epoch)) for epoch in range(course.epochs))
+
+
+def _require_same(comm: Comm, settings: Mapping[str, object]) -> None:
+    """The error on all ranks where one has opened another dataset, or in another way."""
+    told = {name: str(value) for name, value in settings.items()}
+    everybody = comm.allgather((host_name(), told))
+    for rank, (host, theirs) in enumerate(everybody):
+        for name, value in theirs.items():
+            if value != everybody[0][1][name]:
+                raise (EnvironmentFailure if name == "dataset" else UsageError)(
+                    f"Rank {rank} on {host} opens its loader with another {name} ({value}) than rank 0 "
+                    f"({everybody[0][1][name]}). Give all ranks the same."
+                )

@@ -1,0 +1,64 @@
+"""A loader as a tf.data.Dataset: what it delivers, how it fails, and the program of the documentation that trains."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlio_bench
+from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.errors import UsageError
+from tests.datasets import made
+from tests.programs import run
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return made(tmp_path_factory.mktemp("hep"), "hepcnnb", 1)
+
+
+def test_tensors_are_the_loaders_batches_and_stay(dataset: Dataset) -> None:
+    tf = tensorflow()
+    with dlio_bench.load(dataset.folder, batch=3, epochs=2, last="keep") as loader:
+        as_tf = loader.as_tf()
+        assert as_tf.element_spec["data"] == tf.TensorSpec((None, 3, 16, 16), tf.float32)
+        kept = list(as_tf.prefetch(3))
+        kept += list(as_tf)  # the next epoch
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                tensors = kept.pop(0)
+                assert tensors.keys() == batch.keys()
+                assert all((tensors[name].numpy() == batch[name]).all() for name in batch)
+        assert kept == []
+        with pytest.raises(UsageError, match="Did you mean 'data'"):
+            loader.as_tf("dta")
+
+
+def test_samples_of_varying_length_are_strings(tmp_path: Path) -> None:
+    contents = [bytes([number]) * (number + 1) for number in range(4)]
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.bin").write_bytes(content)
+    with dlio_bench.load(tmp_path, batch=2, reader="naive") as loader:
+        strings = np.concatenate([strings.numpy() for (strings,) in loader.as_tf("content")])
+    assert strings.tolist() == contents
+
+
+def test_an_error_comes_through_tf_data_with_its_text(tmp_path: Path) -> None:
+    damaged = made(tmp_path, "hepcnnb", 1)
+    damaged.path(0).write_bytes(damaged.path(0).read_bytes()[:9999])
+    errors = tensorflow().errors
+    with (
+        dlio_bench.load(tmp_path, batch=2) as loader,
+        pytest.raises(errors.UnknownError, match=r"DataError: .*ends at"),
+    ):
+        list(loader.as_tf())
+
+
+def test_the_program_of_the_page_trains_a_keras_model(tmp_path: Path) -> None:
+    output = run("Keras", tmp_path)
+    losses = [float(loss) for loss in re.findall(r"loss: ([\d.e-]+)", output)]
+    assert len(losses) == 2  # of one rank, two epochs
+    assert losses[1] < losses[0]

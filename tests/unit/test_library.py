@@ -1,0 +1,306 @@
+"""The readers as a library: what a loader delivers, where it goes on, and what it leaves behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import dlio_bench
+from dlio_bench import free_space
+from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.generate import generate
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.plan.orders import Shape, find_order
+from tests.datasets import bare, layout, made, stored_fields
+from tests.processes import open_files
+
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return made(tmp_path_factory.mktemp("hep"), "hepcnnb", {"train": 1, "validation": 1})
+
+
+@pytest.fixture
+def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No thread, no open file, no shared memory is left that was not there before the test."""
+    memory = tmp_path_factory.mktemp("shm")
+    monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
+    gc.collect()
+    files = opened()
+    yield
+    gc.collect()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("reader", "peers"))] == []
+    assert [*memory.iterdir()] == []
+    assert opened() <= files
+
+
+def opened() -> set[str]:
+    """Files of data that this process has open; what a thread keeps of the kernel's statistics is none."""
+    return {file for file in open_files().values() if not file.startswith("/proc")}
+
+
+def load(dataset: Dataset, **changed: Any) -> "dlio_bench.Loader":
+    return dlio_bench.load(dataset.folder, **{"batch": BATCH, "epochs": 3, "seed": 5, **changed})
+
+
+def ids_of(loader: "dlio_bench.Loader") -> list[list[int]]:
+    return [batch["ids"].tolist() for batch in loader]
+
+
+def planned(dataset: Dataset, epoch: int) -> list[list[int]]:
+    order: list[list[int]] = find_order("global-shuffle")(
+        Shape(dataset.training_samples, 1, BATCH), 0, epoch, 5
+    ).tolist()
+    return order
+
+
+def test_batches_are_the_plan_and_the_bytes_of_the_files(dataset: Dataset, nothing_left: None) -> None:
+    with load(dataset) as loader:
+        assert len(loader) == dataset.training_samples // BATCH
+        for epoch in range(loader.epochs):
+            assert loader.epoch == epoch
+            delivered = []
+            for batch in loader:
+                delivered.append(batch["ids"].tolist())
+                assert {name: array.dtype.str for name, array in batch.items() if name != "ids"} == {
+                    name: dtype for name, (dtype, _) in loader.fields.items()
+                }
+                for place, sample in enumerate(delivered[-1]):
+                    stored = stored_fields(dataset, loader.fields, sample)
+                    assert [batch[name][place].tobytes() for name in loader.fields] == [*map(bytes, stored)]
+            assert delivered == planned(dataset, epoch)
+        with pytest.raises(UsageError, match="all of its 3 epochs"):
+            iter(loader)
+        loader.set_epoch(1)
+        assert ids_of(loader) == planned(dataset, 1)
+    with pytest.raises(UsageError, match="closed"):
+        iter(loader)
+
+
+def test_a_batch_shares_memory_and_a_copy_stays(dataset: Dataset) -> None:
+    with load(dataset, reader="shuffled") as loader:
+        first, second = (batch["data"] for batch, _ in zip(loader, range(2), strict=False))
+        assert np.shares_memory(first, second)  # the reader's one slot
+    with load(dataset, reader="shuffled", copy=True) as loader:
+        kept = [(batch["ids"], batch["data"]) for batch in loader]
+        for ids, data in kept:
+            assert data.flags.c_contiguous
+            assert data[0].tobytes() == bytes(stored_fields(dataset, ["data"], int(ids[0]))[0])
+        addresses = {data.ctypes.data for _, data in kept}
+        assert len(addresses) == len(kept)
+        del kept, data
+        loader.set_epoch(0)
+        assert {batch["data"].ctypes.data for batch in loader} < addresses  # memory that nobody has is used again
+
+
+def test_it_goes_on_with_the_very_next_sample(dataset: Dataset, nothing_left: None) -> None:
+    with load(dataset) as loader:
+        ids_of(loader)
+        for number, _ in enumerate(loader):
+            if number == 2:
+                break
+        state = loader.state_dict()
+        rest = ids_of(loader)  # a broken loop goes on, too
+        assert rest == planned(dataset, 1)[3:]
+    with load(dataset) as loader:
+        loader.load_state_dict(state)
+        assert (loader.epoch, loader.step) == (1, 3)
+        assert ids_of(loader) == rest
+        assert ids_of(loader) == planned(dataset, 2)
+
+
+@pytest.mark.parametrize("changed", [{"seed": 6}, {"reader": "double-buffer"}, {"batch": 2}, {"split": "validation"}])
+def test_a_state_of_other_samples_is_refused(dataset: Dataset, changed: dict[str, Any]) -> None:
+    with load(dataset) as loader, load(dataset, **changed) as other, pytest.raises(UsageError, match="The state is of"):
+        other.load_state_dict(loader.state_dict())
+
+
+def test_a_state_of_another_dataset_or_rank_count_or_length_is_refused(dataset: Dataset) -> None:
+    with load(dataset) as loader:
+        state = loader.state_dict()
+        for wrong in ({"dataset": "sha256:0"}, {"ranks": 2}, {"epoch": 9}, {"step": len(loader)}, {"step": "1"}):
+            with pytest.raises(UsageError, match="The state is of"):
+                loader.load_state_dict(state | wrong)
+
+
+def test_only_the_latest_loop_goes_on(dataset: Dataset) -> None:
+    with load(dataset) as loader:
+        first = iter(loader)
+        next(first)
+        assert next(iter(loader))["ids"].tolist() == planned(dataset, 0)[1]
+        with pytest.raises(UsageError, match="later loop"):
+            next(first)
+
+
+def test_a_last_batch_may_be_smaller(dataset: Dataset) -> None:
+    with load(dataset, batch=7, last="keep") as loader:
+        counts = [len(batch["ids"]) for batch in loader]
+    assert counts == [7] * (len(counts) - 1) + [dataset.training_samples % 7]
+
+
+def test_a_split_is_one_of_the_datasets(dataset: Dataset) -> None:
+    part = dataset.part("validation")
+    assert part is not None
+    with load(dataset, split="validation", last="keep") as loader:
+        assert sorted(sample for ids in ids_of(loader) for sample in ids) == list(part.samples)
+    with pytest.raises(UsageError, match=r"no split 'test'. It has train, validation"):
+        load(dataset, split="test")
+
+
+def test_it_decodes_as_the_application_does(dataset: Dataset) -> None:
+    with load(dataset, decode=True) as loader:
+        batch = next(iter(loader))
+        assert loader.fields["data"][1] == batch["data"].shape[1:] == (16, 16, 3)
+        image = np.frombuffer(stored_fields(dataset, ["data"], int(batch["ids"][0]))[0], "<f4").reshape(3, 16, 16)
+        assert (batch["data"][0] == image.transpose(1, 2, 0)).all()
+
+
+def test_files_of_any_kind_are_samples(tmp_path: Path, nothing_left: None) -> None:
+    contents = {f"{number}.bin": os.urandom(100 + number) for number in range(9)}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    with dlio_bench.load(tmp_path, batch=2, reader="naive", last="keep") as loader:
+        assert loader.fields == {"content": ("|u1", (-1,))}
+        assert [part.tobytes() for batch in loader for part in batch["content"]] == list(contents.values())
+
+    def first_byte(sample: int, stored: Any, out: Any) -> None:
+        out["first"][...] = stored[0][0]
+        out["id"][:] = sample
+
+    decoder = dlio_bench.Decoder(("content",), {"first": ("|u1", ()), "id": ("<i8", (2,))}, first_byte)
+    with dlio_bench.load(tmp_path, batch=2, decode=decoder, last="keep") as loader:
+        batches = [(batch["first"].copy(), batch["id"].copy(), batch["ids"]) for batch in loader]
+    for first, made_ids, ids in batches:
+        assert first.tolist() == [contents[f"{number}.bin"][0] for number in ids]
+        assert made_ids.tolist() == [[number, number] for number in ids]
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (2, 3), "compression": "gzip"}], ids=["plain", "compressed"])
+def test_named_datasets_of_hdf5_files_are_samples(tmp_path: Path, how: dict[str, Any]) -> None:
+    rows = np.arange(7 * 3, dtype=np.float32).reshape(7, 3)
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=rows + 100 * number, **how)
+            file["group/y"] = np.arange(7) + 100 * number
+    with pytest.raises(UsageError, match="fields="):
+        dlio_bench.load(tmp_path, batch=2)
+    with pytest.raises(UsageError, match=r"no dataset 'z'. Its datasets: y, x|x, y"):
+        dlio_bench.load(tmp_path, batch=2, fields=["z"])
+    with dlio_bench.load(tmp_path, batch=2, fields=["y", "x"], copy=True) as loader:
+        batches = list(loader)
+    y = np.concatenate([batch["y"] for batch in batches])
+    assert sorted(y) == [*range(7), *range(100, 107)]
+    assert (np.concatenate([batch["x"] for batch in batches]) == rows[y % 100] + (y // 100 * 100)[:, None]).all()
+
+
+def test_samples_of_varying_length_are_a_list(tmp_path: Path) -> None:
+    images = made(tmp_path, "imagenet", 4)
+    with dlio_bench.load(tmp_path, batch=3, last="keep") as loader:
+        for batch in loader:
+            for sample, record in zip(batch["ids"].tolist(), batch["record"], strict=True):
+                assert record.tobytes() == bytes(stored_fields(images, ["record"], sample)[0])
+
+
+def test_an_abandoned_loader_leaves_nothing(dataset: Dataset, nothing_left: None) -> None:
+    loader = load(dataset)
+    next(iter(loader))
+    del loader
+
+
+def test_an_exception_in_the_loop_closes_it(dataset: Dataset, nothing_left: None) -> None:
+    with pytest.raises(ZeroDivisionError), load(dataset) as loader:  # noqa: PT012 - the loop is what is tested
+        for _ in loader:
+            raise ZeroDivisionError
+    with pytest.raises(UsageError, match="closed"):
+        loader.set_epoch(0)
+
+
+def test_a_program_that_ends_in_mid_epoch_ends_quietly(tmp_path: Path) -> None:
+    dataset = generate(layout("hepcnnb"), 1, tmp_path, seed=os.getpid(), workers=1)  # as nobody else has it now
+    script = f"import dlio_bench\nloader = dlio_bench.load({str(tmp_path)!r}, batch=2, epochs=9)\nnext(iter(loader))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [*Path("/dev/shm").glob(f"*{dataset.digest[7:19]}*")] == []
+
+
+def test_it_changes_nothing_of_the_process(dataset: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
+    def state() -> list[object]:
+        handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+        return [handlers, sys.getswitchinterval(), sys.unraisablehook, sys.excepthook, dict(os.environ), Path.cwd()]
+
+    before = state()
+    with load(dataset) as loader:
+        ids_of(loader)
+        assert state() == before
+    assert state() == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_damaged_file_is_an_error_of_the_loop(tmp_path: Path, nothing_left: None) -> None:
+    damaged = made(tmp_path, "hepcnnb", 1)
+    path = damaged.path(0)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DataError, match=path.name), load(damaged) as loader:
+        ids_of(loader)
+    assert dlio_bench.errors.DataError is DataError
+
+
+def test_checksums_are_compared_on_request(tmp_path: Path) -> None:
+    altered = made(tmp_path, "hepcnnb", 1)
+    content = bytearray(altered.path(0).read_bytes())
+    content[len(content) // 2] ^= 1
+    altered.path(0).write_bytes(content)
+    with load(altered) as loader:
+        ids_of(loader)
+    with pytest.raises(DataError, match="CRC32C"), load(altered, check_crc=True) as loader:
+        ids_of(loader)
+    with pytest.raises(UsageError, match="no checksums"):
+        dlio_bench.load(bare(altered), batch=2, fields=["data"], check_crc=True)
+
+
+def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothing_left: None) -> None:
+    with pytest.raises(UsageError, match=r"local_tier='.*gone' is not a folder"):
+        load(dataset, reader="staged", local_tier=tmp_path / "gone")
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    with load(dataset, reader="staged", local_tier=tier) as loader:
+        tier.rmdir()
+        with pytest.raises(EnvironmentFailure, match=r"The local tier .*tier"):
+            ids_of(loader)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"reader": "prefecth"}, "Did you mean 'prefetch'"),
+        ({"reader": "upstream"}, "does not promise which sample comes next"),
+        ({"batch": 0}, "--batch 0 is too small"),
+        ({"batch": 10_000}, "fill no step"),
+        ({"fields": ["nothing"]}, "no field 'nothing'"),
+        ({"tiers": {"tape": "1GB"}}, "tiers names 'tape'"),
+        ({"tiers": {"ram": "1 gigabyte"}}, "tiers"),
+        ({"tiers": {"ram": 1}, "reader": "naive"}, "keeps none"),
+        ({"comm": "world"}, "no communicator"),
+        ({"last": "throw"}, "--last"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(dataset: Dataset, changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        load(dataset, **changed)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no file or folder"):
+        dlio_bench.load(tmp_path / "gone", batch=1)
