@@ -264,7 +264,8 @@ def here() -> Track | None:
     if _recording is None:
         return None
     threads = _recording.threads
-    turn: _Turn | None = getattr(threads, "turn", None)
-    if turn is None:
-        turn = threads.turn = _Turn(_recording)
-    return turn.track
+    track: Track | None = getattr(threads, "track", None)
+    if track is None:
+        threads.turn = _Turn(_recording)
+        track = threads.track = threads.turn.track
+    return track
