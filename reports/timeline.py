@@ -23,6 +23,7 @@ from dlio_bench.recorder import NO_EPOCH
 from dlio_bench.reports.spans import BEFORE, Span
 
 SPANS_NAME = "spans.npz"
+UNFINISHED_NAME = "spans-unfinished.npz"  # of a run that did not come to its end
 SCHEMA = "dlio-bench/spans/1"
 ABOUT = "about"
 # int32, except bytes and offset, int64, and start and end, float64
@@ -44,10 +45,15 @@ class Track(Struct, frozen=True):
 
 
 class Clock(Struct, frozen=True):
-    """A host's clock: `ahead` of that of rank 0's host by so many seconds, `within` so many. Taken off all times."""
+    """A host's clock: `ahead` of that of rank 0's host by so many seconds, `within` so many. Taken off all times.
+
+    drift: by how many seconds it was further ahead at the end of the trials than before them, `apart` seconds earlier.
+    """
 
     ahead: float
     within: float
+    drift: float = 0.0
+    apart: float = 0.0
 
 
 class Kind(Struct, frozen=True):
@@ -58,7 +64,10 @@ class Kind(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
+    """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank.
+
+    unfinished: how far the run had come, a sentence each, where it did not come to its end.
+    """
 
     schema: str
     ranks: int
@@ -67,6 +76,7 @@ class About(Struct, frozen=True):
     files: Mapping[str, str]
     clocks: Mapping[str, Clock]
     lost: Mapping[str, int]
+    unfinished: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ def load(path: Path) -> Timeline:
 
 def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
     """The timeline without spans that refer to nothing, which are told of."""
-    problems = []
+    problems = list(about.unfinished)
     known = (
         (columns["track"] >= 0) & (columns["track"] < len(about.tracks))
         & (columns["component"] >= 0) & (columns["component"] < len(about.components))

@@ -21,6 +21,7 @@ examples:
   dlio-bench trace dlio-results/20260102-030405-cdb
   dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json
   dlio-bench trace time_logger_output/ --nodes 64 --csv records.csv
+  dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1/spans-unfinished.npz
 
 exit status:
   0  printed   2  usage, or nothing to read there   4  a file not readable   5  a damaged result
@@ -38,7 +39,13 @@ def add_trace(commands: Commands) -> None:
         "and what each component took itself. Broken records are named, not dropped.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="RESULT|LOG", help="results or logs, or folders of them")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="RESULT|LOG",
+        help="results or logs, or folders of them; or spans of a run that was stopped",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     of_results = parser.add_argument_group("of results")
     of_results.add_argument("--trial", type=int, metavar="N", help="this trial, from 1 (default: the median one)")
@@ -65,6 +72,8 @@ def run_trace(options: argparse.Namespace) -> int:
             require_file(file)
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    if all(path.suffix == ".npz" for path in options.paths):
+        return _trace_spans(options)
     are_results = [_is_result(path) for path in options.paths]
     if len(set(are_results)) > 1:
         raise UsageError("Name results or logs of TimeLogger, not both: their times have nothing in common.")
@@ -96,6 +105,22 @@ def _trace_results(options: argparse.Namespace) -> int:
     else:
         tables = (trainer_text.render(*pair, trial) for pair, trial in zip(pairs, trials, strict=True))
         print("\n".join(tables), end="")
+    return 0
+
+
+def _trace_spans(options: argparse.Namespace) -> int:
+    """Files of spans without a result beside them: what ranks did until their run was stopped."""
+    from dlio_bench.reports import timeline, timeline_text
+
+    for flag in ("nodes", "csv", "trial", "ranks", "chrome", "timelogger"):
+        if getattr(options, flag) is not None:
+            raise UsageError(f"--{flag} is not for a file of spans alone. Leave it out.")
+    loaded = [timeline.load(path) for path in options.paths]
+    if options.json:
+        print(json.dumps([timeline_text.document(spans) for spans in loaded]))
+    else:
+        for path, spans in zip(options.paths, loaded, strict=True):
+            print(timeline_text.render(spans, str(path)), end="")
     return 0
 
 
