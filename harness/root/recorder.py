@@ -46,6 +46,7 @@ _FEW_ROWS, _MANY_FILES = 1000, 64
 _NO_ROOM = bytearray()
 _pack = Struct("<ddqqiiii").pack_into
 _LOST = Struct("<q")
+_SIZE: Final = ROW.itemsize  # NumPy makes a number of it each time
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Track:
                 return
             at = self._at
         _pack(self._memory, at, start, end, nbytes, offset, file, self.epoch, self.step, component)
-        self._at = at + ROW.itemsize
+        self._at = at + _SIZE
 
     def place(self, memory: mmap.mmap) -> None:
         """Go on in an empty file."""

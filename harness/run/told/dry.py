@@ -104,8 +104,9 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
 def _trace(job: Job) -> str:
     most = MOST_ROWS * ROW.itemsize
     return (
-        f"spans of every thread: up to {format_bytes(most)} of memory a rank, {format_bytes(most * job.ranks_per_node)} a "
-        f"node, and no more than {format_percent(SHARE)} of what is free in {SHARED_MEMORY}; the result tells of more"
+        f"spans of every thread: up to {format_bytes(most)} of memory a rank, "
+        f"{format_bytes(most * job.ranks_per_node)} a node, and no more than {format_percent(SHARE)} of what is free in "
+        f"{SHARED_MEMORY}; what is beyond it is counted"
     )
 
 
