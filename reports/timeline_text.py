@@ -1,6 +1,6 @@
 """What a file of spans has, for a terminal: how much, by whose clocks, what is wrong, and what took how long."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,19 +43,19 @@ def clock_line(host: str, clock: Clock) -> str:
     )
 
 
-def notes(clocks: Mapping[str, Clock], problems: Sequence[str]) -> Iterator[str]:
-    """What is known of the hosts' clocks, and what is wrong."""
-    for host, clock in clocks.items():
+def about(timeline: Timeline, name: str) -> Iterator[str]:
+    """How much was recorded, what is known of the hosts' clocks, and what is wrong: a line each."""
+    ranks, trials = plural(timeline.ranks, "rank"), plural(len(np.unique(timeline.trial)), "trial")
+    yield printable(name)
+    yield f"  recorded  {plural(len(timeline), 'span')} of {ranks}, {trials}"
+    for host, clock in timeline.clocks.items() if len(timeline.clocks) > 1 else ():
         yield from wrapped(printable(clock_line(host, clock)), "  clock     ", whole_words=True)
-    for problem in problems:
+    for problem in timeline.problems:
         yield from wrapped(printable(problem), "  problem   ", whole_words=True)
 
 
 def _lines(timeline: Timeline, name: str) -> Iterator[str]:
-    ranks, trials = plural(timeline.ranks, "rank"), plural(len(np.unique(timeline.trial)), "trial")
-    yield printable(name)
-    yield f"  recorded  {plural(len(timeline), 'span')} of {ranks}, {trials}"
-    yield from notes(timeline.clocks, timeline.problems)
+    yield from about(timeline, name)
     yield f"  {'component':<26}{'ranks':>7}{'spans':>10}{'seconds':>11}{'bytes':>11}"
     for component, ranks, spans, seconds, size in _components(timeline):
         volume = format_bytes(size) if size else ""

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +106,19 @@ def _trace_results(options: argparse.Namespace) -> int:
     else:
         tables = (trainer_text.render(*pair, trial) for pair, trial in zip(pairs, trials, strict=True))
         print("\n".join(tables), end="")
+        for line in _recorded(options.paths):
+            print(line)
     return 0
+
+
+def _recorded(paths: Sequence[Path]) -> Iterator[str]:
+    """What spans are beside the results."""
+    from dlio_bench.reports import timeline, timeline_text
+
+    for path in paths:
+        folder = path if path.is_dir() else path.parent
+        for file in sorted(folder.rglob(timeline.SPANS_NAME) if path.is_dir() else folder.glob(timeline.SPANS_NAME)):
+            yield from timeline_text.about(timeline.load(file), str(file))
 
 
 def _trace_spans(options: argparse.Namespace) -> int:

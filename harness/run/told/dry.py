@@ -102,10 +102,10 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
 
 
 def _trace(job: Job) -> str:
-    most = MOST_ROWS * ROW.itemsize
+    of_rank, share = MOST_ROWS * ROW.itemsize, format_percent(SHARE)
     return (
-        f"spans of every thread: up to {format_bytes(most)} of memory a rank, "
-        f"{format_bytes(most * job.ranks_per_node)} a node, and no more than {format_percent(SHARE)} of what is free in "
+        f"spans of every thread: up to {format_bytes(of_rank)} of memory a rank, "
+        f"{format_bytes(of_rank * job.ranks_per_node)} a node, and no more than {share} of what is free in "
         f"{SHARED_MEMORY}; what is beyond it is counted"
     )
 
