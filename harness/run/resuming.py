@@ -192,13 +192,12 @@ def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], fol
     else:
         signals.met()
         kind, why = EnvironmentFailure, f"{signals.why()}: the ranks have ended."
-    rescued = sorted(folder.glob(f"*/{UNFINISHED_NAME}"))
+    if rescued := sorted(folder.glob(f"*/{UNFINISHED_NAME}")):
+        why += f" What ranks did until then: dlio-bench trace {shlex.join(map(str, rescued))}."
     if kept:
         why += f" What is finished is kept in {folder}"
-    elif not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt) and not rescued:
-        return error
+    elif not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):
+        return kind(why) if rescued else error
     else:
         why += " Nothing was finished"
-    if rescued:
-        why += f". What ranks did until then: dlio-bench trace {shlex.join(map(str, rescued))}"
     return kind(f"{why}. Go on with: {going_on(folder)}")

@@ -194,10 +194,10 @@ def _sentences(reader: str, ranks: int, parts: Mapping[int, Left]) -> list[str]:
         planned = max(steps for _, steps in at_work.values())
         done = {rank: steps for rank, (steps, _) in at_work.items()}
         least, most = min(done, key=lambda rank: done[rank]), max(done, key=lambda rank: done[rank])
-        told.append(
-            f"in trial {number}, of {plural(planned, 'step')}, rank {least} had done {done[least]} and rank {most} "
-            f"{done[most]}"
-        )
+        ends = f"rank {least} had done {done[least]}, rank {most} {done[most]}"
+        if done[least] == done[most]:
+            ends = f"each rank had done {done[least]}"
+        told.append(f"in trial {number}, of {plural(planned, 'step')}, {ends}")
     if missing := [rank for rank in range(ranks) if rank not in parts]:
         told.append(f"nothing is left of ranks {', '.join(map(str, missing))}: the host or its helper was ended too")
     return told
