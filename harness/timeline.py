@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench import recorder
 from dlio_bench.reports.metrics import PHASES
 
 # The column of StepLog.clock for when a rank comes to the barrier. It leaves in the next column.
@@ -34,10 +35,13 @@ class StepLog:
     ids: npt.NDArray[np.int64]
 
     @classmethod
-    def empty(cls, steps: int, batch: int) -> "StepLog":
-        """An empty log of every step, in memory that is already mapped."""
+    def empty(cls, steps: int, batch: int, **about: object) -> "StepLog":
+        """An empty log of every step, in memory that is already mapped; where spans are recorded, beside them.
+
+        about: what is said there of the clock, see `recorder.array`.
+        """
         return cls(
-            np.zeros((steps, len(PHASES) + 1)),
+            recorder.array((steps, len(PHASES) + 1), **about),
             np.zeros((steps, batch), dtype=np.uint64),
             np.full((steps, batch), -1, dtype=np.int64),
         )

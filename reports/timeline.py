@@ -24,6 +24,7 @@ from dlio_bench.recorder import NO_EPOCH
 from dlio_bench.reports.spans import BEFORE, Span
 
 SPANS_NAME = "spans.npz"
+UNFINISHED_NAME = "spans-unfinished.npz"  # of a run that did not come to its end
 SCHEMA = "dlio-bench/spans/1"
 ABOUT = "about"
 TYPES = dict.fromkeys(("trial", "track", "component", "epoch", "step", "file"), np.int32) | {
@@ -52,10 +53,15 @@ class Track(Struct, frozen=True):
 
 
 class Clock(Struct, frozen=True):
-    """A host's clock: `ahead` of that of rank 0's host by so many seconds, `within` so many. Taken off all times."""
+    """A host's clock: `ahead` of that of rank 0's host by so many seconds, `within` so many. Taken off all times.
+
+    drift: by how many seconds it was further ahead at the end of the trials than before them, `apart` seconds earlier.
+    """
 
     ahead: float
     within: float
+    drift: float = 0.0
+    apart: float = 0.0
 
 
 class Kind(Struct, frozen=True):
@@ -92,7 +98,10 @@ class RuntimeTrace(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True):
-    """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank."""
+    """What the columns refer to. files: the dataset's names by number; lost: spans that found no room, by rank.
+
+    unfinished: how far the run had come, a sentence each, where it did not come to its end.
+    """
 
     schema: str
     ranks: Count
@@ -102,6 +111,7 @@ class About(Struct, frozen=True):
     clocks: Mapping[str, Clock]
     lost: Mapping[Count, Count]
     tensorflow: Mapping[Count, RuntimeTrace] = {}
+    unfinished: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -184,9 +194,18 @@ def load(path: Path) -> Timeline:
     return _checked(about, columns)
 
 
+def recorded(folder: Path) -> int:
+    """How many spans are beside the results in the folder of a run. What numpy.load raises."""
+    counts = []
+    for path in folder.glob(f"*/{SPANS_NAME}"):
+        with np.load(path, allow_pickle=False) as archive:
+            counts.append(len(archive["component"]))
+    return sum(counts)
+
+
 def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
     """The timeline without spans that refer to nothing, which are told of."""
-    damage, problems = [], []
+    damage, problems = [], list(about.unfinished)
     of_rank = np.array([0 <= track.rank < about.ranks for track in about.tracks], dtype=bool)
     known = (
         (columns["track"] >= 0) & (columns["track"] < len(about.tracks))

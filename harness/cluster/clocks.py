@@ -51,6 +51,12 @@ class Ahead:
     within: float
 
 
+def between(before: Ahead, after: Ahead) -> Ahead:
+    """What holds from one estimate to another: their middle, give or take what either may miss and half the drift."""
+    middle, drift = (before.seconds + after.seconds) / 2, abs(after.seconds - before.seconds)
+    return Ahead(middle, max(before.within, after.within) + drift / 2)
+
+
 def monotonic_offsets(comm: Comm) -> list[Ahead]:
     """By rank, how far time.perf_counter() is ahead of rank 0's; nothing on its host. All ranks call it."""
     came, left = [], []

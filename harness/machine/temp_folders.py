@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from dlio_bench.harness.machine import mounts
+from dlio_bench.harness.machine import mounts, rescue
 
 # Outlives the process that holds the other end of its standard input, and then removes the folder: until the other
 # ranks of the node, who are killed at the same time, write no more there. A removed folder is no work. The fork makes
@@ -68,6 +68,33 @@ def outlasted_folder(prefix: str, below: Path) -> Iterator[Path]:
     os.close(lock)
     assert remover.stdin is not None
     remover.stdin.close()
+
+
+@contextmanager
+def rescued_folder(prefix: str, below: Path, file: Path) -> Iterator[Path]:
+    """As `temp_folder`, but if this process dies its files are kept in the zip archive `file`: another process does it.
+
+    It holds the lock until then, so that no sweep takes the folder from it. A launcher that kills it too (a scheduler
+    that kills all processes of a step at once) loses the files.
+    """
+    folder, lock = _made(prefix, below)
+    rescuer = subprocess.Popen(
+        [sys.executable, "-I", "-S", rescue.__file__, str(folder), str(file), str(os.getpid())],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # launchers end process groups, too
+        pass_fds=[lock],
+    )
+    rescuer.wait()
+    assert rescuer.stdin is not None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        rescuer.stdin.close()
+        os.close(lock)
 
 
 def _made(prefix: str, below: Path) -> tuple[Path, int]:

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ examples:
   dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json.gz --ranks 0,1 --steps 0-99
   dlio-bench trace nodes-1 nodes-4 --html trace.html
   dlio-bench trace time_logger_output/ --nodes 64 --csv records.csv
+  dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1/spans-unfinished.npz
   dlio-bench trace --darshan job_1234.darshan
   dlio-bench trace --command -- python train.py --epochs 1
 
@@ -54,7 +56,12 @@ def add_trace(commands: Commands) -> None:
         "how they access files.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("paths", nargs="*", metavar="RESULT|LOG", help="results or logs, or folders of them")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="RESULT|LOG",
+        help="results or logs, or folders of them; or spans of a run that was stopped",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     of_accesses = parser.add_argument_group("how files were accessed")
     of_accesses.add_argument("--darshan", action="store_true", help="the paths are logs of Darshan")
@@ -96,6 +103,8 @@ def run_trace(options: argparse.Namespace) -> int:
             require_file(file)
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
+    if all(path.suffix == ".npz" for path in options.paths):
+        return _trace_spans(options)
     are_results = [_is_result(path) for path in options.paths]
     if len(set(are_results)) > 1:
         raise UsageError("Name results or logs of TimeLogger, not both: their times have nothing in common.")
@@ -138,6 +147,22 @@ def _trace_results(options: argparse.Namespace) -> int:
     else:
         print("\n".join([traced_text.answer(told), *texts, traced_text.render(told)]), end="")
     return status
+
+
+def _trace_spans(options: argparse.Namespace) -> int:
+    """Files of spans without a result beside them: what ranks did until their run was stopped."""
+    from dlio_bench.reports import timeline, timeline_text
+
+    for flag in ("nodes", "csv", "trial", "ranks", "steps", "chrome", "timelogger", "html"):
+        if getattr(options, flag) is not None:
+            raise UsageError(f"--{flag} is not for a file of spans alone. Leave it out.")
+    loaded = [timeline.load(path) for path in options.paths]
+    if options.json:
+        print(json.dumps([timeline_text.document(spans) for spans in loaded]))
+    else:
+        for path, spans in zip(options.paths, loaded, strict=True):
+            print(timeline_text.render(spans, str(path)), end="")
+    return DataError.status if any(spans.damaged for spans in loaded) else 0
 
 
 def _document(label: str, result: "Result", steps: "Steps", trial: int) -> dict[str, object]:

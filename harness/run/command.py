@@ -1,6 +1,7 @@
 """`dlio-bench run`: makes data ready, launches ranks for every node count, writes results and the report."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
+from dlio_bench.harness.run.asked.tracing import SPANS
 from dlio_bench.harness.run.asked.training import require_labelled
 from dlio_bench.harness.run.judging import judged, require_covered, with_limits
 from dlio_bench.harness.run.look import first_look, sized
@@ -29,7 +31,7 @@ from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
-from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
+from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
 from dlio_bench.reports.meetings import Steps
@@ -201,3 +203,5 @@ def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None,
             print(judgement_text.render(judgement))
         print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}")
         print(f"  results  {folder}\n  report   {folder / 'report.html'}")
+        if SPANS in options.trace:
+            print(f"  spans    {timeline.recorded(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")

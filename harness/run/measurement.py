@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.tracing import SPANS, XPLANE
-from dlio_bench.harness.run.measured import documents, rank
+from dlio_bench.harness.run.measured import documents, rank, unfinished_spans
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
@@ -52,12 +52,13 @@ def measure(
     work.mkdir()
     job.save(work)
     start = plan_launch(job, work.resolve(), launcher)
-    began, ready = time.monotonic(), 0.0
+    launched_at, ready, began = time.monotonic(), 0.0, False
 
     def heard(event: dict[str, Any]) -> None:
-        nonlocal ready
+        nonlocal ready, began
         if event["event"] == "ready":
-            ready = time.monotonic() - began
+            ready = time.monotonic() - launched_at
+        began = began or event["event"] == "trial"
         progress.event(event)
         signals.check()
 
@@ -67,12 +68,14 @@ def measure(
     try:
         if start.launcher == "local":
             signals.check()
-            with rank.started(job) as pipeline:
+            with rank.started(job, work) as pipeline:
                 rank.measure(job, work, Solo(), heard, pipeline)
         else:
             retries = launch(start.argv, {**os.environ, **start.env}, work, heard, log=folder / LOG)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
+        if began and SPANS in job.trace and place is not None:
+            _rescue(job, [reader for reader in job.readers if reader not in finished], setting, work, place)
         if not finished:
             raise
         signals.met()
@@ -93,3 +96,10 @@ def measure(
         raise failure
     stacks.keep(work, folder)
     shutil.rmtree(work)
+
+
+def _rescue(job: Job, readers: Sequence[str], setting: Setting, work: Path, place: Callable[[str, Job], Path]) -> None:
+    """Keep what ranks had recorded of unfinished readers. The failure that ended them is told, and none of this."""
+    with suppress(OSError):
+        names = [file.name for file in setting.dataset.manifest.files]
+        unfinished_spans.write(work, job.ranks, readers, names, lambda reader: place(reader, job))

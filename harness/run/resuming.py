@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -28,6 +29,7 @@ from dlio_bench.reports import result
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.timeline import UNFINISHED_NAME
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.reports.types import Draft, Plan, Result
 
@@ -190,10 +192,12 @@ def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], fol
     else:
         signals.met()
         kind, why = EnvironmentFailure, f"{signals.why()}: the ranks have ended."
+    if rescued := sorted(folder.glob(f"*/{UNFINISHED_NAME}")):
+        why += f" What ranks did until then: dlio-bench trace {shlex.join(map(str, rescued))}."
     if kept:
         why += f" What is finished is kept in {folder}"
     elif not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):
-        return error
+        return kind(why) if rescued else error
     else:
         why += " Nothing was finished"
     return kind(f"{why}. Go on with: {going_on(folder)}")

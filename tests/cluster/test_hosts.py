@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.reports import timeline
 from tests.cluster.cluster import Cluster
-from tests.processes import until
+from tests.processes import DLIO, until
 
 NODES = ["node1", "node2"]
 BESIDE = "192.168.231"  # a network of the two hosts' second interfaces, eth1
@@ -79,10 +80,23 @@ def since(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 def test_every_workload_runs_on_two_hosts(hosts: Cluster, hostfile: Path, workload: str) -> None:
     readers = ["naive", "staged", "prefetch"]
     results = run(
-        hosts, workload, "--tiny", "--reader", ",".join(readers), "--local-tier", "/tmp", "--hostfile", str(hostfile)
-    )
+        hosts, workload, "--tiny", "--reader", ",".join(readers), "--local-tier", "/tmp", "--hostfile", str(hostfile),
+        "--trace", "spans", "--out", f"traced-{workload}",
+    )  # fmt: skip
     assert [result["policy"]["alias"] for result in results] == readers
     assert set(results[0]["environment"]["interfaces"]) == {"node1", "node2"}
+    for reader in readers:
+        spans = timeline.load(hosts.work / f"traced-{workload}" / f"{reader}-2x2")
+        assert not spans.problems
+        assert {(track.host, track.rank) for track in spans.tracks} == {
+            ("node1", 0), ("node1", 1), ("node2", 2), ("node2", 3),
+        }  # fmt: skip
+        assert spans.clocks["node1"].ahead == spans.clocks["node1"].within == 0
+        clock = spans.clocks["node2"]  # of the same kernel
+        assert abs(clock.ahead) <= clock.within + 1e-9
+        assert clock.apart > 0
+    told = hosts.on("node1", *DLIO, "trace", f"traced-{workload}/prefetch-2x2").stdout
+    assert "clock of node2" in told
 
 
 def test_prefetch_reads_the_dataset_once_and_sends_samples_by_one_interface(hosts: Cluster, wired: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlio_bench.harness.cluster.clocks import ahead, drift, wall_ahead
+from dlio_bench.harness.cluster.clocks import Ahead, ahead, between, drift, wall_ahead
 
 FIRST = ([10.0, 11.0, 12.0], [10.4, 11.1, 12.3])  # came, left
 
@@ -31,3 +31,10 @@ def test_both_clocks_of_a_host_are_read_together() -> None:
     least, most = wall_ahead()
     assert 0 <= most - least < 60
     assert abs(drift((least, most), wall_ahead())) < 1
+
+
+def test_between_two_estimates_the_middle_holds_give_or_take_half_the_drift() -> None:
+    held = between(Ahead(12.3e-3, 40e-6), Ahead(12.5e-3, 30e-6))
+    assert held.seconds == pytest.approx(12.4e-3)
+    assert held.within == pytest.approx(140e-6)
+    assert between(Ahead(0, 0), Ahead(0, 0)) == Ahead(0, 0)

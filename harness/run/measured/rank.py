@@ -59,7 +59,8 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
-    with mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+    keeping = recording.rescued(folder) if SPANS in job.trace else nullcontext()
+    with keeping, mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
         _measure(decided, dataset, rooms, folder, comm, tell, pipeline)
 
 
@@ -125,7 +126,7 @@ def _measure(
                 reader, reader_trials = readers[name], trials[name]
                 tell({"event": "trial", "reader": name, "trial": number})
                 if spans is not None:
-                    spans.prepare(reader)
+                    spans.prepare(name, number, reader)
                 times[name].append(reader_trials[number].run(name, reader, comm, trainer, at_epoch))
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
@@ -266,13 +267,14 @@ def _decode(job: Job, dataset: Dataset) -> Decode | None:
 
 
 @contextmanager
-def started(job: Job) -> Iterator[Pipeline | None]:
+def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
     """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does.
 
-    Spans are recorded from here on, if the job asks for them.
+    Spans are recorded from here on, if the job asks for them. folder: the job's.
     """
     workload = find(job.workload)
-    with recording.begun() if SPANS in job.trace else nullcontext():
+    ranks = job.ranks if job.virtual else job.ranks_per_node
+    with recording.begun(folder, ranks) if SPANS in job.trace else nullcontext():
         if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
             yield None
             return
@@ -319,7 +321,7 @@ def main() -> int:
 
         def start() -> tuple[int, Callable[[Comm], None]]:
             job = Job.load(folder)
-            pipeline = stack.enter_context(started(job))
+            pipeline = stack.enter_context(started(job, folder))
             return job.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
 
         return run_rank(folder, start)

@@ -175,14 +175,17 @@ class Trial:
         if passes is None:
             return []
         plans = ((epoch, passes.batches(rank, number, self._seed)) for number, epoch in enumerate(passes.epochs))
-        return [Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch)) for epoch, batches in plans]
+        return [
+            Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch, passed=epoch)) for epoch, batches in plans
+        ]
 
     def run(
         self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
     ) -> TrialTimes:
         """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch."""
         job, plan = self._job, self.ids(comm.rank)
-        times = TrialTimes(self._number, self._seed, plan, StepLog.empty(sum(map(len, plan)), job.batch))
+        log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
+        times = TrialTimes(self._number, self._seed, plan, log)
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
         times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}

@@ -3,17 +3,21 @@
 import shlex
 from collections.abc import Sequence
 
+from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.data import Source
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
+from dlio_bench.harness.run.asked.tracing import SPANS
 from dlio_bench.harness.run.asked.validation import Validation
+from dlio_bench.harness.run.measured.recording import SHARE
 from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.run.told.foresight import foreseen, shape_of
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
+from dlio_bench.recorder import MOST_ROWS, ROW
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
@@ -71,6 +75,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("decode", "as the application decodes its samples" if job.decode else ""),
         ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
         ("PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
+        ("trace", _trace(job) if SPANS in job.trace else ""),
         ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
         *(
@@ -94,6 +99,15 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
     for name, text in rows:
         lines += wrapped(text, f"  {name:<10} ", whole_words=True) if text else []
     return "\n".join(lines)
+
+
+def _trace(job: Job) -> str:
+    of_rank, share = MOST_ROWS * ROW.itemsize, format_percent(SHARE)
+    return (
+        f"spans of every thread: up to {format_bytes(of_rank)} of memory a rank, "
+        f"{format_bytes(of_rank * job.ranks_per_node)} a node, and no more than {share} of what is free in "
+        f"{SHARED_MEMORY}; what is beyond it is counted"
+    )
 
 
 def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:

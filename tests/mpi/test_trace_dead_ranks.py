@@ -1,0 +1,91 @@
+"""`run --trace spans` when a rank dies: what all ranks had recorded until then is kept, and nothing is left behind."""
+
+import os
+import shlex
+import signal
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from dlio_bench import recorder
+from dlio_bench.harness.run.measured import recording
+from dlio_bench.reports import timeline
+from dlio_bench.reports.timeline import TRAINER
+from tests.processes import PATIENCE, dlio, gone, pids_of, start, until
+
+RANKS = 4
+
+
+def folders(ranks: list[int]) -> list[Path]:
+    """Where these ranks record, if they have come to their second trial."""
+    chosen = []
+    for below in (recording.SHARED_MEMORY, Path(tempfile.gettempdir())):
+        for note in below.glob(f"{recording.PREFIX}*/{recording.NOW}"):
+            with suppress(FileNotFoundError, msgspec.DecodeError):  # others come and go
+                now = msgspec.json.decode(note.read_bytes(), type=recording.Now)
+                if now.process in ranks and now.trial == 1:
+                    chosen.append(note.parent)
+    return chosen
+
+
+def has_read(folder: Path) -> bool:
+    """Whether a reader's thread has recorded something that is not drained yet."""
+    return any(len(rows.table) > 10 for rows in recorder.of_others(folder, os.getpid()) if rows.thread != "MainThread")
+
+
+def kill_one(process: int, ranks: list[int]) -> None:
+    del process
+    os.kill(ranks[2], signal.SIGKILL)
+
+
+def terminate(process: int, ranks: list[int]) -> None:
+    del ranks
+    os.kill(process, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("harm", [kill_one, terminate])
+def test_spans_of_all_ranks_are_there_until_one_died_or_the_run_was_stopped(
+    harm: Callable[[int, list[int]], None], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(
+        tmp_path, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", "prefetch", "--epochs", "400",
+        "--trials", "2", "--warmup-trials", "1", "--compute", "emulate:2ms", "--trace", "spans", "--out", str(out),
+        DLIO_BENCH_CACHE=str(tmp_path / "cache"),
+    )  # fmt: skip
+    command = f"dlio_bench.harness.run.measured.rank {out.resolve()}"
+    until(lambda: len(folders(pids_of(command))) == RANKS, process)
+    ranks, rescuers = pids_of(command), pids_of(f"{out.resolve()}/work-")
+    places = folders(ranks)
+    until(lambda: all(map(has_read, places)), process)
+    harm(process.pid, ranks)
+    _, err = process.communicate(timeout=PATIENCE)
+    gone([*ranks, *rescuers])
+    assert process.returncode == 4
+    assert "Traceback" not in err
+    assert not [place for place in places if place.exists()]
+    [file] = out.glob("*/spans-unfinished.npz")
+    assert f"What ranks did until then: dlio-bench trace {shlex.quote(str(file))}." in err
+    assert ("Go on with: dlio-bench run" in err) == (harm is terminate)
+    assert not list(out.glob("work-*"))
+
+    spans = timeline.load(file)
+    assert spans.ranks == RANKS
+    assert not [problem for problem in spans.problems if "without a span" in problem or "nothing is left" in problem]
+    names = [track.thread for track in spans.tracks]
+    for rank in range(RANKS):
+        for trial in (0, 1):
+            part = spans.part((spans.rank == rank) & (spans.trial == trial))
+            phases = part.part(part.of("Call to Next Batch", "compute"))
+            assert len(phases) > 2, (rank, trial)
+            assert {names[track] for track in np.unique(phases.track)} == {TRAINER}
+            assert len(part.part(part.of("pread"))) > 2
+            assert (part.end >= part.start).all()
+    done = dlio(tmp_path, "trace", str(file))
+    assert "the run ended before prefetch had done all its trials" in done.stdout
+    assert "in trial 2, of 400 steps, " in " ".join(done.stdout.split())

@@ -1,0 +1,75 @@
+"""What `run --trace spans` adds to a run.
+
+    python tests/perf/trace_cost.py [--pairs 5] [--epochs 4] [--reader naive,prefetch]
+
+Runs ImageNet (records of 115 KB, warm, no compute) by turns with and without it. Prints, for each reader, the median
+elapsed time of the runs of either kind, each the median of its trials; their ratio less 1; and the spans of a trial.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dlio_bench.reports import timeline
+
+TRACE = ("--trace", "spans")
+
+
+def run(folder: Path, readers: str, epochs: int, more: tuple[str, ...] = ()) -> dict[str, float]:
+    """Elapsed seconds of the median trial of each reader."""
+    subprocess.run(
+        [
+            sys.executable, "-m", "dlio_bench", "run", "imagenet", "--reader", readers, "--cache", "warm", "--compute",
+            "none", "--max-data", "150MB", "--epochs", str(epochs), "--trials", "5", "--no-verify", "--out",
+            str(folder), *more,
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    elapsed = {}
+    for path in folder.glob("*/result.json"):
+        trials = json.loads(path.read_text())["trials"]
+        elapsed[path.parent.name] = statistics.median(
+            trial["elapsed_seconds"] for trial in trials if not trial["warmup"]
+        )
+    return elapsed
+
+
+def pairs(folder: Path, readers: str, epochs: int, count: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Runs without and with spans, by turns, each of which begins another pair."""
+    done = []
+    for number in range(count):
+        plain, traced = folder / f"plain-{number}", folder / f"traced-{number}"
+        if number % 2:
+            with_spans, without = run(traced, readers, epochs, TRACE), run(plain, readers, epochs)
+        else:
+            without, with_spans = run(plain, readers, epochs), run(traced, readers, epochs, TRACE)
+        done.append((without, with_spans))
+    return done
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--reader", default="naive,prefetch")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        done = pairs(Path(place), options.reader, options.epochs, options.pairs)
+        for name in done[0][0]:
+            spans = timeline.load(Path(place) / "traced-0" / name)
+            plain, traced = ([pair[kind][name] for pair in done] for kind in (0, 1))
+            ratio = statistics.median(traced) / statistics.median(plain) - 1
+            each = " ".join(f"{after / before - 1:+.2%}" for before, after in zip(plain, traced, strict=True))
+            print(
+                f"{name}: {statistics.median(plain):.4f} s without, {statistics.median(traced):.4f} s with: "
+                f"{ratio:+.2%} (pairs {each}); {(spans.trial == 1).sum()} spans in a trial"
+            )
+
+
+if __name__ == "__main__":
+    main()
