@@ -4,7 +4,6 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING

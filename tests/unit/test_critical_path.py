@@ -59,9 +59,9 @@ def test_each_step_is_that_of_the_rank_that_came_last() -> None:
 
 
 def test_a_checkpoint_and_a_pass_count_where_the_others_wait_for_them() -> None:
-    """Rank 0 saves for 4 s behind the first step; the pass behind the second takes rank 1 longer."""
+    """Rank 0 saves behind the first two steps; the pass behind the second takes rank 1 longer than both of rank 0."""
     steps = steps_of(
-        waits=[[1, 1, 1], [1, 1, 2]], computes=[[1, 1, 1]] * 2, checkpoints=[[4, 0, 0], [0, 0, 0]], passes={1: [2, 7]}
+        waits=[[1, 1, 1], [1, 1, 2]], computes=[[1, 1, 1]] * 2, checkpoints=[[4, 3, 0], [0, 0, 0]], passes={1: [2, 7]}
     )
     path = critical_path(steps, 0)
     assert path.phases == pytest.approx(
