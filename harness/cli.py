@@ -25,11 +25,13 @@ from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import compare, export, judge, report, trace
+from dlio_bench.harness.results import compare, export, judge, report
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.harness.tracing.arguments import add_trace
+from dlio_bench.harness.tracing.command import run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
@@ -66,7 +68,7 @@ def parser() -> Parser:
     export.add_export(commands)
     judge.add_judge(commands)
     report.add_report(commands)
-    trace.add_trace(commands)
+    add_trace(commands)
     for name in LAUNCHING:
         commands.choices[name].add_argument(
             "--timeout",
@@ -139,7 +141,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": export.run_export,
     "judge": judge.run_judge,
     "report": report.run_report,
-    "trace": trace.run_trace,
+    "trace": run_trace,
     "list": _list,
     "doctor": _doctor,
 }

@@ -20,8 +20,8 @@ MAY_IMPORT = {
 STOREYS = (
     "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "library", "training", "simulator",
     "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run",
-    "bench_readers", "capacity", "results", "integration", "listing", "doctor", "parser", "acceptance", "job_script",
-    "cli",
+    "bench_readers", "capacity", "results", "tracing", "integration", "listing", "doctor", "parser", "acceptance",
+    "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
@@ -141,8 +141,8 @@ def test_the_libraries_of_compare_have_one_file_each_and_load_when_it_runs() -> 
 
 
 def test_darshan_loads_in_the_process_that_reads_a_log_alone() -> None:
-    assert importers("darshan") == {"harness/results/darshan_log.py"}
-    assert "darshan" not in loaded("import dlio_bench.harness.results.trace, dlio_bench.harness.results.darshan_log")
+    assert importers("darshan") == {"harness/tracing/darshan_log.py"}
+    assert "darshan" not in loaded("import dlio_bench.harness.tracing.command, dlio_bench.harness.tracing.darshan_log")
 
 
 def test_results_render_without_what_measuring_needs() -> None:

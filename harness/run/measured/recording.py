@@ -374,6 +374,8 @@ def placed(table: Table, of_trainer: Table, steps_of_epoch: int) -> Table:
     numbered = (table["step"] != NOWHERE) & (table["epoch"] >= 0)
     table["step"][numbered] += table["epoch"][numbered] * np.int32(steps_of_epoch)
     table["step"][table["epoch"] < 0] = NOWHERE  # those of validation passes have no number
+    if not len(steps):
+        return table
     within = np.searchsorted(steps["start"], table["start"], side="right") - 1
     at = steps[np.maximum(within, 0)]
     homeless = (within >= 0) & (table["epoch"] == NO_EPOCH)

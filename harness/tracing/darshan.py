@@ -7,7 +7,7 @@ from pathlib import Path
 
 def run(logs: Sequence[Path], *, as_json: bool) -> int:
     """Print the pattern of each log. UsageError, EnvironmentFailure, DataError."""
-    from dlio_bench.harness.results import darshan_log
+    from dlio_bench.harness.tracing import darshan_log
     from dlio_bench.reports import access_pattern, access_pattern_text, darshan
     from dlio_bench.wrapping import printable
 

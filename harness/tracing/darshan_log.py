@@ -1,6 +1,6 @@
 """Counters of a Darshan log, read by pydarshan in a process of its own: its C library may die of a damaged log.
 
-`python -P -m dlio_bench.harness.results.darshan_log LOG` prints them as JSON.
+`python -P -m dlio_bench.harness.tracing.darshan_log LOG` prints them as JSON.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""`dlio-bench trace` of a result: the files that it writes of its spans, and the table of components."""
+"""`dlio-bench trace`: the files that it writes of spans, for Perfetto and as TimeLogger would have."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from dlio_bench.errors import UsageError
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
     from dlio_bench.reports.recorded import Recorded
+    from dlio_bench.reports.timeline import Timeline
     from dlio_bench.reports.types import Result
 
 MOST_RANKS = 64  # in a trace, unless --ranks names them
@@ -80,6 +81,33 @@ def _chrome(
     return {"source": about["source"]} | sizes
 
 
+def chrome_of_spans(options: argparse.Namespace, spans: "Timeline") -> dict[str, Any]:
+    """Write the trace of one trial of a run that was stopped: the last one, or --trial. UsageError."""
+    from dlio_bench.reports import chrome_trace
+
+    trials = sorted(set(spans.trial.tolist()))
+    trial = options.trial - 1 if options.trial else max(trials, default=0)
+    if trial not in trials:
+        raise UsageError(
+            f"--trial {trial + 1}: the file has spans of trials {', '.join(str(at + 1) for at in trials)}."
+        )
+    of_ranks = chrome_trace.chosen(spans, trial, options.ranks or list(range(min(spans.ranks, MOST_RANKS))), None)
+    part = chrome_trace.earliest(of_ranks)
+    left_out = 0 if options.ranks else max(0, spans.ranks - MOST_RANKS)
+    sizes = {"spans": len(part), "left_out": len(of_ranks) - len(part), "left_out_ranks": left_out}
+    about = {"trial": trial} | chrome_trace.about_timeline(part) | sizes | {"problems": list(spans.problems)}
+    chrome_trace.write(options.chrome, chrome_trace.of_timeline(part), about)
+    return {"file": str(options.chrome), "source": f"trial {trial + 1}"} | sizes
+
+
+def told(files: Sequence[dict[str, Any]]) -> str:
+    """What was written, for a terminal."""
+    from dlio_bench.wrapping import printable, wrapped
+
+    lines = [line for file in files for line in wrapped(printable(_told(file)), "  ")]
+    return "".join(f"{line}\n" for line in ([""] if lines else []) + lines)
+
+
 def _timelogger(
     options: argparse.Namespace, result: "Result", steps: "Steps", trial: int, recorded: "Recorded"
 ) -> dict[str, Any]:
@@ -96,40 +124,6 @@ def _timelogger(
         source, count, records = SPANS_NAME, len(part), published_spans.as_recorded(part, number)
     write_parts(options.timelogger, (f"{timelogger.record(span)}\n".encode() for span in records))
     return {"source": source, "spans": count}
-
-
-def document(result: "Result", trial: int, recorded: "Recorded", files: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """As JSON."""
-    from dataclasses import asdict
-
-    from dlio_bench.reports.component_table import component_rows
-
-    number, spans = result.trials[trial].trial, recorded.spans
-    rows = [] if spans is None else component_rows(spans, number)
-    return {
-        "spans": {
-            "recorded": spans is not None,
-            "components": [asdict(row) | {"mean_bytes": row.mean_bytes} for row in rows],
-            "lost": {} if spans is None else {str(rank): lost for rank, lost in spans.lost.items()},
-            "problems": list(recorded.problems),
-        },
-        "files": list(files),
-    }
-
-
-def render(result: "Result", trial: int, recorded: "Recorded", files: Sequence[dict[str, Any]]) -> str:
-    """At most 80 columns: the components if spans were recorded, what is wrong, the files."""
-    from dlio_bench.reports import component_table
-    from dlio_bench.reports.timelogger import MOST_NAMED
-    from dlio_bench.wrapping import printable, wrapped
-
-    table = "" if recorded.spans is None else component_table.render(recorded.spans, result.trials[trial].trial)
-    lines = [line for file in files for line in wrapped(printable(_told(file)), "  ")]
-    for problem in recorded.problems[:MOST_NAMED]:
-        lines += wrapped(printable(problem), "  problem  ", whole_words=True)
-    if len(recorded.problems) > MOST_NAMED:
-        lines.append(f"  problem  and {len(recorded.problems) - MOST_NAMED} more")
-    return table + "".join(f"{line}\n" for line in ([""] if lines else []) + lines)
 
 
 def _told(file: dict[str, Any]) -> str:

@@ -1,0 +1,64 @@
+"""The options of `dlio-bench trace`."""
+
+from pathlib import Path
+
+from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.tracing import span_files
+
+EXAMPLES = """\
+examples:
+  dlio-bench trace dlio-results/20260102-030405-cdb
+  dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json
+  dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1 --chrome trace.json.gz --ranks 0,1 --steps 0-99
+  dlio-bench trace nodes-1 nodes-4 --html trace.html
+  dlio-bench trace time_logger_output/ --nodes 64 --csv records.csv
+  dlio-bench trace dlio-results/20260102-030405-cdb/prefetch-8x1/spans-unfinished.npz
+  dlio-bench trace --darshan job_1234.darshan
+  dlio-bench trace --command -- python train.py --epochs 1
+
+exit status:
+  0  printed   2  usage, or nothing to read there
+  4  a file not readable, a package missing; the traced command failed
+  5  a damaged result or log; or its spans are damaged, or those of another run: the rest is printed
+"""
+
+
+def add_trace(commands: Commands) -> None:
+    """`trace`."""
+    parser = commands.add_parser(
+        "trace",
+        help="tell where the time of a run went, or of the NERSC study's logs",
+        description="Results: what a rank's trainer did, phase by phase; with `run --trace spans` what all its threads "
+        "did, component by component; and a trace of it to look at. Over several node counts the share of I/O and the "
+        "read bandwidth, with the NERSC study's published values beside them, and the critical path. Logs of the "
+        "NERSC study's TimeLogger (what its programs printed, or its files of each rank): the study's accountings, "
+        "HEPCNNB's seconds a node and CDB's merged intervals; beside them how long reading and training overlapped, "
+        "and what each component took itself. Broken records are named, not dropped. Logs of Darshan, and any command: "
+        "how they access files.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="RESULT|LOG",
+        help="results or logs, or folders of them; or spans of a run that was stopped",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    of_accesses = parser.add_argument_group("how files were accessed")
+    of_accesses.add_argument("--darshan", action="store_true", help="the paths are logs of Darshan")
+    of_accesses.add_argument(
+        "--command",
+        action="store_true",
+        dest="counted",
+        help="the words behind -- are a command: run it, and count what it and its descendants read and write",
+    )
+    of_accesses.add_argument("--dry-run", action="store_true", help="with --command: print the command, do not run it")
+    of_results = parser.add_argument_group("of results")
+    of_results.add_argument("--trial", type=int, metavar="N", help="this trial, from 1 (default: the median one)")
+    span_files.add_options(of_results)
+    of_results.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the tables as a page with figures, over all results named"
+    )
+    of_logs = parser.add_argument_group("of logs")
+    of_logs.add_argument("--nodes", type=int, metavar="N", help="nodes of the run (default: as many as ranks)")
+    of_logs.add_argument("--csv", type=Path, metavar="FILE", help="write all records as the study's CSV table")

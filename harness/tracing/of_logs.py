@@ -1,0 +1,24 @@
+"""`dlio-bench trace` of logs of TimeLogger."""
+
+import argparse
+import csv
+import io
+import json
+from dataclasses import astuple
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the study's accountings, and write the records as its table."""
+    from dlio_bench.reports import timelogger, trace_text
+    from dlio_bench.reports.files import write_whole
+
+    log = timelogger.load(options.paths)
+    if options.csv is not None:
+        table = io.StringIO()
+        writer = csv.writer(table)
+        writer.writerow(timelogger.HEADER)
+        writer.writerows(astuple(span) for span in log.spans)
+        write_whole(options.csv, table.getvalue().encode())
+    shown = trace_text.account(log, options.nodes)
+    print(json.dumps(trace_text.document(shown)) if options.json else trace_text.render(shown), end="")
+    return 0
