@@ -64,9 +64,8 @@ class TorchLoader:
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()
-        self._context = multiprocessing.get_context(
-            "forkserver"
-        )  # to fork a process that has MPI and threads is unsafe
+        # a process that has MPI and threads must not be forked
+        self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([_WORKER])
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
