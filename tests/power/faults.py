@@ -384,6 +384,8 @@ FAULTS = [
         "reports/published_spans.py",
         ("(timeline.trial == trial) & known", "known", "the log has the spans of one trial",
          "unit/test_published_spans.py"),
+    ),
+    *_faults(
         "harness/library/course.py",
         ("ids = course.ids(of_rank, of_epoch)[step if of_epoch == epoch else 0 :]",
          "ids = course.ids(of_rank, of_epoch)",
