@@ -5,14 +5,14 @@ needs the trainers' spans alone: how long they waited for data.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
 from dlio_bench.reports.interval_lists import Interval, length, merged
 from dlio_bench.reports.spans import Span
 
-NEXT_BATCH, VALIDATION = "Call to Next Batch", "validation"
+NEXT_BATCH = "Call to Next Batch"
 ADDITIVE, MERGED, WAITING = "additive", "merged", "waiting"
 TITLES = {
     ADDITIVE: "HEPCNNB's accounting: seconds that follow each other on a node, mean of nodes",
@@ -69,19 +69,14 @@ def reading(workload: str, spans: Sequence[Span], read_components: Collection[st
 def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[Account]:
     """The study's accounting that these spans allow, if any. readers: components that read.
 
-    A validation pass counts as training, as in the study: on 64 nodes HEPCNNB's Read, Load and Training (2534.06 s) are
-    its whole loop (2534.2 s), and CDB's Training is the sum of its whole epochs.
+    A validation pass counts as training where it is a part of the step before it (`published_spans.with_passes`).
     """
     if readers == [READ_FILE]:
-        passes = [replace(span, component=ITERATION) for span in spans if span.component == VALIDATION]
-        rows = accounting.additive([*spans, *passes], nodes)
+        rows = accounting.additive(spans, nodes)
         parts = ("read", "load", "training", "checkpoint")
         return [Account(ADDITIVE, {at: {name: getattr(row, name) for name in parts} for at, row in rows.items()})]
     if readers:
-        read, training = (
-            accounting.merged_latency(spans, *readers),
-            accounting.merged_latency(spans, ITERATION, VALIDATION),
-        )
+        read, training = accounting.merged_latency(spans, *readers), accounting.merged_latency(spans, ITERATION)
         epochs = sorted({*read, *training})
         both = {epoch: {"read": read.get(epoch, 0.0), "training": training.get(epoch, 0.0)} for epoch in epochs}
         return [Account(MERGED, both)]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_bench.reports import accounting
-from dlio_bench.reports.accounting import Additive, Overlap
+from dlio_bench.reports.accounting import ITERATION, Additive, Overlap
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
 from dlio_bench.reports.spans import Span
@@ -130,6 +130,13 @@ def _hep(shown: Account, epochs: dict[int, Additive]) -> Iterator[str]:
         cells = (row.read, row.load, row.training, row.checkpoint)
         shares = (f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)
         yield f"  {name:<6} " + " ".join(f"{cell:>16}" for cell in shares)
+    if any(row.training < 0 for row in epochs.values()):
+        yield from wrapped(
+            f"Training is negative where 'Load File' and 'Checkpoint Listener' take longer than the '{ITERATION}' that "
+            "the study's rule has them in: the log has them outside of its steps, or lacks steps. Shares of such an "
+            "epoch, and of all, mean nothing.",
+            "  ",
+        )
     if shown.hep_bandwidth is not None:
         yield from wrapped(
             f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges 1,024 training "

@@ -29,6 +29,7 @@ from dlio_bench.reports.io_accounts import (
     waiting,
 )
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.published_spans import with_passes
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timeline import Timeline
 from dlio_bench.reports.timeline import spans as timeline_spans
@@ -105,9 +106,9 @@ class Scaling:
 
 def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timeline | None) -> Case:
     """One trial's figures. trial: position in the arrays; timeline: of the result, None where none was recorded."""
-    of_steps = list(trainer_spans(steps, trial))
+    of_steps = list(trainer_spans(steps, trial, with_passes=False))
     number = result.trials[trial].trial
-    known = of_steps if timeline is None else list(timeline_spans(timeline, number))
+    known = of_steps if timeline is None else list(timeline_spans(with_passes(timeline), number))
     readers = reading(result.workload.name, known, READ_COMPONENTS)
     of_trial, plan = result.trials[trial], result.plan
     names = {span.component for span in known}
