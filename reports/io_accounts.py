@@ -72,7 +72,7 @@ def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[
     A validation pass counts as training where it is a part of the step before it (`published_spans.with_passes`).
     """
     if readers == [READ_FILE]:
-        rows = accounting.additive(spans, nodes)
+        rows = accounting.additive(spans, nodes, epochs=None)
         parts = ("read", "load", "training", "checkpoint")
         return [Account(ADDITIVE, {at: {name: getattr(row, name) for name in parts} for at, row in rows.items()})]
     if readers:
@@ -122,8 +122,8 @@ class Bandwidth:
     """Bytes a second that a trial read, in several ways. None: not known, or the formula does not hold.
 
     calls: spans of reading. read_bytes: requested of the file system, as the readers counted. node_seconds: seconds of
-    reading threads, mean of nodes; merged_seconds: in which any rank reads. formula: as published, with the published
-    sizes; rule: the same rule with the sizes of this dataset's files.
+    reading threads, mean of nodes; merged_seconds: in which any rank reads, in whatever epoch. formula: as published,
+    with the published sizes; rule: the same rule with the sizes of this dataset's files.
     """
 
     calls: int | None
@@ -151,21 +151,27 @@ def bandwidth(
     if not readers:
         return Bandwidth(None, read_bytes, counted / nodes, None, None, None)
     chosen = [span for span in spans if span.component in readers]
-    any_rank = sum(accounting.merged_latency(spans, *readers).values())
+    any_rank = sum(accounting.merged_latency(spans, *readers).values())  # the study's: epochs may overlap
     formula = rule = None
     if readers == [READ_FILE]:
-        charged = sum(span.epoch < accounting.HEP_EPOCHS for span in chosen)
-        read = accounting.summed(accounting.additive(spans, nodes).values()).read
+        read = accounting.summed(accounting.additive(spans, nodes, epochs=None).values()).read
         if sizes.train_files == accounting.HEP_TRAIN_FILES and not sizes.tiny:
-            formula = accounting.hep_bandwidth(charged, read)
-        if sizes.validation_bytes is not None and charged >= sizes.train_files and read:
-            others = (charged - sizes.train_files) * sizes.validation_bytes
+            formula = accounting.hep_bandwidth(len(chosen), read)
+        if sizes.validation_bytes is not None and len(chosen) >= sizes.train_files and read:
+            others = (len(chosen) - sizes.train_files) * sizes.validation_bytes
             rule = (sizes.train_files * sizes.train_bytes + others) / read
     if readers == [READ_IMAGE]:
         if abs(sizes.sample_bytes - accounting.CDB_IMAGE_BYTES) < ALIKE:
             formula = accounting.cdb_bandwidth(len(chosen), any_rank)
         rule = len(chosen) * sizes.sample_bytes / any_rank if any_rank else None
-    return Bandwidth(len(chosen), read_bytes, sum(_thread_seconds(chosen)) / nodes, any_rank, formula, rule)
+    return Bandwidth(
+        calls=len(chosen),
+        read_bytes=read_bytes,
+        node_seconds=sum(_thread_seconds(chosen)) / nodes,
+        merged_seconds=length(merged((span.start, span.end) for span in chosen)),
+        formula=formula,
+        rule=rule,
+    )
 
 
 def _thread_seconds(spans: Sequence[Span]) -> list[float]:

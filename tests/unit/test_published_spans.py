@@ -74,8 +74,9 @@ def test_the_log_is_one_that_trace_reads(tmp_path: Path, capsys: pytest.CaptureF
 def test_accountings_of_a_result_survive_its_log(tmp_path: Path, read: str) -> None:
     """A rank of two epochs with passes behind steps 1 and 3; another whose steps were lost. Training is the loop."""
     rows = [
-        row(0, "Training Iteration", 0.0, 1.0, epoch=0, step=0), row(0, "Training Iteration", 1.0, 2.0, epoch=0, step=1),
-        row(0, "validation", 2.5, 5.0, epoch=~0), row(0, "Load File", 2.5, 4.0, epoch=~0), row(0, read, 2.5, 3.5, epoch=~0),
+        row(0, "Training Iteration", 0.0, 1.0, epoch=0, step=0),
+        row(0, "Training Iteration", 1.0, 2.0, epoch=0, step=1), row(0, "validation", 2.5, 5.0, epoch=~0),
+        row(0, "Load File", 2.5, 4.0, epoch=~0), row(0, read, 2.5, 3.5, epoch=~0),
         row(0, "Training Iteration", 5.0, 6.0, epoch=1, step=2), row(0, "validation", 6.0, 9.0, epoch=~1),
         row(0, "Load File", 5.0, 5.5, epoch=1), row(0, read, 5.0, 5.5, epoch=1),
         row(2, "validation", 3.0, 5.0, epoch=~0), row(2, "Training Loop", 0.0, 5.0),

@@ -105,6 +105,17 @@ def test_training_that_comes_out_negative_is_told(tmp_path: Path, capsys: pytest
         assert ("Training is negative" in capsys.readouterr().out) == told
 
 
+def test_epochs_that_the_study_s_script_leaves_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    for epochs, told in ((5, False), (7, True)):
+        records = [
+            python2(at, 0, of, 10 * at, 10 * at + 2) for at in range(epochs) for of in ("HDF5 File Read", "Load File")
+        ]
+        log.write_text("\n".join(records))
+        assert main(["trace", str(log)]) == 0
+        assert ("The log has 2 more epochs" in capsys.readouterr().out) == told
+
+
 def test_a_log_of_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.txt").write_text("nothing of the kind")
     assert main(["trace", str(tmp_path / "other.txt")]) == 2
