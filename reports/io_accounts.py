@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
 from dlio_bench.reports.interval_lists import Interval, length, merged
+from dlio_bench.reports.span_pattern import UNPLACED
 from dlio_bench.reports.spans import Span
 
 NEXT_BATCH = "Call to Next Batch"
@@ -59,9 +60,12 @@ def io_share(parts: Mapping[str, float]) -> float | None:
 def reading(workload: str, spans: Sequence[Span], read_components: Collection[str]) -> list[str]:
     """The components in which these spans read the dataset's files: the study's of this workload, else those of a list.
 
-    Empty where no reader's spans were recorded.
+    Empty where no reader's spans were recorded, and where TensorFlow reads by itself: its batches come after reading,
+    decoding and waiting, of which nobody knows the parts.
     """
     names = {span.component for span in spans}
+    if names & set(UNPLACED):
+        return []
     published = READING.get(workload)
     return [published] if published in names else sorted(names & set(read_components))
 
@@ -149,7 +153,7 @@ def bandwidth(
 ) -> Bandwidth:
     """Bandwidths of a trial. counted: seconds of reading as the readers counted them, which are taken without spans."""
     if not readers:
-        return Bandwidth(None, read_bytes, counted / nodes, None, None, None)
+        return Bandwidth(None, read_bytes, counted / nodes if counted else None, None, None, None)
     chosen = [span for span in spans if span.component in readers]
     any_rank = sum(accounting.merged_latency(spans, *readers).values())  # the study's: epochs may overlap
     formula = rule = None

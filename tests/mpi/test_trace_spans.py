@@ -65,6 +65,7 @@ def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
     reader: str, result: Result, steps: Steps, spans: Timeline
 ) -> None:
     kinds = np.array([part.kind == "read" and part.name not in OF_NODE for part in spans.components])
+    kinds |= [part.name == "records" for part in spans.components]
     per_epoch = result.plan.steps // EPOCHS
     for trial in range(len(result.trials)):
         of_trial = spans.part(spans.trial == trial)
