@@ -5,7 +5,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_bench.reports import accounting
-from dlio_bench.reports.accounting import ITERATION, Additive, Overlap
+from dlio_bench.reports.accounting import (
+    CDB_IMAGE_BYTES,
+    HEP_TRAIN_BYTES,
+    HEP_TRAIN_FILES,
+    HEP_VALID_BYTES,
+    ITERATION,
+    Additive,
+    Overlap,
+)
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
 from dlio_bench.reports.spans import Span
@@ -147,8 +155,9 @@ def _hep(shown: Account, epochs: dict[int, Additive]) -> Iterator[str]:
         )
     if shown.hep_bandwidth is not None:
         yield from wrapped(
-            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges 1,024 training "
-            "files of the published size and the rest as validation files, too low over several epochs",
+            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges "
+            f"{HEP_TRAIN_FILES:,} calls with {HEP_TRAIN_BYTES:,} bytes, a published training file, and the rest with "
+            f"{HEP_VALID_BYTES:,}, a validation file, whatever the log's calls read: too low over several epochs",
             "  ",
         )
 
@@ -160,7 +169,12 @@ def _cdb(shown: Account, read: dict[int, float], training: dict[int, float]) -> 
     rows = [(str(epoch + 1), read.get(epoch, 0.0), training.get(epoch, 0.0)) for epoch in sorted({*read, *training})]
     for name, reads, trains in [*rows, ("all", sum(read.values()), sum(training.values()))]:
         yield f"  {name:<6} {reads:>12.2f} {trains:>12.2f} {_share(reads, reads + trains):>12}"
-    bandwidth = "" if shown.cdb_bandwidth is None else f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula"
+    bandwidth = (
+        ""
+        if shown.cdb_bandwidth is None
+        else f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, which charges each call with "
+        f"{CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
+    )
     yield from wrapped(f"reading and training overlap, so the share is no part of the run{bandwidth}", "  ")
 
 
