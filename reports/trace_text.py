@@ -79,7 +79,7 @@ def account(log: Log, nodes: int | None) -> Account:
         wall_seconds=max(span.end for span in spans) - min(span.start for span in spans),
         components=_components(spans),
         hep=hep,
-        hep_left_out=max(0, 1 + max(span.epoch for span in spans) - accounting.HEP_EPOCHS),
+        hep_left_out=max(0, 1 + _last_epoch(spans) - accounting.HEP_EPOCHS),
         hep_bandwidth=None if hep is None else accounting.hep_bandwidth(reads, accounting.summed(hep.values()).read),
         cdb_read=read,
         cdb_training=training,
@@ -176,6 +176,12 @@ def _cdb(shown: Account, read: dict[int, float], training: dict[int, float]) -> 
         f"{CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
     )
     yield from wrapped(f"reading and training overlap, so the share is no part of the run{bandwidth}", "  ")
+
+
+def _last_epoch(spans: Sequence[Span]) -> int:
+    """Of what the accountings take by epoch; a checkpoint of the study has its step for an epoch."""
+    known = (accounting.READ_FILE, accounting.LOAD_FILE, ITERATION)
+    return max((span.epoch for span in spans if span.component in known), default=-1)
 
 
 def _total(epochs: dict[int, Additive]) -> tuple[str, Additive]:

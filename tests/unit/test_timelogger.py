@@ -126,6 +126,7 @@ def test_epochs_that_the_study_s_script_leaves_out_are_told(tmp_path: Path, caps
         records = [
             python2(at, 0, of, 10 * at, 10 * at + 2) for at in range(epochs) for of in ("HDF5 File Read", "Load File")
         ]
+        records.append(python2(400, 0, "Checkpoint Listener", 1, 2))  # the study's have their step for an epoch
         log.write_text("\n".join(records))
         assert main(["trace", str(log)]) == 0
         assert ("The log has 2 more epochs" in capsys.readouterr().out) == told
