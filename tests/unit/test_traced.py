@@ -81,6 +81,23 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
     assert "--trace spans" in missing(of)[0]
 
 
+def test_what_all_results_share_is_said_once(made: Complete) -> None:
+    def other(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "shuffled"
+        draft["marks"] = [*draft["marks"], "SHORT"]
+
+    two = traced.scalings([*cases(made, 4), *cases(made, 4, change=other)])
+    [marks, first, *_] = answer = traced_text.answer(two).splitlines()
+    assert "[VIRTUAL NODES]" in marks
+    assert first.endswith(" · prefetch")
+    assert next(line for line in answer if "shuffled" in line).endswith(" · shuffled · [SHORT]")
+    text = traced_text.render(two)
+    assert text.count("True bandwidth: ") == 1
+    assert "× ideal:" not in text  # there is one node count
+    assert not text.startswith("\n")
+    assert "\n\n\n" not in text
+
+
 def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
     """64 samples on 1 and on 4 nodes: unequal numbers of samples would have no common ideal."""
     of = scaling(*cases(made, 1, 4))
