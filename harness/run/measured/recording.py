@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -70,8 +70,8 @@ class Now:
     host: str
     process: int
     main: int  # the number of the trainer's thread
-    ahead: float
-    within: float
+    clock: Clock  # of this host, by all looks at it so far
+    ahead: float  # by the last one
     reader: str = ""
     trial: int = 0
     since: float = 0.0
@@ -176,10 +176,10 @@ class Spans:
     def _note(self, **at_work: Any) -> None:
         """Say in the folder what this rank is at."""
         if self._place is not None:
-            clock = self._looks[-1][1][self._comm.rank]
+            rank = self._comm.rank
             now = Now(
-                self._comm.rank, host_name(), os.getpid(), threading.main_thread().native_id or 0, *astuple(clock),
-                **at_work,
+                rank, host_name(), os.getpid(), threading.main_thread().native_id or 0, self._clock(rank),
+                self._looks[-1][1][rank].seconds, **at_work,
             )  # fmt: skip
             with suppress(OSError):  # the folder is full: then nobody will know, if this rank dies
                 (self._place / NOW).write_bytes(msgspec.json.encode(now))
@@ -285,8 +285,8 @@ class Spans:
 def _stored(reader: str, kept: Kept, trial: int, track: int, table: Table) -> Table:
     """Put rows of a trial where they outlive this process."""
     process, thread, name = kept.tracks[track]
-    about = {"trial": trial, "process": process, "id": thread, "thread": name, "started": kept.started[trial]}
-    return recorder.store(table, reader, **about)
+    about = {"trial": trial, "process": process, "id": thread, "thread": name}
+    return recorder.store(table, reader, **about, started=kept.started[trial], ahead=kept.ahead[trial])
 
 
 def _gathered(
