@@ -1,6 +1,6 @@
 """How files were accessed, for a terminal: what the application is, what most of its reads are, then the table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dlio_bench.reports.access_pattern import (
     BINS,
@@ -19,9 +19,9 @@ from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
 
-def render(of: Pattern, title: str = "I/O pattern") -> str:
-    """At most 80 columns."""
-    return "\n".join(_lines(of, title)) + "\n"
+def render(of: Pattern, title: str = "I/O pattern", *, with_limits: bool = True) -> str:
+    """At most 80 columns. with_limits: say what the classes mean."""
+    return "\n".join(_lines(of, title, with_limits=with_limits)) + "\n"
 
 
 def limits(*, metadata: bool = True) -> list[str]:
@@ -38,7 +38,7 @@ def limits(*, metadata: bool = True) -> list[str]:
     return wrapped(words, "  ")
 
 
-def _lines(of: Pattern, title: str) -> Iterator[str]:
+def _lines(of: Pattern, title: str, *, with_limits: bool) -> Iterator[str]:
     is_heavy = is_metadata_intensive(of)
     metadata = "" if is_heavy is None else f", {'' if is_heavy else 'not '}metadata-intensive"
     yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
@@ -47,19 +47,24 @@ def _lines(of: Pattern, title: str) -> Iterator[str]:
             yield from wrapped(told, "  ")
     if of.reads.count or of.writes.count or of.metadata:
         yield from _table(of)
+        if with_limits:
+            yield from limits(metadata=is_heavy is not None)
     for note in of.notes:
         yield from wrapped(printable(note), "  ")
 
 
 def _table(of: Pattern) -> Iterator[str]:
-    directions = (of.reads, of.writes)
-    yield ""
-    yield f"  {'':<22} {'reads':>14} {'writes':>14}"
-    yield _row("calls", *(f"{each.count:,}" for each in directions))
-    yield _row("bytes", *(format_bytes(each.bytes) for each in directions))
-    yield _row("time", *(format_time(each.seconds) for each in directions))
-    if of.reads.placed or of.writes.placed:
-        yield from _order(of)
+    """What was never done, reading or writing, has no column."""
+    shown = {noun: each for noun, each in (("reads", of.reads), ("writes", of.writes)) if each.count}
+    directions = list(shown.values())
+    if directions:
+        yield ""
+        yield _row("", *shown)
+        yield _row("calls", *(f"{each.count:,}" for each in directions))
+        yield _row("bytes", *(format_bytes(each.bytes) for each in directions))
+        yield _row("time", *(format_time(each.seconds) for each in directions))
+    if any(each.placed for each in directions):
+        yield from _order(directions)
     for at, name in enumerate(BINS):
         counts = [each.sizes[at] for each in directions]
         if any(counts):
@@ -75,14 +80,12 @@ def _table(of: Pattern) -> Iterator[str]:
         yield from wrapped(
             f"{of.ranks} ranks differ (standard deviation / mean): bytes {bytes_}, I/O time {seconds}", "  "
         )
-    yield from limits(metadata=is_metadata_intensive(of) is not None)
 
 
-def _order(of: Pattern) -> Iterator[str]:
-    directions = (of.reads, of.writes)
+def _order(directions: Sequence[Direction]) -> Iterator[str]:
     yield _row("consecutive", *(_share(each.consecutive, each.placed) for each in directions))
     yield _row("further on", *(_share(each.sequential - each.consecutive, each.placed) for each in directions))
-    if None in (of.reads.first, of.writes.first):
+    if any(each.first is None for each in directions):
         yield _row("random, or the first", *(_share(each.random, each.placed) for each in directions))
     else:
         yield _row("first, at the start", *(_share(each.first or 0, each.placed) for each in directions))
@@ -110,8 +113,8 @@ def _most(noun: str, of: Direction) -> str | None:
     return f"{noun}: {common}; {_share(of.consecutive, of.placed)} consecutive"
 
 
-def _row(name: str, reads: str, writes: str) -> str:
-    return f"  {name:<22} {reads:>14} {writes:>14}"
+def _row(name: str, *cells: str) -> str:
+    return f"  {name:<22}" + "".join(f" {cell:>14}" for cell in cells)
 
 
 def _share(part: int, whole: int) -> str:

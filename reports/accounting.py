@@ -38,12 +38,15 @@ def additive(spans: Iterable[Span], nodes: int) -> dict[int, Additive]:
     """HEPCNNB's accounting by epoch: parts that follow each other on a node, added up over ranks, per node.
 
     Read = sum of 'HDF5 File Read' / N; Load = ('Load File' - 'HDF5 File Read') / N; Training = ('Training Iteration' -
-    'Load File') / N - Checkpoint; Checkpoint = sum of 'Checkpoint Listener', which rank 0 alone has, not divided.
+    'Load File') / N - Checkpoint; Checkpoint = sum of 'Checkpoint Listener' of rank 0 (-1 in a log without ranks), not
+    divided: in the study it alone has them, and what other ranks spend there is in their iterations as it is.
     Epoch -1 counts as 0. Epochs after the fifth are left out, but for their checkpoints.
     """
     sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span in spans:
         epoch = 0 if span.epoch == BEFORE else span.epoch
+        if span.component == CHECKPOINT and span.rank > 0:
+            continue
         if epoch < HEP_EPOCHS or span.component == CHECKPOINT:
             sums[epoch][span.component] += max(0.0, span.seconds)
     return {

@@ -49,6 +49,7 @@ def _pattern(spans: Timeline, is_read: Mask, is_write: Mask, is_metadata: Mask) 
         kinds[spans.of(name)] = kind
     kinds[is_read], kinds[is_write] = READ, WRITE
     chosen = is_read | is_write | is_metadata
+    ends = _without_metadata(spans, is_read | is_write, is_metadata)
     return pattern(
         Accesses(
             rank=spans.rank[chosen],
@@ -57,10 +58,24 @@ def _pattern(spans: Timeline, is_read: Mask, is_write: Mask, is_metadata: Mask) 
             offset=np.where(spans.file >= 0, spans.offset, -1)[chosen],  # of tiers: memory of many samples
             size=spans.bytes[chosen],
             start=spans.start[chosen],
-            end=spans.end[chosen],
+            end=ends[chosen],
         ),
         ranks=spans.ranks,
     )
+
+
+def _without_metadata(spans: Timeline, is_data: Mask, is_metadata: Mask) -> npt.NDArray[np.float64]:
+    """When reads and writes would have ended without the opens and the like inside them, as of a file that a library
+    opens: these count for themselves.
+    """
+    ends = spans.end.copy()
+    order = np.lexsort((is_metadata, spans.start, spans.track))
+    order = order[(is_data | is_metadata)[order]]
+    last = np.maximum.accumulate(np.where(is_data[order], np.arange(len(order)), -1))  # the last read or write begun
+    inner, outer = order[(last >= 0) & is_metadata[order]], order[last[(last >= 0) & is_metadata[order]]]
+    nested = (spans.track[inner] == spans.track[outer]) & (spans.end[inner] <= spans.end[outer])
+    np.subtract.at(ends, outer[nested], (spans.end - spans.start)[inner[nested]])
+    return ends
 
 
 def _of_kind(spans: Timeline, kind: str) -> Mask:

@@ -74,30 +74,33 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
         nodes = [case.nodes for case, _ in rows]
         ideal = times_ideal_seconds([account.totals[parts[0]] for _, account in rows], nodes)
         published = study_tables.totals(scaling.workload, how, parts)
+        with_ideal = bool(published) or len(set(nodes)) > 1
         yield Table(
             name=f"nodes-{how}",
             title=f"I/O against nodes. {TITLES[how]}",
-            heads=[*parts, "I/O share", "× ideal"],
+            heads=[*parts, "I/O share", *(["× ideal"] if with_ideal else [])],
             rows=[
                 (
                     name_of(case, scaling.cases),
                     [
                         *(seconds_text(account.totals.get(part)) for part in parts),
                         share_text(account.share),
-                        times_text(times) if scaling.same_work else NOTHING,
+                        *([times_text(times) if scaling.same_work else NOTHING] if with_ideal else []),
                     ],
                 )
                 for (case, account), times in zip(rows, ideal, strict=True)
             ],
             published=published,
             notes=[
-                f"I/O: {parts[0]}. × ideal: its seconds over those of the first node count divided among all nodes.",
+                f"I/O: {parts[0]}.",
+                *([_IDEAL] if with_ideal else []),
                 *study_tables.sources(scaling.workload, how),
                 *_CAUTIONS.get(how, ()),
             ],
         )
 
 
+_IDEAL = "× ideal: seconds of I/O over those of the first node count divided among all nodes."
 _CAUTIONS = {
     MERGED: (
         "One rank that reads counts as much as a thousand at once, epochs may overlap, and so do reading and "
@@ -120,6 +123,8 @@ def _by_epochs(scaling: Scaling) -> Iterator[Table]:
         notes.append(study_tables.EPOCHS_NOTE)
     else:
         yield from study_tables.epochs_alone(scaling.workload)
+        if most <= 1:  # one epoch is all
+            return
     yield Table(
         name="epochs",
         title="I/O share against epochs",
@@ -154,8 +159,10 @@ def _bandwidth(scaling: Scaling) -> Table:
     cells = [_rates(values, nodes) for values in shown.values()]
     notes = [
         "True bandwidth: bytes that the readers requested, over the mean node's seconds of reading threads (node s), "
-        "and over the seconds in which any rank reads (merged s). In brackets: × ideal."
+        "and over the seconds in which any rank reads (merged s)."
     ]
+    if len(set(nodes)) > 1:
+        notes.append("In brackets: × ideal.")
     if any(not case.readers for case in cases):
         notes.append("Without spans of reading, node seconds are those that the readers counted, if they did.")
     if "study's rule" in shown:

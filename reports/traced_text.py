@@ -1,6 +1,6 @@
 """Where the time of several results went, for a terminal: the answer, then the tables; at most 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dlio_bench.reports.study_tables import Table
 from dlio_bench.reports.traced import Scaling
@@ -15,19 +15,29 @@ INDENT, GAP = "  ", "  "
 
 
 def answer(scalings: Sequence[Scaling]) -> str:
-    """What `trace` says first."""
-    lines: list[str] = []
-    for scaling in scalings:
-        marks = dict.fromkeys(mark for case in scaling.cases for mark in case.result.marks)
-        lines += wrapped(printable(" · ".join((scaling.workload, scaling.reader, *(f"[{mark}]" for mark in marks)))))
+    """What `trace` says first: marks of all, then by workload and reader its other marks and the answer."""
+    marks = [list(dict.fromkeys(mark for case in scaling.cases for mark in case.result.marks)) for scaling in scalings]
+    of_all = [mark for mark in marks[0] if all(mark in of_scaling for of_scaling in marks)] if len(marks) > 1 else []
+    lines = _words(f"[{mark}]" for mark in of_all) if of_all else []
+    for scaling, of_scaling in zip(scalings, marks, strict=True):
+        others = (f"[{mark}]" for mark in of_scaling if mark not in of_all)
+        lines += _words((scaling.workload, scaling.reader, *others))
         for sentence in answers(scaling):
             lines += wrapped(f"{printable(sentence)}.", INDENT)
     return "\n".join(lines) + "\n"
 
 
+def _words(words: Iterable[str]) -> list[str]:
+    return wrapped(printable(" · ".join(words)))
+
+
 def render(scalings: Sequence[Scaling]) -> str:
-    """The tables. Published values alone are left out where there is a single result without spans of reading."""
+    """The tables. Published values alone are left out where there is a single result without spans of reading.
+
+    A note that stands below an earlier table already is not repeated.
+    """
     lines: list[str] = []
+    notes: set[str] = set()
     for scaling, of_scaling in tables(scalings):
         if len(scalings) > 1:
             lines += ["", printable(f"{scaling.workload} · {scaling.reader}")]
@@ -37,7 +47,10 @@ def render(scalings: Sequence[Scaling]) -> str:
         for table in of_scaling:
             if table.rows or with_published:
                 lines += ["", *_table(table)]
-    return "\n".join(lines) + "\n"
+                for note in table.notes:
+                    lines += [] if note in notes else wrapped(printable(note), f"{INDENT}  ")
+                notes |= {*table.notes}
+    return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -55,8 +68,6 @@ def _table(table: Table) -> Iterator[str]:
             yield f"{INDENT}{PUBLISHED}"
         for name, cells in published:
             yield _line(name, first, [cells[at] for at in chosen], [widths[at] for at in chosen])
-    for note in table.notes:
-        yield from wrapped(printable(note), f"{INDENT}  ")
 
 
 def _fitting(widths: Sequence[int], room: int) -> Iterator[list[int]]:

@@ -110,7 +110,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
             if contender.content is not None:
                 if comm.rank == 0:
                     tell({"event": "verify", "contender": name})
-                _verify(name, contender.content, form)
+                verify(name, contender.content, form)
     gathered = comm.gather(times)
     shares = comm.allgather(residency)
     if gathered is not None:
@@ -120,8 +120,8 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     return {}
 
 
-def _verify(name: str, session: Callable[[], AbstractContextManager[Iterator[Batch]]], form: SampleView) -> None:
-    """DataError naming the first field that is not as it was generated."""
+def verify(name: str, session: Callable[[], AbstractContextManager[Iterator[Batch]]], form: SampleView) -> None:
+    """Compare every byte that a contender delivers. DataError naming the first field that is not as generated."""
     with session() as batches:
         for batch in batches:
             if lines := damaged(batch, form):

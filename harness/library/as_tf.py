@@ -24,23 +24,39 @@ def as_tf(loader: "Loader", batches: Callable[[], Iterator[Arrays]], names: Sequ
     import tensorflow as tf
 
     samples = None if loader.last == "keep" else loader.batch
+    specs = {name: _spec(tf, samples, *field) for name, field in (loader.fields | {"ids": ("<i8", ())}).items()}
+    picked(specs, names)  # UsageError
+    flat = tuple(names) or tuple(specs)
+    fetched: list[Arrays] = []
 
-    def spec(dtype: str, shape: tuple[int, ...]) -> "tf.TensorSpec":
-        if shape == VARYING:
-            return tf.TensorSpec((samples,), tf.string)
-        return tf.TensorSpec((samples, *shape), tf.as_dtype(np.dtype(dtype).newbyteorder("=")))
+    def steps() -> Iterator[int]:
+        fetched.clear()  # of an iteration that was given up
+        for step, arrays in enumerate(batches()):
+            fetched.append(arrays)
+            yield step
 
-    def elements() -> Iterator[Any]:
-        for arrays in batches():
-            strings = {name: _strings(value) for name, value in arrays.items() if isinstance(value, list)}
-            yield picked(arrays | strings, names)
+    def lend(_: Any) -> list[Any]:
+        arrays = fetched.pop(0)
+        return [_tensor(tf, arrays[name]) for name in flat]
 
-    specs = {name: spec(*field) for name, field in loader.fields.items()} | {"ids": spec("<i8", ())}
-    return tf.data.Dataset.from_generator(elements, output_signature=picked(specs, names))
+    def tensors(step: Any) -> Any:
+        lent = tf.py_function(lend, [step], [specs[name].dtype for name in flat])
+        for name, tensor in zip(flat, lent, strict=True):
+            tensor.set_shape(specs[name].shape)
+        return picked(dict(zip(flat, lent, strict=True)), names)
+
+    # what a generator yields is copied once more; what a function returns is not
+    return tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
 
 
-def _strings(parts: Sequence[Any]) -> Any:
-    """An object array [n] of the bytes of each."""
-    strings = np.empty(len(parts), dtype=object)
-    strings[:] = [part.tobytes() for part in parts]
-    return strings
+def _spec(tf: Any, samples: int | None, dtype: str, shape: tuple[int, ...]) -> Any:
+    if shape == VARYING:
+        return tf.TensorSpec((samples,), tf.string)
+    return tf.TensorSpec((samples, *shape), tf.as_dtype(np.dtype(dtype).newbyteorder("=")))
+
+
+def _tensor(tf: Any, value: Any) -> Any:
+    """A tensor in the memory of an array, which it keeps; of a list of arrays the strings of their bytes."""
+    if isinstance(value, list):
+        return tf.constant([part.tobytes() for part in value])
+    return tf.experimental.dlpack.from_dlpack(value.__dlpack__())

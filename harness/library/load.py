@@ -80,8 +80,7 @@ def load(
     data = _opened(here, place, fields)
     if check_crc and not data.manifest.checksums_sha256:
         raise UsageError(
-            f"check_crc: the files in {place} have no checksums. Make a dataset of them with dlio-bench index, or "
-            "leave check_crc out."
+            f"check_crc: the files in {place} have no checksums, as no manifest was made of them. Leave check_crc out."
         )
     names = tuple(fields) or _view(data)
     how, columns = delivered(data, names, decode)

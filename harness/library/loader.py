@@ -51,7 +51,7 @@ class Loader:
         self._comm, self._course, self._columns, self._digest = comm, course, columns, digest
         self._reader: Reader | None = reader  # until it is closed: its buffers go with it
         self._sample_view, self._options = reader.sample_view, reader.options
-        self._copies = Copies() if copy else None
+        self._copies, self._copy = Copies(), copy
         self._steps = course.steps
         self._epoch = self._step = self._iterations = 0
         self._closed = False
@@ -134,7 +134,7 @@ class Loader:
                 self._session.append(Session(self._reader, self._course, self._comm.rank, self._epoch, self._step))
             arrays = split(self._session[0].next(), self._columns, self._sample_view)
         self._epoch, self._step = divmod(self._epoch * self._steps + self._step + 1, self._steps)
-        return arrays if self._copies is None else self._copies.of(arrays)
+        return self._copies.of(arrays) if self._copy else arrays
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0 on; nothing to do where the loader stands there. UsageError."""
@@ -202,7 +202,7 @@ class Loader:
         self._forget()
 
     def _forget(self) -> None:
-        self._closed, self._reader, self._copies = True, None, None
+        self._closed, self._reader, self._copies = True, None, Copies()
         self._finalizer.detach()
 
     @contextmanager
@@ -265,9 +265,8 @@ class Loader:
 
     def _copied(self) -> Iterator[Arrays]:
         """As `iter`, but batches stay valid, whatever `copy` is."""
-        if self._copies is not None:
-            return iter(self)
-        return map(Copies().of, iter(self))
+        batches = iter(self)
+        return batches if self._copy else map(self._copies.of, batches)
 
 
 def _told(error: BaseException) -> BaseException:

@@ -1,9 +1,9 @@
 """PyTorch's DataLoader, as its users set it up: a map-style dataset, worker processes, batches in the plan's order.
 
-Each worker reads a whole batch, sample by sample, with this project's extent reader, so that a difference to other
-readers comes from the DataLoader and not from the format. It copies the samples into one tensor in shared memory
-(default_collate), which the trainer's process maps; samples of varying length it copies twice. Workers live as long as
-a session. As in a training script, an epoch is one pass over the loader: nothing of the next is read before it begins.
+Each worker reads a whole batch with this project's extent reader (`__getitems__`) straight into shared memory, which
+the trainer's process maps: what a careful user of PyTorch writes, so that a difference to other readers comes from the
+DataLoader and not from the format. Workers live as long as a session. As in a training script, an epoch is one pass
+over the loader: nothing of the next is read before it begins.
 """
 
 import multiprocessing
@@ -64,9 +64,8 @@ class TorchLoader:
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()
-        self._context = multiprocessing.get_context(
-            "forkserver"
-        )  # to fork a process that has MPI and threads is unsafe
+        # a process that has MPI and threads must not be forked
+        self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([_WORKER])
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
@@ -106,7 +105,7 @@ class TorchLoader:
                 batch_sampler=steps,
                 num_workers=self._workers,
                 prefetch_factor=self._prefetch,
-                collate_fn=samples.collate,
+                collate_fn=torch_samples.as_it_is,
                 worker_init_fn=torch_samples.begin,
                 multiprocessing_context=self._context,
                 persistent_workers=True,
@@ -127,7 +126,7 @@ class TorchLoader:
                 tally.of(epoch).add(cost)
                 if not np.array_equal(ids, batch.ids):
                     raise DataError(f"PyTorch's DataLoader delivered samples {ids[:4]}... for {batch.ids[:4]}...")
-                yield Batch(batch.ids, (Block(content.numpy().reshape(-1), batch.starts),))
+                yield Batch(batch.ids, (Block(content.numpy(), batch.starts),))
 
 
 @contextmanager

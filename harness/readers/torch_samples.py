@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 from dlio_bench import recorder
 from dlio_bench.batches import Ids
@@ -29,42 +28,33 @@ def begin(number: int) -> None:
     recorder.join()
 
 
-class Samples:
-    """`samples[id]` reads one sample: its fields or, if `decoded`, what the workload's application makes of them.
+def as_it_is(collated: Collated) -> Collated:
+    """The function that collates: `Samples` does it while it reads."""
+    return collated
 
-    What it keeps open belongs to one process: it is opened by the first sample that is asked for there.
+
+class Samples:
+    """Batches of samples: their fields or, if `decoded`, what the workload's application makes of them.
+
+    What it keeps open belongs to one process: it is opened by the first batch that is asked for there.
     """
 
     def __init__(self, dataset: Dataset, fields: tuple[str, ...], *, decoded: bool, check: bool) -> None:
         self._dataset, self._fields, self._decoded, self._check = dataset, fields, decoded, check
         self._opened: tuple[SampleView, ExtentReader] | None = None
-        self._cost = Cost()
 
-    def __len__(self) -> int:
-        """Samples of the dataset."""
-        return self._dataset.samples
-
-    def __getitem__(self, sample: int) -> tuple[int, Any]:
-        """The id and the bytes of a sample, uint8 [bytes]; a BenchError instead of them if it cannot be read."""
+    def __getitems__(self, samples: list[int]) -> Collated:
+        """A batch, in shared memory as PyTorch's default_collate makes it, but read into it without a copy."""
         view, extents = self._opened = self._opened or self._open()
-        ids = np.array([sample])
-        content = np.empty(int(view.sizes(ids)[0]), dtype=np.uint8)
-        try:
-            extents.read(ids, memoryview(content), self._cost)
-        except BenchError as error:  # raised, it would reach the trainer with the worker's stack as its text
-            return sample, error
-        return sample, torch.from_numpy(content)
-
-    def collate(self, samples: list[tuple[int, Any]]) -> Collated:
-        """One tensor of the samples' bytes: as PyTorch does it, in shared memory, where all have one length."""
-        cost, self._cost = self._cost, Cost()
-        parts = [content for _, content in samples]
-        for part in parts:
-            if isinstance(part, BenchError):
-                return part
-        even = len({len(part) for part in parts}) == 1
-        content = default_collate(parts) if even else torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-        return np.array([sample for sample, _ in samples], dtype=np.int64), content, cost
+        ids, cost = np.array(samples, dtype=np.int64), Cost()
+        content = torch.empty(0, dtype=torch.uint8)
+        if len(ids):
+            content.set_(torch.UntypedStorage._new_shared(int(view.sizes(ids).sum())))
+            try:
+                extents.read(ids, memoryview(content.numpy()), cost)
+            except BenchError as error:  # raised, it would reach the trainer with the worker's stack as its text
+                return error
+        return ids, content, cost
 
     def _open(self) -> tuple[SampleView, ExtentReader]:
         decode = find(self._dataset.manifest.workload).decode if self._decoded else None

@@ -23,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--chrome and --timelogger are of one result, but {len(loaded)} are here. Name one folder.")
     labels = tables.labels([result for result, _ in loaded.values()])
     documents, texts, cases, status = [], [], [], 0
+    with_limits = True  # of patterns, for the first result that has one
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
         trial = _trial(options.trial, result)
         spans = recorded.beside(path.parent, result, steps)
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
             documents.append(document | {"files": files})
         else:
             text = trainer_text.render(result, steps, trial) + components.text(result, trial, spans)
-            text += pattern.text(result, trial, spans.spans) + input_time.text(result, spans.spans)
+            of_pattern = pattern.text(result, trial, spans.spans, with_limits=with_limits)
+            with_limits = with_limits and not of_pattern
+            text += of_pattern + input_time.text(result, spans.spans)
             texts.append(text + components.problems(spans) + span_files.told(files))
         status = DataError.status if spans.damaged else status
     told = study.scalings(cases)

@@ -8,12 +8,18 @@ if TYPE_CHECKING:
     from dlio_bench.reports.types import Result
 
 
-def text(result: "Result", trial: int, spans: "Timeline | None") -> str:
-    """The patterns of a trial, by its position, for a terminal; empty where no spans were recorded."""
+def text(result: "Result", trial: int, spans: "Timeline | None", *, with_limits: bool) -> str:
+    """The patterns of a trial, by its position, for a terminal; empty where no spans were recorded.
+
+    with_limits: say once what the classes mean.
+    """
     from dlio_bench.reports.access_pattern_text import render
 
     titles = {"io_pattern": "I/O pattern, dataset", "node_io_pattern": "I/O pattern, copies and tiers on nodes"}
-    return "".join(f"\n{render(of, titles[name])}" for name, of in _patterns(result, trial, spans).items())
+    return "".join(
+        f"\n{render(of, titles[name], with_limits=with_limits and not at)}"
+        for at, (name, of) in enumerate(_patterns(result, trial, spans).items())
+    )
 
 
 def document(result: "Result", trial: int, spans: "Timeline | None") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.errors import DataError
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.command import facts, ratios
 from dlio_bench.harness.bench_readers.job import H5PYS, Job, raws
+from dlio_bench.harness.bench_readers.rank import verify
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.readers.session import largest, planned
 from tests.datasets import made, view_of
@@ -84,6 +87,18 @@ def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypa
         work()
     assert slots == [largest(plan)] * threads
     assert sum(read) == sum(batch.bytes for batch in plan)
+
+
+def test_a_contender_that_delivers_another_byte_than_was_generated_ends_the_comparison(tmp_path: Path) -> None:
+    dataset = made(tmp_path / "data", "imagenet", 2)
+    form = view_of(dataset)
+    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
+    path = dataset.path(1)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"plain loop delivered other bytes than were generated. .*{path.name}"):
+        verify("plain loop", lambda: nullcontext(yardsticks.plain(form, plan)), form)
 
 
 def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,15 @@ def test_tensors_are_the_loaders_batches_and_stay(dataset: Dataset) -> None:
             loader.as_tf("dta")
 
 
+def test_it_takes_no_batch_before_it_is_asked_for(dataset: Dataset) -> None:
+    with dlio_bench.load(dataset.folder, batch=3) as loader:
+        first = [ids.numpy().tolist() for (ids,) in loader.as_tf("ids").take(3)]
+        assert loader.step == 3
+        rest = [batch["ids"].tolist() for batch in loader]
+        loader.set_epoch(0)
+        assert [batch["ids"].tolist() for batch in loader] == first + rest
+
+
 def test_samples_of_varying_length_are_strings(tmp_path: Path) -> None:
     contents = [bytes([number]) * (number + 1) for number in range(4)]
     for number, content in enumerate(contents):

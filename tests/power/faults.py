@@ -28,6 +28,7 @@ def _faults(file: str, *rows: tuple[str, ...]) -> list[Fault]:
 
 ORDERS, PLACEMENT = ("unit/test_orders.py", "unit/test_every_order.py"), ("unit/test_placement.py",)
 READERS, PLACED = ("contract/test_readers.py",), ("contract/test_placed.py", "unit/test_placed.py")
+LOADER = "unit/test_library.py"
 WORLD = "mpi/test_worlds.py::test_the_shared_suites_pass_on_every_rank[2]"
 
 FAULTS = [
@@ -383,5 +384,35 @@ FAULTS = [
         "reports/published_spans.py",
         ("(timeline.trial == trial) & known", "known", "the log has the spans of one trial",
          "unit/test_published_spans.py"),
+    ),
+    *_faults(
+        "harness/library/course.py",
+        ("ids = course.ids(of_rank, of_epoch)[step if of_epoch == epoch else 0 :]",
+         "ids = course.ids(of_rank, of_epoch)",
+         "what others read is told wrongly after a loader went on in mid-epoch", LOADER),
+        ("parts = [(each, course.part(rank, each, step if each == epoch else 0))",
+         "parts = [(each, course.part(rank, each, 0))",
+         "a loader that goes on begins the epoch anew", LOADER),
+        ("self._stack.__exit__(_Abandoned, left, None)", "del left", "an abandoned loader leaves its threads", LOADER),
+    ),
+    *_faults(
+        "harness/library/loader.py",
+        ("self._comm.fail(str(why) or type(why).__name__)", "pass", "ranks are not told that one has failed",
+         "mpi/test_library.py"),
+        ("return self._copies.of(arrays) if self._copy else arrays", "return arrays",
+         "copies share the reader's memory", LOADER),
+        ("if state.get(name) != value:", "if name not in state:", "a state of other samples is taken", LOADER),
+    ),
+    *_faults(
+        "harness/library/arrays.py",
+        ("if sys.getrefcount(buffer.base) == _UNUSED:", "if buffer is not None:",
+         "a copy is overwritten while somebody has it", LOADER),
+        ("start += column.bytes\n    arrays", "start += column.bytes // 2\n    arrays",
+         "fields are cut at the wrong places", LOADER),
+    ),
+    *_faults(
+        "harness/cluster/borrowed.py",
+        ("world = lent.Dup()", "world = lent.Split(lent.Get_rank())", "ranks do not share the samples",
+         "mpi/test_library.py"),
     ),
 ]  # fmt: skip

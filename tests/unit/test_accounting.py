@@ -68,7 +68,7 @@ def test_the_additive_accounting_by_hand() -> None:
         span(READ_FILE, 0, 4, rank=1),
         span(LOAD_FILE, 0, 3), span(LOAD_FILE, 0, 5, rank=1),
         span(ITERATION, 0, 20), span(ITERATION, 0, 20, rank=1),
-        span(CHECKPOINT, 20, 21),
+        span(CHECKPOINT, 20, 21), span(CHECKPOINT, 20, 29, rank=1),  # the study's are of the first rank
         span(ITERATION, 0, 10, epoch=7), span(CHECKPOINT, 30, 32, epoch=7),  # of epochs after the fifth
     ]  # fmt: skip
     parts = additive(spans, 2)

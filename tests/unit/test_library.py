@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -19,8 +21,9 @@ from dlio_bench import free_space
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.library.course import Course, Session
 from dlio_bench.harness.plan.orders import Shape, find_order
-from tests.datasets import bare, layout, made, stored_fields
+from tests.datasets import bare, layout, made, stored_fields, view_of
 from tests.processes import open_files
 
 BATCH = 4
@@ -118,6 +121,25 @@ def test_it_goes_on_with_the_very_next_sample(dataset: Dataset, nothing_left: No
         assert (loader.epoch, loader.step) == (1, 3)
         assert ids_of(loader) == rest
         assert ids_of(loader) == planned(dataset, 2)
+
+
+def test_readers_know_what_every_rank_reads_from_there_on(dataset: Dataset) -> None:
+    plans: list[Any] = []
+
+    @contextmanager
+    def session(plan: Any, tally: Any) -> Iterator[Any]:
+        plans.append(plan)
+        yield iter(())
+
+    course = Course("naive", find_order("global-shuffle"), Shape(dataset.training_samples, 2, BATCH), 3, 5)
+    reader: Any = SimpleNamespace(sample_view=view_of(dataset), session=session)
+    Session(reader, course, 0, epoch=1, step=2).end()
+    [plan] = plans
+    assert plan.epochs == [1, 2]
+    mine = [np.concatenate([batch.ids for batch in plan if batch.epoch == epoch]) for epoch in plan.epochs]
+    assert [plan.of(0, epoch).tolist() for epoch in plan.epochs] == [ids.tolist() for ids in mine]
+    assert plan.of(1, 1).tolist() == course.ids(1, 1)[2:].ravel().tolist()
+    assert plan.of(1, 2).tolist() == course.ids(1, 2).ravel().tolist()
 
 
 @pytest.mark.parametrize("changed", [{"seed": 6}, {"reader": "double-buffer"}, {"batch": 2}, {"split": "validation"}])

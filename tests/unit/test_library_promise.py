@@ -20,8 +20,8 @@ ROOMS = re.compile(r"(collections\.abc|typing|pathlib|dlio_bench\.harness\.libra
 
 def public() -> str:
     """What people may use: names, signatures, and errors with what they are errors of."""
-    lines = [f"{name}: {type(getattr(dlio_bench, name)).__name__}" for name in ("__version__",)]
-    for name in sorted(set(dlio_bench.__all__) - {"__version__"}):
+    lines = [f"__version__: {type(dlio_bench.__version__).__name__}"]
+    for name in sorted(set(dlio_bench.__all__) - {"__version__", "errors"}):
         thing = getattr(dlio_bench, name)
         lines += ["", *members(thing)] if inspect.isclass(thing) else ["", *signature(name, thing)]
     lines += ["", *(f"errors.{name}({getattr(errors, name).__base__.__name__})" for name in ERRORS)]

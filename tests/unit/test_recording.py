@@ -48,10 +48,10 @@ def spans(tmp_path: Path) -> Iterator[recording.Spans]:
 
 
 def trial(spans: recording.Spans, number: int, adds: int) -> None:
-    """One trial, whose trainer computed for half of each step and read a number of times."""
+    """One trial, whose trainer computed for half of each step, saved nothing, and read a number of times."""
     spans.prepare("naive", number, READER)
     times = TrialTimes(number, number, [np.zeros((STEPS, 1), np.int64)], StepLog.empty(STEPS, 1, epochs=1))
-    times.log.clock[:] = 100.0 * number + np.arange(STEPS)[:, np.newaxis] + np.array([0, 0, 0, 0, 0.5, 0.5, 0.5])
+    times.log.clock[:] = 100.0 * number + np.arange(STEPS)[:, np.newaxis] + np.array([0, 0, 0, 0, 0.5, 0.5, 0.6])
     times.loops.append((100.0 * number, 100.0 * number + STEPS))
     track = recorder.here()
     assert track is not None

@@ -52,6 +52,19 @@ def test_reads_and_opens_of_copies_are_the_node_s() -> None:
     assert (node.writes.bytes, node.opens, node.metadata) == (100, 1, 2)
 
 
+def test_an_open_inside_a_read_of_its_thread_counts_once() -> None:
+    spans = timeline(
+        (READER, "HDF5 File Read", 0, -1, 1000),
+        (READER, "open", 0, -1, 0),
+        (OTHER_RANK, "open", 0, -1, 0),
+        (READER, "open", 1, -1, 0),
+        (READER, "pread", 1, 0, 10),
+    )
+    spans.start[:], spans.end[:] = [0, 1, 2, 11, 12], [10, 4, 3, 12, 14]
+    told, _ = span_pattern.of(spans, 0)
+    assert (told.reads.seconds, told.metadata_seconds) == (7 + 2, 3 + 1 + 1)
+
+
 def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
     told, node = span_pattern.of(
         timeline(

@@ -35,6 +35,7 @@ from dlio_bench.harness.run.measured import runtime_rows, steps_file
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
+from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.timeline import (
     ABOUT,
     COLUMNS,
@@ -338,11 +339,13 @@ def trainer_rows(times: TrialTimes) -> Table:
     epochs = np.repeat(np.arange(len(times.plan)), [len(epoch) for epoch in times.plan])
     parts = [table_of(LOOP, *np.array(times.loops).T)]
     parts += [steps_rows(steps, epochs, np.arange(len(steps)), ITERATION)]
+    missing = [code for name, code in zip(PHASES, OF_PHASES, strict=True) if name in times.missing_phases]
     for pass_ in times.passes:
         clock = pass_.log.clock
         epoch = np.full(len(clock), validation_after(pass_.epoch))
         parts += [table_of([PASS], [clock[0, 0]], [clock[-1, -1]], epoch[:1]), steps_rows(clock, epoch, NOWHERE, None)]
-    return np.concatenate(parts)
+    table = np.concatenate(parts)
+    return table[~np.isin(table["component"], missing)]
 
 
 def steps_rows(clock: Column, epochs: Column, numbers: Any, whole: int | None) -> Table:

@@ -63,13 +63,17 @@ class TrialTimes:
     clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
     traced: Traced | None = None  # what TensorFlow's threads did
 
+    @property
+    def missing_phases(self) -> set[str]:
+        """Phases of a step that this trial's trainer does not have; its clock runs through them."""
+        return set(TRAINING) - set(() if self.left is None else self.left.phases)
+
     def arrays(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
         """The per-step times of `reports` (see its input contract) on this rank. All ranks call it together."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
         phases, left = self.log.phases(), self.left
-        missing = set(TRAINING) - set(() if left is None else left.phases)
         return {
-            **{name: seconds for name, seconds in phases.items() if name not in missing},
+            **{name: seconds for name, seconds in phases.items() if name not in self.missing_phases},
             **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
