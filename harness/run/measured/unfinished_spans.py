@@ -19,17 +19,8 @@ from dlio_bench import recorder
 from dlio_bench.batches import validation_after
 from dlio_bench.components import COMPONENTS
 from dlio_bench.harness.run.measured import steps_file
-from dlio_bench.harness.run.measured.recording import (
-    ITERATION,
-    NOW,
-    PASS,
-    Kept,
-    Now,
-    column,
-    placed,
-    steps_rows,
-    table_of,
-)
+from dlio_bench.harness.run.measured.recording import NOW, Kept, Now, column
+from dlio_bench.harness.run.measured.trainer_rows import ITERATION, PASS, placed, steps_rows, table_of
 from dlio_bench.recorder import HEAD, NOWHERE, ROW
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.timeline import (
