@@ -161,6 +161,13 @@ def _bandwidth(scaling: Scaling) -> Table:
         "True bandwidth: bytes that the readers requested, over the mean node's seconds of reading threads (node s), "
         "and over the seconds in which any rank reads (merged s)."
     ]
+    notes += [
+        f"{name_of(case, cases)}: several threads of a rank read at once: {format_time(case.bandwidth.node_seconds)} "
+        f"a node, in a loop of {format_time(case.loop)}. Their seconds include waiting for a core, and for "
+        "Python's interpreter, so that by node s may be too low."
+        for case in cases
+        if case.bandwidth.node_seconds and case.bandwidth.node_seconds > case.loop * case.result.plan.ranks_per_node
+    ]
     if len(set(nodes)) > 1:
         notes.append("In brackets: × ideal.")
     if any(not case.readers for case in cases):
@@ -186,7 +193,7 @@ def _bandwidth(scaling: Scaling) -> Table:
                     *(column[position] for column in cells),
                 ],
             )
-            for position, (case, entry) in enumerate(zip(cases, of, strict=True))
+            for position, (case, entry) in enumerate(zip(cases, of, strict=True) if shown else ())
         ],
         notes=notes,
     )

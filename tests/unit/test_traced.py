@@ -151,6 +151,34 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert row(told, "bandwidth", 0)["calls"] == "4"
 
 
+def test_what_tensorflow_reads_by_itself_is_no_reading(made: Complete) -> None:
+    """Its batches come after reading, decoding and waiting: of these nobody knows the parts."""
+    spans = [(0, "Training Iteration", 0, 0.0, 9.0), (0, "records", 0, 0.0, 4.0), (0, "pread", ~0, 9.0, 9.5)]
+    for marks, why in (([], "run --trace tf"), (["TF TRACE"], "in the table of its operations")):
+        [case] = cases(
+            made, 1, change=lambda draft, marks=marks: draft["marks"].extend(marks), timeline=timeline(spans)
+        )
+        of = scaling(case)
+        assert (case.readers, case.overlap, [account.how for account in case.accounts]) == ([], None, ["waiting"])
+        assert (case.bandwidth.calls, case.bandwidth.merged_seconds, case.bandwidth.rule) == (None, None, None)
+        assert len(answers(of)) == 1
+        assert why in missing(of)[0]
+
+
+def test_seconds_of_threads_that_compete_are_told_to_be_too_many(made: Complete) -> None:
+    """Eight readers of 2 s beside a loop of some seconds, or one."""
+    notes = []
+    for threads in (8, 1):
+        spans = timeline([(rank, "pread", 0, 0.0, 2.0) for rank in range(threads)])
+        [case] = cases(made, 1, timeline=spans)
+        assert 2 < case.loop < 16
+        [(_, told)] = tables([scaling(case)])
+        [table] = [table for table in told if table.name == "bandwidth"]
+        notes.append(" ".join(table.notes))
+    assert "include waiting for a core" in notes[0]
+    assert "include waiting for a core" not in notes[1]
+
+
 def test_who_came_last_is_told_in_order() -> None:
     assert came_last([2, 0, 5]) == "rank 2 came last in 5 of 7 steps, rank 0 in 2"
     assert came_last([1, 1, 1, 1, 1, 1]).endswith("rank 3 in 1, 2 other ranks in the rest")
