@@ -18,7 +18,7 @@ MEANT_FOR = {
     "timelogger": (OF_RESULTS,),
     "html": (OF_RESULTS,),
 }
-WRITTEN = ("csv", "chrome", "timelogger", "html")
+OF_CHROME = ("ranks", "steps")  # which part of a result its trace has
 
 
 def run_trace(options: argparse.Namespace) -> int:
@@ -34,17 +34,18 @@ def run_trace(options: argparse.Namespace) -> int:
         return darshan.run(options.paths, as_json=options.json)
     if options.dry_run:
         raise UsageError("--dry-run is for --command, as nothing else here starts anything. Leave it out.")
-    from dlio_bench.harness.ground.folders import require_file
+    from dlio_bench.harness.tracing import written
 
-    for flag in WRITTEN:
-        if (file := getattr(options, flag)) is not None:
-            require_file(file)
+    written.require(options)
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
     kind = _kind(options.paths)
     for flag, kinds in MEANT_FOR.items():
         if getattr(options, flag) is not None and kind not in kinds:
             raise UsageError(f"--{flag} is for {' and '.join(kinds)}, not for {kind}. Leave it out.")
+    for flag in OF_CHROME:
+        if getattr(options, flag) is not None and options.chrome is None:
+            raise UsageError(f"--{flag} chooses what --chrome writes. Add --chrome FILE, or leave --{flag} out.")
     return {OF_RESULTS: of_results.run, OF_SPANS: of_spans.run, OF_LOGS: of_logs.run}[kind](options)
 
 
