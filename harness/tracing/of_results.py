@@ -55,7 +55,7 @@ def _document(label: str, result: "Result", steps: "Steps", trial: int) -> dict[
     from dlio_bench.reports import trainer_spans
 
     rows = [asdict(row) for row in trainer_spans.breakdown(steps, trial)]
-    return {"result": label, "trial": result.trials[trial].trial, "phases": rows}
+    return {"result": label, "trial": result.trials[trial].trial + 1, "phases": rows}
 
 
 def _trial(asked: int | None, result: "Result") -> int:
