@@ -53,3 +53,37 @@ def test_other_files_beside_those_that_are_read_are_written(place: Path) -> None
     for _ in range(2):
         assert main(words) == 0
     assert (place / "run" / "naive" / "trace.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([], "holds no finished result and no log of TimeLogger. Name the folder of a run that came to its end"),
+        (["unfinished.json"], "holds no finished result"),
+        (
+            ["unfinished.json", "naive/spans-unfinished.npz"],
+            "some/naive/spans-unfinished.npz has the spans of a reader",
+        ),
+        (["output.txt"], "no finished result, and no record of TimeLogger in 1 file"),
+    ],
+)
+def test_a_folder_without_result_and_log_is_no_folder_of_logs(
+    place: Path, capsys: pytest.CaptureFixture[str], names: list[str], told: str
+) -> None:
+    (place / "some" / "naive").mkdir(parents=True)
+    for name in names:
+        (place / "some" / name).write_text("nothing")
+    assert main(["trace", "some"]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_lies_beside_results_and_is_not_shown_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "run" / "slurm.out").write_text(f"step 1 {RECORD}")
+    (place / "run" / "notes.txt").write_text("nothing")
+    (place / "run" / "prefetch").mkdir()
+    (place / "run" / "prefetch" / "spans-unfinished.npz").touch()
+    assert main(["trace", "run"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "run/slurm.out is a log of TimeLogger, which is not shown here" in told
+    assert "prefetch/spans-unfinished.npz has the spans of a reader that was stopped" in told
+    assert "notes.txt" not in told
