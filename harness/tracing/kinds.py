@@ -24,9 +24,8 @@ def kind(paths: Sequence[Path]) -> str:
 def left_out(folders: Sequence[Path]) -> list[str]:
     """What `trace` does not show of folders with results: logs, and spans of readers that were stopped."""
     files = [file for folder in folders if folder.is_dir() for file in sorted(folder.rglob("*")) if file.is_file()]
-    told = [
-        f"{file} is a log of TimeLogger, which is not shown here: name it alone." for file in files if _is_log(file)
-    ]
+    logs = [file for file in files if _is_log(file)]
+    told = [f"{file} is a log of TimeLogger, which is not shown here: name it alone." for file in logs]
     return told + [f"{_of_stopped(file)} Name it to see them." for file in _unfinished(files)]
 
 
@@ -65,5 +64,8 @@ def _is_log(file: Path) -> bool:
 
     if file.suffix in NO_LOGS or not file.stat().st_size:
         return False
-    with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return text.find(OPENING.encode()) >= 0
+    try:
+        with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return text.find(OPENING.encode()) >= 0
+    except OSError:  # not readable
+        return False
