@@ -37,9 +37,11 @@ def missing(scaling: Scaling) -> list[str]:
     """What cannot be told of these results, and why."""
     told = []
     without = [case for case in scaling.cases if not case.recorded]
-    unread = [case for case in scaling.cases if case.recorded and not case.readers]
+    useless = [case for case in scaling.cases if case.recorded and not case.components]
+    unread = [case for case in scaling.cases if case.components and not case.readers]
     for cases, why in (
         (without, "no spans were recorded (run --trace spans), which these need"),
+        (useless, "spans were recorded, but cannot be used (see the problem), and these need them"),
         (unread, "no spans of reading were recorded, which these need"),
     ):
         if cases:
@@ -56,4 +58,5 @@ def missing(scaling: Scaling) -> list[str]:
 
 def problems(scaling: Scaling) -> list[str]:
     """What is wrong with the recorded spans."""
-    return [f"{name_of(case, scaling.cases)}: {problem}." for case in scaling.cases for problem in case.problems]
+    told = [(name_of(case, scaling.cases), problem) for case in scaling.cases for problem in case.problems]
+    return [f"{name}: {problem.rstrip('.')}." for name, problem in told]

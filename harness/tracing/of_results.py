@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
         trial = _trial(options.trial, result)
         spans = recorded.beside(path.parent, result, steps)
-        cases.append((label, result, steps, trial, spans.spans))
+        cases.append((label, result, steps, trial, spans))
         files = span_files.write(options, result, steps, trial, spans)
         if options.json:
             document = _document(label, result, steps, trial) | components.document(result, trial, spans)

@@ -163,8 +163,18 @@ def test_the_command_prints_tables_of_a_real_result_and_all_of_it_as_json(
 def test_a_damaged_file_of_spans_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(GOLDEN, tmp_path / "result")
     (tmp_path / "result" / "spans.npz").write_bytes(b"PK")
-    assert main(["trace", str(tmp_path / "result")]) == 5
-    assert "spans.npz" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    words = ["trace", str(tmp_path / "result"), "--html", str(page)]
+    assert main(words) == 5
+    text = " ".join(capsys.readouterr().out.replace("  problem  ", " ").split())
+    assert main([*words, "--json"]) == 5
+    [document] = json.loads(capsys.readouterr().out)
+    assert (document["spans"]["recorded"], document["spans"]["usable"]) == (True, False)
+    for told in (text, " ".join(Page(page.read_text()).text.split())):
+        assert "spans were recorded, but cannot be used" in told
+        assert "of spans: it is cut short" in told
+        assert "no spans were recorded" not in told
+        assert ".." not in told.replace("...", "")
 
 
 def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> None:
