@@ -15,8 +15,8 @@ _SENTENCES = {
 
 
 def answers(scaling: Scaling) -> list[str]:
-    """The answer, a sentence for each accounting: what waiting for data and reading took, on the most nodes first."""
-    cases = scaling.cases[::-1]
+    """The answer, a sentence for each accounting: what waiting for data and reading took, on the fewest nodes first."""
+    cases = scaling.cases
     told = []
     for how, (before, of, behind) in _SENTENCES.items():
         shares = [(case, account.share) for case in cases if (account := case.account(how))]

@@ -73,7 +73,7 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
         assert account.share == pytest.approx(wait / whole)
     [sentence] = answers(of)
     shares = [f"{100 * (case.account('waiting').share or 0):.0f} %" for case in of.cases]  # type: ignore[union-attr]
-    assert sentence == f"trainers waited for data {shares[1]} of their steps on 4 nodes, {shares[0]} on 1 node"
+    assert sentence == f"trainers waited for data {shares[0]} of their steps on 1 node, {shares[1]} on 4 nodes"
     text = traced_text.answer([of]) + traced_text.render([of])
     assert "[VIRTUAL NODES]" in text.splitlines()[0]
     assert sentence[:40] in text.splitlines()[1]
@@ -89,8 +89,8 @@ def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
     assert row(told, "nodes-waiting", 0)["× ideal"] == "1.00×"
     assert row(told, "nodes-waiting", 1)["× ideal"] == f"{4 * last / first:.2f}×"
     # 4 s of reading a rank, 2 x 1,132,462,080 bytes: 566 MB/s on one node and on each of four, of the same bytes
-    assert row(told, "bandwidth", 0)["by node s"] == "566 MB/s (1.00×)"
-    assert row(told, "bandwidth", 1)["by node s"] == "566 MB/s (0.25×)"
+    assert row(told, "bandwidth", 0)["in a node's time"] == "566 MB/s (1.00×)"
+    assert row(told, "bandwidth", 1)["in a node's time"] == "566 MB/s (0.25×)"
     assert {table.name for table in told if not table.rows} == {
         "published-merged", "published-bandwidth", "published-variants",
     }  # fmt: skip
@@ -132,6 +132,21 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert "4 nodes: rank 3 had no room." in page
     assert "Latency by component" in page
     assert row(told, "bandwidth", 0)["calls"] == "4"
+
+
+def test_published_values_stand_once_whatever_the_number_of_readers(made: Complete) -> None:
+    def renamed(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "other"
+
+    spans = [(rank, name, 0, 0.0, 9.0) for rank in range(4) for name in ("Training Iteration", "pread")]
+    of = traced.scalings([
+        case for change in (None, renamed) for case in cases(made, 4, change=change, timeline=timeline(spans))
+    ])  # fmt: skip
+    assert len(of) == 2
+    text, page = traced_text.render(of), Page(traced_page.page(of))
+    for told in (text, page.text):
+        assert told.count("1243.21") == 2  # of the table against nodes, and of the variants
+        assert "Published values: in this table of prefetch." in told
 
 
 def test_who_came_last_is_told_in_order() -> None:
