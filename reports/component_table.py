@@ -10,7 +10,7 @@ from dlio_bench.reports import accounting
 from dlio_bench.reports.formatting import NOTHING, format_time
 from dlio_bench.reports.timeline import TRAINER, Timeline, spans
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable
+from dlio_bench.wrapping import printable, wrapped
 
 LONGEST = 22  # letters of a name
 
@@ -78,4 +78,8 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
         moved = NOTHING if size is None else format_bytes(row.bytes)
         mean = NOTHING if size is None else format_bytes(size)
         yield f"  {name:<22} {row.spans:>7} {alone:>7} {threads:>7} {spread:>15} {moved:>7} {mean:>7}"
-    yield "  mean of ranks; trainer: its thread, without spans inside; threads: all, added up"
+    yield from wrapped(
+        "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
+        "is the least and the most of them.",
+        "  ",
+    )

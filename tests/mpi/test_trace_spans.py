@@ -196,7 +196,7 @@ def the_study_s_tables_come_from_the_spans(
     told = {document["reader"]: document for document in json.loads(capsys.readouterr().out)}
     for reader, (result, steps, spans) in traced.items():
         document = told[reader]
-        trial = document["trial"]
+        trial = document["trial"] - 1
         part = spans.part(spans.trial == trial)
         reads = part.part(part.of("pread", "stage read"))
         took = reads.end - reads.start
