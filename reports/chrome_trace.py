@@ -140,11 +140,11 @@ def about_steps() -> dict[str, Any]:
 
 
 def about_result(result: Result, trial: int) -> dict[str, Any]:
-    """Whose trace it is. trial: position in the result."""
+    """Whose trace it is; trials count from 1. trial: position in the result."""
     return {
         "result": tables.labels([result])[0],
         "workload": result.workload.name,
-        "trial": result.trials[trial].trial,
+        "trial": result.trials[trial].trial + 1,
         "created": result.created,
     }
 

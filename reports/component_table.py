@@ -11,7 +11,7 @@ from dlio_bench.reports.formatting import NOTHING, format_time
 from dlio_bench.reports.timeline import TENSORFLOW, TRAINER, Timeline, spans
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable
+from dlio_bench.wrapping import printable, wrapped
 
 LONGEST = 21  # letters of a name
 
@@ -89,6 +89,10 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
         mark = "*" if row.derived else " "
         mean = NOTHING if size is None else format_bytes(size)
         yield f"  {name:<21} {row.spans:>7} {alone:>7} {threads:>7} {spread:>15} {moved:>7}{mark} {mean:>7}"
-    yield "  mean of ranks; trainer: its thread, without spans inside; threads: all, added up"
+    yield from wrapped(
+        "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
+        "is the least and the most of them.",
+        "  ",
+    )
     if any(row.derived for row in rows):
         yield "  * derived: TensorFlow reports no bytes of it; these stand in other rows too"

@@ -146,9 +146,9 @@ def _waited_for(name: str, component: Component | None, *, emulated: bool) -> st
 
 
 def document(shown: InputTable) -> dict[str, Any]:
-    """The table as JSON."""
-    traces = {str(rank): structs.asdict(trace) for rank, trace in shown.traces.items()}
-    return {**asdict(replace(shown, traces={})), "traces": traces}
+    """The table as JSON. Trials count from 1, as in the text."""
+    traces = {str(rank): structs.asdict(trace) | {"trial": trace.trial + 1} for rank, trace in shown.traces.items()}
+    return {**asdict(replace(shown, traces={})), "trial": shown.trial + 1, "traces": traces}
 
 
 def render(shown: InputTable) -> str:

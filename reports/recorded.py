@@ -28,6 +28,11 @@ class Recorded:
     problems: Sequence[str] = ()
     damaged: bool = False
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file of spans, of use or not."""
+        return self.spans is not None or self.damaged
+
 
 def beside(folder: Path, result: Result, steps: Steps) -> Recorded:
     """The spans in the folder of a result. EnvironmentFailure where they cannot be read."""

@@ -185,7 +185,8 @@ def load(path: Path) -> Timeline:
     except PermissionError as error:
         raise EnvironmentFailure(f"'{file}' could not be read: {error.strerror}. {remedy(error)}.") from error
     except (*UNREADABLE, msgspec.DecodeError) as error:
-        raise DataError(f"'{file}' is no whole file of spans ({error}). {FIX}.") from error
+        reason = getattr(error, "strerror", None) or "it is cut short, damaged, or something else"
+        raise DataError(f"'{file}' is no whole file of spans: {reason}. {FIX}.") from error
     if about.schema != SCHEMA:
         raise DataError(f"'{file}' is of schema {about.schema!r}; this version reads '{SCHEMA}'. {FIX}.")
     wrong = [name for name, values in columns.items() if values.dtype != TYPES[name] or values.ndim != 1]

@@ -7,9 +7,12 @@ import numpy as np
 from msgspec.structs import asdict
 
 from dlio_bench.reports.formatting import format_time, plural
+from dlio_bench.reports.lines import fit
 from dlio_bench.reports.timeline import Clock, Timeline
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
+
+LONGEST = 25  # letters of a component
 
 
 def render(timeline: Timeline, name: str) -> str:
@@ -59,7 +62,8 @@ def _lines(timeline: Timeline, name: str) -> Iterator[str]:
     yield f"  {'component':<26}{'ranks':>7}{'spans':>10}{'seconds':>11}{'bytes':>11}"
     for component, ranks, spans, seconds, size in _components(timeline):
         volume = format_bytes(size) if size else ""
-        yield printable(f"  {component:<26}{ranks:>7}{spans:>10}{format_time(seconds):>11}{volume:>11}").rstrip()
+        name = fit(printable(component), LONGEST)
+        yield f"  {name:<26}{ranks:>7}{spans:>10}{format_time(seconds):>11}{volume:>11}".rstrip()
 
 
 def _components(timeline: Timeline) -> Iterator[tuple[str, int, int, float, int]]:

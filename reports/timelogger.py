@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.spans import Span
 
 OPENING = "TIME LOGGER OUTPUT"
@@ -46,8 +47,6 @@ def load(paths: Iterable[Path]) -> Log:
     """The records of files, and of all files below folders. UsageError, EnvironmentFailure."""
     files: list[Path] = []
     for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path} does not exist. Name a log of TimeLogger, or a folder of them.")
         files += sorted(below for below in path.rglob("*") if below.is_file()) if path.is_dir() else [path]
     spans: list[Span] = []
     problems: list[str] = []
@@ -60,8 +59,8 @@ def load(paths: Iterable[Path]) -> Log:
         problems += log.problems
     if not spans:
         raise UsageError(
-            f"{', '.join(map(str, paths))}: no record of TimeLogger in {len(files)} files. Its records begin with "
-            f"'{OPENING}'."
+            f"{', '.join(map(str, paths))}: no finished result, and no record of TimeLogger in "
+            f"{plural(len(files), 'file')}. Its records begin with '{OPENING}'."
         )
     return Log(spans, problems)
 

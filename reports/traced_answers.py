@@ -16,8 +16,8 @@ _SENTENCES = {
 
 
 def answers(scaling: Scaling) -> list[str]:
-    """The answer, a sentence for each accounting: what waiting for data and reading took, on the most nodes first."""
-    cases = scaling.cases[::-1]
+    """The answer, a sentence for each accounting: what waiting for data and reading took, on the fewest nodes first."""
+    cases = scaling.cases
     told = []
     for how, (before, of, behind) in _SENTENCES.items():
         shares = [(case, account.share) for case in cases if (account := case.account(how))]
@@ -38,11 +38,14 @@ def missing(scaling: Scaling) -> list[str]:
     """What cannot be told of these results, and why."""
     told = []
     without = [case for case in scaling.cases if not case.recorded]
-    unread = [case for case in scaling.cases if case.recorded and not case.readers and not case.in_tensorflow]
-    inside = [case for case in scaling.cases if case.in_tensorflow]
+    useless = [case for case in scaling.cases if case.recorded and not case.components]
+    usable = [case for case in scaling.cases if case.components]
+    unread = [case for case in usable if not case.readers and not case.in_tensorflow]
+    inside = [case for case in usable if case.in_tensorflow]
     traced = [case for case in inside if TENSORFLOW_TRACE in case.result.marks]
     for cases, why in (
         (without, "no spans were recorded (run --trace spans)"),
+        (useless, "spans were recorded, but cannot be used (see the problem)"),
         (unread, "no spans of reading were recorded"),
         (
             [case for case in inside if case not in traced],
@@ -71,4 +74,5 @@ def missing(scaling: Scaling) -> list[str]:
 
 def problems(scaling: Scaling) -> list[str]:
     """What is wrong with the recorded spans."""
-    return [f"{name_of(case, scaling.cases)}: {problem}." for case in scaling.cases for problem in case.problems]
+    told = [(name_of(case, scaling.cases), problem) for case in scaling.cases for problem in case.problems]
+    return [f"{name}: {problem.rstrip('.')}." for name, problem in told]

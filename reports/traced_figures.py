@@ -110,10 +110,10 @@ def _own_rates(scalings: Sequence[Scaling]) -> list[tuple[str, list[int], list[f
     rows = []
     for scaling in scalings:
         nodes = [case.nodes for case in scaling.cases]
-        for kind, said in (("by_node_seconds", "by node s"), ("by_merged_seconds", "by merged s")):
+        for kind, said in (("by_node_seconds", "in a node's time"), ("by_merged_seconds", "while any reads")):
             rates = [getattr(case.bandwidth, kind) for case in scaling.cases]
             if any(rates):
-                rows.append((f"{scaling.reader}: true, {said}", nodes, rates))
+                rows.append((f"{scaling.reader}, {said}", nodes, rates))
     return rows
 
 

@@ -84,9 +84,9 @@ def _phases(case: Case) -> Table:
     return Table(
         name="phases",
         title=f"Phases of a rank's trainer, {case.label}",
-        heads=["first epoch", "later epochs", "loop", "share", "worst rank"],
+        heads=["first epoch", "later epoch", "loop", "share", "worst rank"],
         rows=rows,
-        notes=[f"Trial {number} of {plural(count, 'trial')}; mean of ranks; later epochs: mean of one."],
+        notes=[f"Trial {number} of {plural(count, 'trial')}; mean of ranks. Later epoch: mean of all after the first."],
     )
 
 

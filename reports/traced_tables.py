@@ -4,6 +4,7 @@ The node counts of the study (64 to 1,024) are rarely ours, so that what compare
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dlio_bench.reports import study_tables
 from dlio_bench.reports.accounting import READ_FILE, READ_IMAGE
@@ -29,24 +30,32 @@ MOST_EPOCHS = 5  # columns: those of the study; later ones are in the JSON
 def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[Table]]]:
     """The tables of each workload and reader.
 
-    Published values that no table of ours has beside it stand alone, once a workload, behind those of its last reader.
+    Published values stand once a workload: beside the first table of ours that they belong to, else alone, behind the
+    tables of its last reader.
     """
     made = [(scaling, _tables(scaling)) for scaling in scalings]
     last = {scaling.workload: at for at, scaling in enumerate(scalings)}
-    beside = {
-        (scaling.workload, table.name) for scaling, told in made for table in told if table.rows and table.published
-    }
-    return [
-        (
-            scaling,
-            [
-                table
-                for table in told
-                if table.rows or (last[scaling.workload] == at and (scaling.workload, table.instead_of) not in beside)
-            ],
-        )
-        for at, (scaling, told) in enumerate(made)
-    ]
+    first: dict[tuple[str, str], int] = {}  # the reader that a table's published values stand with
+    for at, (scaling, told) in enumerate(made):
+        for table in told:
+            if table.rows and table.published:
+                first.setdefault((scaling.workload, table.name), at)
+    shown = []
+    for at, (scaling, told) in enumerate(made):
+        kept = []
+        for table in told:
+            beside = first.get((scaling.workload, table.name if table.rows else table.instead_of))
+            if table.rows:
+                kept.append(table if beside in (None, at) else _without_published(table, scalings[beside].reader))
+            elif last[scaling.workload] == at and beside is None:
+                kept.append(table)
+        shown.append((scaling, kept))
+    return shown
+
+
+def _without_published(table: Table, reader: str) -> Table:
+    notes = [note for note in table.notes if not note.startswith("Published")]
+    return replace(table, published=[], notes=[*notes, f"Published values: in this table of {reader}."])
 
 
 def _tables(scaling: Scaling) -> list[Table]:
@@ -100,7 +109,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
         )
 
 
-_IDEAL = "× ideal: seconds of I/O over those of the first node count divided among all nodes."
+_IDEAL = "× ideal: 1.00× is a time of I/O that halves on twice the nodes of the first row; more is worse."
 _CAUTIONS = {
     MERGED: (
         "One rank that reads counts as much as a thousand at once, epochs may overlap, and so do reading and "
@@ -150,28 +159,28 @@ def _bandwidth(scaling: Scaling) -> Table:
     nodes = [case.nodes for case in cases]
     of = [case.bandwidth for case in cases]
     rates = {
-        "by node s": [entry.by_node_seconds for entry in of],
-        "by merged s": [entry.by_merged_seconds for entry in of],
+        "in a node's time": [entry.by_node_seconds for entry in of],
+        "while any reads": [entry.by_merged_seconds for entry in of],
         "study's rule": [entry.rule for entry in of],
         "published formula": [entry.formula for entry in of],
     }
     shown = {name: values for name, values in rates.items() if any(value is not None for value in values)}
     cells = [_rates(values, nodes) for values in shown.values()]
     notes = [
-        "True bandwidth: bytes that the readers requested, over the mean node's seconds of reading threads (node s), "
-        "and over the seconds in which any rank reads (merged s)."
+        "Bytes that the readers requested, over seconds. In a node's time: the seconds of a node's reading threads, "
+        "added up, mean of nodes. While any reads: the seconds in which at least one rank reads."
     ]
     notes += [
         f"{name_of(case, cases)}: several threads of a rank read at once: {format_time(case.bandwidth.node_seconds)} "
         f"a node, in a loop of {format_time(case.loop)}. Their seconds include waiting for a core, and for "
-        "Python's interpreter, so that by node s may be too low."
+        "Python's interpreter, so that the bandwidth in a node's time may be too low."
         for case in cases
         if case.bandwidth.node_seconds and case.bandwidth.node_seconds > case.loop * case.result.plan.ranks_per_node
     ]
     if len(set(nodes)) > 1:
-        notes.append("In brackets: × ideal.")
+        notes.append("In brackets: × ideal. 1.00× is a bandwidth that doubles on twice the nodes; less is worse.")
     if any(not case.readers for case in cases):
-        notes.append("Without spans of reading, node seconds are those that the readers counted, if they did.")
+        notes.append("Without spans of reading, a node's time is what the readers counted, if they did.")
     if "study's rule" in shown:
         rules = dict.fromkeys(_RULES[case.readers[0]] for case in cases if case.bandwidth.rule is not None)
         notes += [f"The study's rule, with the sizes of this dataset: {rule}." for rule in rules]

@@ -6,7 +6,7 @@ from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.trainer_spans import OTHER, Row, breakdown
 from dlio_bench.reports.types import Result
-from dlio_bench.wrapping import printable
+from dlio_bench.wrapping import printable, wrapped
 
 
 def render(result: Result, steps: Steps, trial: int) -> str:
@@ -22,11 +22,11 @@ def _lines(result: Result, steps: Steps, trial: int) -> Iterator[str]:
     number = result.trials[trial].trial
     yield f"  trial {number + 1} of {len(result.trials)}: its loop took {format_time(loop)}, mean of ranks"
     yield ""
-    yield f"  {'phase':<11} {'first epoch':>12} {'later epochs':>13} {'loop':>10} {'share':>7}   worst rank"
+    yield f"  {'phase':<11} {'first epoch':>12} {'later epoch':>13} {'loop':>10} {'share':>7}   worst rank"
     for row in breakdown(steps, trial):
         yield _line(row)
     yield ""
-    yield "  seconds of a rank's trainer, mean of ranks; later epochs: mean of one"
+    yield from wrapped("Mean of ranks. A later epoch: the mean of all after the first.", "  ")
 
 
 def _line(row: Row) -> str:

@@ -77,14 +77,14 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def require_file(out: Path, example: str = "out") -> None:
-    """UsageError if --out is not a file that can be written. A folder that is missing is made later."""
+def require_file(out: Path, example: str = "out", option: str = "--out") -> None:
+    """UsageError if the file of an option is not one that can be written. A folder that is missing is made later."""
     if out.is_dir():
-        raise UsageError(f"--out {out} is a folder. Name a file in it, such as {out / example}.")
+        raise UsageError(f"{option} {out} is a folder. Name a file in it, such as {out / example}.")
     place = out if out.exists() else existing(out.parent)
     why = f"{place} is no folder" if place != out and not place.is_dir() else f"you may not write to {place}"
     if not os.access(place, os.W_OK) or (place != out and not place.is_dir()):
-        raise UsageError(f"--out {out} cannot be written: {why}. Name a file in a folder that you may write to.")
+        raise UsageError(f"{option} {out} cannot be written: {why}. Name a file in a folder that you may write to.")
 
 
 def _claim(out: Path | None, workload: str, goes_on: bool) -> tuple[Path, list[Path]]:

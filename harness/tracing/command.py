@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.tracing import counted, darshan, of_logs, of_results, of_spans
+from dlio_bench.harness.tracing import counted, darshan, kinds, of_logs, of_results, of_spans
+from dlio_bench.harness.tracing.kinds import OF_LOGS, OF_RESULTS, OF_SPANS
 
 # Of which kind of path each option is.
-OF_RESULTS, OF_SPANS, OF_LOGS = "results", "a file of spans alone", "logs of TimeLogger"
 MEANT_FOR = {
     "nodes": (OF_LOGS,),
     "csv": (OF_LOGS,),
@@ -18,7 +18,7 @@ MEANT_FOR = {
     "timelogger": (OF_RESULTS,),
     "html": (OF_RESULTS,),
 }
-WRITTEN = ("csv", "chrome", "timelogger", "html")
+OF_CHROME = ("ranks", "steps")  # which part of a result its trace has
 
 
 def run_trace(options: argparse.Namespace) -> int:
@@ -34,26 +34,19 @@ def run_trace(options: argparse.Namespace) -> int:
         return darshan.run(options.paths, as_json=options.json)
     if options.dry_run:
         raise UsageError("--dry-run is for --command, as nothing else here starts anything. Leave it out.")
-    from dlio_bench.harness.ground.folders import require_file
+    from dlio_bench.harness.tracing import written
 
-    for flag in WRITTEN:
-        if (file := getattr(options, flag)) is not None:
-            require_file(file)
+    written.require(options)
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
-    kind = _kind(options.paths)
-    for flag, kinds in MEANT_FOR.items():
-        if getattr(options, flag) is not None and kind not in kinds:
-            raise UsageError(f"--{flag} is for {' and '.join(kinds)}, not for {kind}. Leave it out.")
+    kind = kinds.kind(options.paths)
+    for flag, meant in MEANT_FOR.items():
+        if getattr(options, flag) is not None and kind not in meant:
+            raise UsageError(f"--{flag} is for {' and '.join(meant)}, not for {kind}. Leave it out.")
+    for flag in OF_CHROME:
+        if getattr(options, flag) is not None and options.chrome is None:
+            raise UsageError(f"--{flag} chooses what --chrome writes. Add --chrome FILE, or leave --{flag} out.")
     return {OF_RESULTS: of_results.run, OF_SPANS: of_spans.run, OF_LOGS: of_logs.run}[kind](options)
-
-
-def _kind(paths: list[Path]) -> str:
-    """What the paths are, all of them. UsageError."""
-    kinds = {OF_SPANS if path.suffix == ".npz" else OF_RESULTS if _is_result(path) else OF_LOGS for path in paths}
-    if len(kinds) > 1:
-        raise UsageError(f"Name one kind of files: {' and '.join(sorted(kinds))} do not go together.")
-    return kinds.pop()
 
 
 def _refuse_others(options: argparse.Namespace, mode: str, *with_it: str) -> None:
@@ -63,8 +56,3 @@ def _refuse_others(options: argparse.Namespace, mode: str, *with_it: str) -> Non
         if value not in (None, False) and name not in ("command", "paths", "json", mode, *with_it):
             flags = (shown.get(each, each).replace("_", "-") for each in (name, mode))
             raise UsageError("--{} does not go with --{}. Leave one of them out.".format(*flags))
-
-
-def _is_result(path: Path) -> bool:
-    """Whether a path holds results: a result.json, or a folder with one below it."""
-    return next(path.rglob("result.json"), None) is not None if path.is_dir() else path.suffix == ".json"

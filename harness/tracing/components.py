@@ -21,7 +21,8 @@ def document(result: "Result", trial: int, recorded: "Recorded") -> dict[str, An
     rows = [] if spans is None else component_rows(spans, result.trials[trial].trial)
     return {
         "spans": {
-            "recorded": spans is not None,
+            "recorded": recorded.is_there,
+            "usable": spans is not None,
             "components": [asdict(row) | {"mean_bytes": row.mean_bytes} for row in rows],
             "clocks": {} if spans is None else {host: structs.asdict(clock) for host, clock in spans.clocks.items()},
             "lost": {} if spans is None else {str(rank): lost for rank, lost in spans.lost.items()},

@@ -6,9 +6,11 @@ import io
 import json
 from dataclasses import astuple
 
+from dlio_bench.errors import DataError
+
 
 def run(options: argparse.Namespace) -> int:
-    """Print the study's accountings, and write the records as its table."""
+    """Print the study's accountings, and write the records as its table; DataError.status where records are damaged."""
     from dlio_bench.reports import timelogger, trace_text
     from dlio_bench.reports.files import write_whole
 
@@ -21,4 +23,4 @@ def run(options: argparse.Namespace) -> int:
         write_whole(options.csv, table.getvalue().encode())
     shown = trace_text.account(log, options.nodes)
     print(json.dumps(trace_text.document(shown)) if options.json else trace_text.render(shown), end="")
-    return 0
+    return DataError.status if log.problems else 0

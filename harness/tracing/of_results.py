@@ -2,11 +2,12 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.tracing import components, input_time, pattern, span_files, study
+from dlio_bench.harness.tracing import components, input_time, kinds, pattern, span_files, study
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
@@ -17,7 +18,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the tables, and write what is asked for; DataError.status where spans are damaged."""
     from dlio_bench.reports import recorded, tables, traced_text, trainer_text
     from dlio_bench.reports.collection import load_files
+    from dlio_bench.wrapping import printable, wrapped
 
+    left_out = kinds.left_out(options.paths)
     loaded = load_files(options.paths)
     if len(loaded) > 1 and (options.chrome or options.timelogger):
         raise UsageError(f"--chrome and --timelogger are of one result, but {len(loaded)} are here. Name one folder.")
@@ -27,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
         trial = _trial(options.trial, result)
         spans = recorded.beside(path.parent, result, steps)
-        cases.append((label, result, steps, trial, spans.spans))
+        cases.append((label, result, steps, trial, spans))
         files = span_files.write(options, result, steps, trial, spans)
         if options.json:
             document = _document(label, result, steps, trial) | components.document(result, trial, spans)
@@ -48,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([document | other for document, other in zip(documents, more, strict=True)]))
     else:
         print("\n".join([traced_text.answer(told), *texts, traced_text.render(told)]), end="")
+    for note in left_out:
+        print("\n".join(wrapped(printable(note), "note: ", whole_words=True)), file=sys.stderr)
     return status
 
 
@@ -55,7 +60,7 @@ def _document(label: str, result: "Result", steps: "Steps", trial: int) -> dict[
     from dlio_bench.reports import trainer_spans
 
     rows = [asdict(row) for row in trainer_spans.breakdown(steps, trial)]
-    return {"result": label, "trial": result.trials[trial].trial, "phases": rows}
+    return {"result": label, "trial": result.trials[trial].trial + 1, "phases": rows}
 
 
 def _trial(asked: int | None, result: "Result") -> int:

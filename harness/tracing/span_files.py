@@ -95,7 +95,7 @@ def chrome_of_spans(options: argparse.Namespace, spans: "Timeline") -> dict[str,
     part = chrome_trace.earliest(of_ranks)
     left_out = 0 if options.ranks else max(0, spans.ranks - MOST_RANKS)
     sizes = {"spans": len(part), "left_out": len(of_ranks) - len(part), "left_out_ranks": left_out}
-    about = {"trial": trial} | chrome_trace.about_timeline(part) | sizes | {"problems": list(spans.problems)}
+    about = {"trial": trial + 1} | chrome_trace.about_timeline(part) | sizes | {"problems": list(spans.problems)}
     chrome_trace.write(options.chrome, chrome_trace.of_timeline(part), about)
     return {"file": str(options.chrome), "source": f"trial {trial + 1}"} | sizes
 

@@ -6,16 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlio_bench.reports.meetings import Steps
-    from dlio_bench.reports.timeline import Timeline
+    from dlio_bench.reports.recorded import Recorded
     from dlio_bench.reports.traced import Scaling
     from dlio_bench.reports.types import Result
 
 
-def scalings(cases: "Sequence[tuple[str, Result, Steps, int, Timeline | None]]") -> "list[Scaling]":
+def scalings(cases: "Sequence[tuple[str, Result, Steps, int, Recorded]]") -> "list[Scaling]":
     """The figures of results, by workload and reader: of each its label, itself, the position of a trial, its spans."""
+    from dataclasses import replace
+
     from dlio_bench.reports import traced
 
-    return traced.scalings([traced.case(*case) for case in cases])
+    made = [
+        replace(
+            traced.case(label, result, steps, trial, recorded.spans),
+            recorded=recorded.is_there,
+            problems=recorded.problems,
+        )
+        for label, result, steps, trial, recorded in cases
+    ]
+    return traced.scalings(made)
 
 
 def documents(told: "Sequence[Scaling]", labels: Sequence[str]) -> list[dict[str, Any]]:

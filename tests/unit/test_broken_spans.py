@@ -16,7 +16,7 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import chrome_trace, component_table, recorded, timeline
 from dlio_bench.reports.result import load
-from dlio_bench.reports.timeline import SPANS_NAME, TYPES, About, Kind, Track
+from dlio_bench.reports.timeline import SPANS_NAME, TYPES, About, Clock, Kind, Track
 from tests.mutations import cut, edited, ends_well, mutations
 from tests.timelines import KINDS, Row, about, row, save
 from tests.trace_events import checked
@@ -102,6 +102,22 @@ def test_what_is_wrong_is_told_everywhere(name: str, place: Path, capsys: pytest
         assert case.told in " ".join(problems)
         assert bool(problems) == bool(case.told)
     assert said["source"] == ("spans.npz" if case.drawn else "steps.npz")
+
+
+def test_no_line_is_wider_than_a_terminal_whatever_the_names(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a result, and of its spans alone, whose long path stays whole, so that it can be copied."""
+    wide = "a name of many words " * 9
+    tracks = [Track(track.rank, f"{wide}{track.rank}", track.process, wide) for track in TRACKS[2:]]
+    kinds = [*KINDS, Kind(wide, "read"), Kind("w" * 200, "magic")]
+    rows = [*ROWS, *READS, *(other(READS[0], component=len(KINDS) + at, bytes=1 << 40) for at in (0, 1))]
+    clocks = {track.host: Clock(1e4, 1e3, 1.0, 1e5) for track in tracks} | {"node1": Clock(0.0, 0.0)}
+    told = about([*TRACKS[:2], *tracks], files={0: wide}, lost={1: 12}, components=kinds, clocks=clocks)
+    path = save(place, told, rows)
+    for named in (place, path):
+        assert main(["trace", str(named)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > 80 and line != str(path) and "w" * 99 not in line] == []
+        assert "name of many" in "\n".join(lines)
 
 
 def test_a_component_of_another_version_is_drawn(place: Path) -> None:

@@ -132,6 +132,15 @@ def test_epochs_that_the_study_s_script_leaves_out_are_told(tmp_path: Path, caps
         assert ("The log has 2 more epochs" in capsys.readouterr().out) == told
 
 
+@pytest.mark.parametrize("record", [STEP[:150], python2(0, 1, "Load File", 2.0, 1.0)])
+def test_a_damaged_log_is_printed_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str], record: str) -> None:
+    (tmp_path / "log").write_text(f"{record}\n{LATER}\n")
+    assert main(["trace", str(tmp_path / "log")]) == 5
+    told = capsys.readouterr().out
+    assert "HDF5 File Read" in told
+    assert "problem  " in told
+
+
 def test_a_log_of_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.txt").write_text("nothing of the kind")
     assert main(["trace", str(tmp_path / "other.txt")]) == 2

@@ -73,12 +73,29 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
         assert account.share == pytest.approx(wait / whole)
     [sentence] = answers(of)
     shares = [f"{100 * (case.account('waiting').share or 0):.0f} %" for case in of.cases]  # type: ignore[union-attr]
-    assert sentence == f"trainers waited for data {shares[1]} of their steps on 4 nodes, {shares[0]} on 1 node"
+    assert sentence == f"trainers waited for data {shares[0]} of their steps on 1 node, {shares[1]} on 4 nodes"
     text = traced_text.answer([of]) + traced_text.render([of])
     assert "[VIRTUAL NODES]" in text.splitlines()[0]
     assert sentence[:40] in text.splitlines()[1]
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "--trace spans" in missing(of)[0]
+
+
+def test_what_all_results_share_is_said_once(made: Complete) -> None:
+    def other(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "shuffled"
+        draft["marks"] = [*draft["marks"], "SHORT"]
+
+    two = traced.scalings([*cases(made, 4), *cases(made, 4, change=other)])
+    [marks, first, *_] = answer = traced_text.answer(two).splitlines()
+    assert "[VIRTUAL NODES]" in marks
+    assert first.endswith(" · prefetch")
+    assert next(line for line in answer if "shuffled" in line).endswith(" · shuffled · [SHORT]")
+    text = traced_text.render(two)
+    assert text.count("Bytes that the readers requested, over seconds.") == 1
+    assert "× ideal" not in text  # there is one node count
+    assert not text.startswith("\n")
+    assert "\n\n\n" not in text
 
 
 def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
@@ -89,8 +106,8 @@ def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
     assert row(told, "nodes-waiting", 0)["× ideal"] == "1.00×"
     assert row(told, "nodes-waiting", 1)["× ideal"] == f"{4 * last / first:.2f}×"
     # 4 s of reading a rank, 2 x 1,132,462,080 bytes: 566 MB/s on one node and on each of four, of the same bytes
-    assert row(told, "bandwidth", 0)["by node s"] == "566 MB/s (1.00×)"
-    assert row(told, "bandwidth", 1)["by node s"] == "566 MB/s (0.25×)"
+    assert row(told, "bandwidth", 0)["in a node's time"] == "566 MB/s (1.00×)"
+    assert row(told, "bandwidth", 1)["in a node's time"] == "566 MB/s (0.25×)"
     assert {table.name for table in told if not table.rows} == {
         "published-merged", "published-bandwidth", "published-variants",
     }  # fmt: skip
@@ -162,6 +179,21 @@ def test_seconds_of_threads_that_compete_are_told_to_be_too_many(made: Complete)
     assert "include waiting for a core" not in notes[1]
 
 
+def test_published_values_stand_once_whatever_the_number_of_readers(made: Complete) -> None:
+    def renamed(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "other"
+
+    spans = [(rank, name, 0, 0.0, 9.0) for rank in range(4) for name in ("Training Iteration", "pread")]
+    of = traced.scalings([
+        case for change in (None, renamed) for case in cases(made, 4, change=change, timeline=timeline(spans))
+    ])  # fmt: skip
+    assert len(of) == 2
+    text, page = traced_text.render(of), Page(traced_page.page(of))
+    for told in (text, page.text):
+        assert told.count("1243.21") == 2  # of the table against nodes, and of the variants
+        assert "Published values: in this table of prefetch." in told
+
+
 def test_who_came_last_is_told_in_order() -> None:
     assert came_last([2, 0, 5]) == "rank 2 came last in 5 of 7 steps, rank 0 in 2"
     assert came_last([1, 1, 1, 1, 1, 1]).endswith("rank 3 in 1, 2 other ranks in the rest")
@@ -191,8 +223,18 @@ def test_the_command_prints_tables_of_a_real_result_and_all_of_it_as_json(
 def test_a_damaged_file_of_spans_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(GOLDEN, tmp_path / "result")
     (tmp_path / "result" / "spans.npz").write_bytes(b"PK")
-    assert main(["trace", str(tmp_path / "result")]) == 5
-    assert "spans.npz" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    words = ["trace", str(tmp_path / "result"), "--html", str(page)]
+    assert main(words) == 5
+    text = " ".join(capsys.readouterr().out.replace("  problem  ", " ").split())
+    assert main([*words, "--json"]) == 5
+    [document] = json.loads(capsys.readouterr().out)
+    assert (document["spans"]["recorded"], document["spans"]["usable"]) == (True, False)
+    for told in (text, " ".join(Page(page.read_text()).text.split())):
+        assert "spans were recorded, but cannot be used" in told
+        assert "of spans: it is cut short" in told
+        assert "no spans were recorded" not in told
+        assert ".." not in told.replace("...", "")
 
 
 def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> None:
