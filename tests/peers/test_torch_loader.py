@@ -42,7 +42,6 @@ def server() -> None:
 
 class TestTorch(ReaderContract):
     policy = "torch"
-    workloads = ("imagenet", "cdb")  # of samples of varying length, and of one
     harms = ("missing", "empty", "truncated", "flipped")  # no patch of this process reaches its workers
 
 
@@ -92,12 +91,14 @@ RANK = """
 import sys, time
 from pathlib import Path
 from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, planned
-from tests.peers.test_torch_loader import reader_of
 
 form = SampleView(open_dataset(Path(sys.argv[1])), ("record",))
-with reader_of(form).session(planned(form, []), Tally()):
+reader = open_reader(find("torch"), form, Resources(2, 64_000_000, 1 << 20))
+with reader.session(planned(form, []), Tally()):
     print("ready", flush=True)
     time.sleep(300)
 """
@@ -105,8 +106,8 @@ with reader_of(form).session(planned(form, []), Tally()):
 
 def test_its_processes_end_with_a_rank_that_is_killed_and_let_go_of_its_output(tmp_path: Path) -> None:
     dataset = made(tmp_path / "data", "imagenet", 4)
-    command = [sys.executable, "-c", RANK, str(dataset.folder)]
-    rank = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-P", "-c", RANK, str(dataset.folder)]
+    rank = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert rank.stdout is not None
     assert rank.stdout.readline() == "ready\n"
     started = descendants(rank.pid)
