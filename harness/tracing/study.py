@@ -18,8 +18,12 @@ def scalings(cases: "Sequence[tuple[str, Result, Steps, int, Recorded]]") -> "li
     from dlio_bench.reports import traced
 
     made = [
-        replace(traced.case(*case, recorded.spans), recorded=recorded.is_there, problems=recorded.problems)
-        for *case, recorded in cases
+        replace(
+            traced.case(label, result, steps, trial, recorded.spans),
+            recorded=recorded.is_there,
+            problems=recorded.problems,
+        )
+        for label, result, steps, trial, recorded in cases
     ]
     return traced.scalings(made)
 
