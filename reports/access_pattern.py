@@ -165,10 +165,10 @@ def traffic(read: int, written: int) -> str:
 
 
 def metadata_share(of: Pattern) -> float | None:
-    """The share of metadata in the time of all calls on files; None where they took no time, or nobody saw a call on
-    metadata, as where libraries read.
+    """The share of metadata in the time of all calls on files; None where they took no time, where nobody saw a call on
+    metadata, as where libraries read, and where nobody knows how long reads took.
     """
-    if not of.metadata and of.reads.placed < of.reads.count:
+    if of.reads.placed < of.reads.count and not (of.metadata and of.reads.seconds):
         return None
     total = of.reads.seconds + of.writes.seconds + of.metadata_seconds
     return of.metadata_seconds / total if total > 0 else None

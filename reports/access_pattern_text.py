@@ -62,7 +62,7 @@ def _table(of: Pattern) -> Iterator[str]:
         yield _row("", *shown)
         yield _row("calls", *(f"{each.count:,}" for each in directions))
         yield _row("bytes", *(format_bytes(each.bytes) for each in directions))
-        yield _row("time", *(format_time(each.seconds) for each in directions))
+        yield _row("time", *(format_time(each.seconds) if each.seconds else NOTHING for each in directions))
     if any(each.placed for each in directions):
         yield from _order(directions)
     for at, name in enumerate(BINS):

@@ -13,7 +13,7 @@ from dlio_bench.reports.spans import BEFORE, Span
 
 READ_FILE, LOAD_FILE, ITERATION, CHECKPOINT = "HDF5 File Read", "Load File", "Training Iteration", "Checkpoint Listener"
 READ_IMAGE = "Time to Read Single Image"
-HEP_EPOCHS = 5  # of the study: what later epochs hold is left out, except checkpoints
+HEP_EPOCHS = 5  # of the study, whose script leaves out what later epochs hold, except checkpoints
 # Bytes of the study's formulas for bandwidth: a training and a validation file of HEPCNNB, an image of CDB.
 HEP_TRAIN_BYTES, HEP_VALID_BYTES, HEP_TRAIN_FILES = 426_897_408 + 2836 * 4, 56_598_528 + 376 * 4, 1024
 CDB_IMAGE_BYTES = 17_694_752
@@ -34,20 +34,21 @@ class Additive:
         return self.read + self.load + self.training + self.checkpoint
 
 
-def additive(spans: Iterable[Span], nodes: int) -> dict[int, Additive]:
+def additive(spans: Iterable[Span], nodes: int, epochs: int | None = HEP_EPOCHS) -> dict[int, Additive]:
     """HEPCNNB's accounting by epoch: parts that follow each other on a node, added up over ranks, per node.
 
     Read = sum of 'HDF5 File Read' / N; Load = ('Load File' - 'HDF5 File Read') / N; Training = ('Training Iteration' -
     'Load File') / N - Checkpoint; Checkpoint = sum of 'Checkpoint Listener' of rank 0 (-1 in a log without ranks), not
     divided: in the study it alone has them, and what other ranks spend there is in their iterations as it is.
-    Epoch -1 counts as 0. Epochs after the fifth are left out, but for their checkpoints.
+    Epoch -1 counts as 0. epochs: later ones are left out, but for their checkpoints, as the study's script does after
+    the fifth; None: all are in.
     """
     sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span in spans:
         epoch = 0 if span.epoch == BEFORE else span.epoch
         if span.component == CHECKPOINT and span.rank > 0:
             continue
-        if epoch < HEP_EPOCHS or span.component == CHECKPOINT:
+        if epochs is None or epoch < epochs or span.component == CHECKPOINT:
             sums[epoch][span.component] += max(0.0, span.seconds)
     return {
         epoch: Additive(

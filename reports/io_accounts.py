@@ -5,14 +5,15 @@ needs the trainers' spans alone: how long they waited for data.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
 from dlio_bench.reports.interval_lists import Interval, length, merged
+from dlio_bench.reports.span_pattern import UNPLACED
 from dlio_bench.reports.spans import Span
 
-NEXT_BATCH, VALIDATION = "Call to Next Batch", "validation"
+NEXT_BATCH = "Call to Next Batch"
 ADDITIVE, MERGED, WAITING = "additive", "merged", "waiting"
 TITLES = {
     ADDITIVE: "HEPCNNB's accounting: seconds that follow each other on a node, mean of nodes",
@@ -59,9 +60,12 @@ def io_share(parts: Mapping[str, float]) -> float | None:
 def reading(workload: str, spans: Sequence[Span], read_components: Collection[str]) -> list[str]:
     """The components in which these spans read the dataset's files: the study's of this workload, else those of a list.
 
-    Empty where no reader's spans were recorded.
+    Empty where no reader's spans were recorded, and where TensorFlow reads by itself: its batches come after reading,
+    decoding and waiting, of which nobody knows the parts.
     """
     names = {span.component for span in spans}
+    if names & set(UNPLACED):
+        return []
     published = READING.get(workload)
     return [published] if published in names else sorted(names & set(read_components))
 
@@ -69,19 +73,14 @@ def reading(workload: str, spans: Sequence[Span], read_components: Collection[st
 def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[Account]:
     """The study's accounting that these spans allow, if any. readers: components that read.
 
-    A validation pass counts as training, as in the study: on 64 nodes HEPCNNB's Read, Load and Training (2534.06 s) are
-    its whole loop (2534.2 s), and CDB's Training is the sum of its whole epochs.
+    A validation pass counts as training where it is a part of the step before it (`published_spans.with_passes`).
     """
     if readers == [READ_FILE]:
-        passes = [replace(span, component=ITERATION) for span in spans if span.component == VALIDATION]
-        rows = accounting.additive([*spans, *passes], nodes)
+        rows = accounting.additive(spans, nodes, epochs=None)
         parts = ("read", "load", "training", "checkpoint")
         return [Account(ADDITIVE, {at: {name: getattr(row, name) for name in parts} for at, row in rows.items()})]
     if readers:
-        read, training = (
-            accounting.merged_latency(spans, *readers),
-            accounting.merged_latency(spans, ITERATION, VALIDATION),
-        )
+        read, training = accounting.merged_latency(spans, *readers), accounting.merged_latency(spans, ITERATION)
         epochs = sorted({*read, *training})
         both = {epoch: {"read": read.get(epoch, 0.0), "training": training.get(epoch, 0.0)} for epoch in epochs}
         return [Account(MERGED, both)]
@@ -127,8 +126,8 @@ class Bandwidth:
     """Bytes a second that a trial read, in several ways. None: not known, or the formula does not hold.
 
     calls: spans of reading. read_bytes: requested of the file system, as the readers counted. node_seconds: seconds of
-    reading threads, mean of nodes; merged_seconds: in which any rank reads. formula: as published, with the published
-    sizes; rule: the same rule with the sizes of this dataset's files.
+    reading threads, mean of nodes; merged_seconds: in which any rank reads, in whatever epoch. formula: as published,
+    with the published sizes; rule: the same rule with the sizes of this dataset's files.
     """
 
     calls: int | None
@@ -154,23 +153,29 @@ def bandwidth(
 ) -> Bandwidth:
     """Bandwidths of a trial. counted: seconds of reading as the readers counted them, which are taken without spans."""
     if not readers:
-        return Bandwidth(None, read_bytes, counted / nodes, None, None, None)
+        return Bandwidth(None, read_bytes, counted / nodes if counted else None, None, None, None)
     chosen = [span for span in spans if span.component in readers]
-    any_rank = sum(accounting.merged_latency(spans, *readers).values())
+    any_rank = sum(accounting.merged_latency(spans, *readers).values())  # the study's: epochs may overlap
     formula = rule = None
     if readers == [READ_FILE]:
-        charged = sum(span.epoch < accounting.HEP_EPOCHS for span in chosen)
-        read = accounting.summed(accounting.additive(spans, nodes).values()).read
+        read = accounting.summed(accounting.additive(spans, nodes, epochs=None).values()).read
         if sizes.train_files == accounting.HEP_TRAIN_FILES and not sizes.tiny:
-            formula = accounting.hep_bandwidth(charged, read)
-        if sizes.validation_bytes is not None and charged >= sizes.train_files and read:
-            others = (charged - sizes.train_files) * sizes.validation_bytes
+            formula = accounting.hep_bandwidth(len(chosen), read)
+        if sizes.validation_bytes is not None and len(chosen) >= sizes.train_files and read:
+            others = (len(chosen) - sizes.train_files) * sizes.validation_bytes
             rule = (sizes.train_files * sizes.train_bytes + others) / read
     if readers == [READ_IMAGE]:
         if abs(sizes.sample_bytes - accounting.CDB_IMAGE_BYTES) < ALIKE:
             formula = accounting.cdb_bandwidth(len(chosen), any_rank)
         rule = len(chosen) * sizes.sample_bytes / any_rank if any_rank else None
-    return Bandwidth(len(chosen), read_bytes, sum(_thread_seconds(chosen)) / nodes, any_rank, formula, rule)
+    return Bandwidth(
+        calls=len(chosen),
+        read_bytes=read_bytes,
+        node_seconds=sum(_thread_seconds(chosen)) / nodes,
+        merged_seconds=length(merged((span.start, span.end) for span in chosen)),
+        formula=formula,
+        rule=rule,
+    )
 
 
 def _thread_seconds(spans: Sequence[Span]) -> list[float]:

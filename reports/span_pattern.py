@@ -11,7 +11,7 @@ from dlio_bench.units import format_bytes
 # Components of the node's copies and tiers. All other reads are of the dataset's files.
 NODE_READS, NODE_WRITES = ("copy read", "tier read"), ("stage write", "tier write")
 CHECKPOINTS = ("Checkpoint Listener", "checkpoint write", "checkpoint sync")  # files of their own
-UNPLACED = ("records",)  # reads of files, although nobody knows of which
+UNPLACED = ("records",)  # have the bytes of reads, although nobody knows of which files, and how long these took
 METADATA = {"open": OPEN, "close": CLOSE}
 
 Mask = npt.NDArray[np.bool_]
@@ -25,8 +25,8 @@ def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
     """
     spans = timeline.part(timeline.trial == trial)
     is_node_read, is_node_write = spans.of(*NODE_READS), spans.of(*NODE_WRITES)
-    is_read = _of_kind(spans, "read") & ~is_node_read
-    is_read &= (spans.file >= 0) | spans.of(*UNPLACED)
+    is_read = _of_kind(spans, "read") & ~is_node_read & (spans.file >= 0)
+    is_read |= spans.of(*UNPLACED)
     is_metadata = _of_kind(spans, "metadata") & (spans.file >= 0)
     of_copy = is_metadata & _of_copies(spans, spans.of("copy read"), spans.of("stage read"))
     dataset = _pattern(spans, is_read, np.zeros_like(is_read), is_metadata & ~of_copy)
@@ -35,6 +35,8 @@ def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
         dataset = noted(dataset, _hidden(int(hidden.sum()), int(spans.bytes[hidden].sum())))
     if not is_read.any() and not is_node_read.any():
         dataset = noted(dataset, "No read of this trial left a span: what its reader reads is not ours to see.")
+    if spans.of(*UNPLACED).any():
+        dataset = noted(dataset, "How long TensorFlow's own reads took is not known: they are in no time here.")
     lost = sum(timeline.lost.values())
     if lost:
         dataset = noted(dataset, f"{plural(lost, 'span')} found no room, so that accesses may be missing here.")
@@ -50,6 +52,8 @@ def _pattern(spans: Timeline, is_read: Mask, is_write: Mask, is_metadata: Mask) 
     kinds[is_read], kinds[is_write] = READ, WRITE
     chosen = is_read | is_write | is_metadata
     ends = _without_metadata(spans, is_read | is_write, is_metadata)
+    untimed = spans.of(*UNPLACED)
+    ends[untimed] = spans.start[untimed]
     return pattern(
         Accesses(
             rank=spans.rank[chosen],

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_bench.reports import accounting
-from dlio_bench.reports.accounting import Additive, Overlap
+from dlio_bench.reports.accounting import ITERATION, Additive, Overlap
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
 from dlio_bench.reports.spans import Span
@@ -39,6 +39,7 @@ class Account:
     since_1970: bool  # its times, so that Python 2 cut them
     components: Sequence[Component]
     hep: dict[int, Additive] | None
+    hep_left_out: int  # epochs that HEPCNNB's accounting leaves out
     hep_bandwidth: float | None
     cdb_read: dict[int, float] | None
     cdb_training: dict[int, float] | None
@@ -54,7 +55,7 @@ def account(log: Log, nodes: int | None) -> Account:
     count = nodes or len(ranks)
     names = {span.component for span in spans}
     hep = accounting.additive(spans, count) if accounting.READ_FILE in names else None
-    reads = sum(span.component == accounting.READ_FILE for span in spans)
+    reads = sum(span.component == accounting.READ_FILE and span.epoch < accounting.HEP_EPOCHS for span in spans)
     read = training = None
     if accounting.READ_IMAGE in names:
         read = accounting.merged_latency(spans, accounting.READ_IMAGE)
@@ -70,6 +71,7 @@ def account(log: Log, nodes: int | None) -> Account:
         wall_seconds=max(span.end for span in spans) - min(span.start for span in spans),
         components=_components(spans),
         hep=hep,
+        hep_left_out=max(0, 1 + max(span.epoch for span in spans) - accounting.HEP_EPOCHS),
         hep_bandwidth=None if hep is None else accounting.hep_bandwidth(reads, accounting.summed(hep.values()).read),
         cdb_read=read,
         cdb_training=training,
@@ -130,6 +132,19 @@ def _hep(shown: Account, epochs: dict[int, Additive]) -> Iterator[str]:
         cells = (row.read, row.load, row.training, row.checkpoint)
         shares = (f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)
         yield f"  {name:<6} " + " ".join(f"{cell:>16}" for cell in shares)
+    if shown.hep_left_out:
+        yield from wrapped(
+            f"The log has {plural(shown.hep_left_out, 'more epoch')}, which the study's script leaves out, except for "
+            "checkpoints.",
+            "  ",
+        )
+    if any(row.training < 0 for row in epochs.values()):
+        yield from wrapped(
+            f"Training is negative where 'Load File' and 'Checkpoint Listener' take longer than the '{ITERATION}' that "
+            "the study's rule has them in: the log has them outside of its steps, or lacks steps. Shares of such an "
+            "epoch, and of all, mean nothing.",
+            "  ",
+        )
     if shown.hep_bandwidth is not None:
         yield from wrapped(
             f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges 1,024 training "

@@ -29,6 +29,8 @@ from dlio_bench.reports.io_accounts import (
     waiting,
 )
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.published_spans import with_passes
+from dlio_bench.reports.span_pattern import UNPLACED
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timeline import Timeline
 from dlio_bench.reports.timeline import spans as timeline_spans
@@ -44,9 +46,8 @@ COMPUTE = "compute"
 
 @dataclass(frozen=True)
 class Case:
-    """One trial. recorded: whether the run recorded spans; readers: those of them that read the dataset's files.
-
-    problems: of the file of spans, a sentence each.
+    """One trial. recorded: whether the run recorded spans; readers: those of them that read the dataset's files;
+    in_tensorflow: whether TensorFlow reads these by itself. problems: of the file of spans, a sentence each.
     """
 
     label: str
@@ -55,6 +56,7 @@ class Case:
     trial: int
     recorded: bool
     readers: Sequence[str]
+    in_tensorflow: bool
     phases: Sequence[Row]
     components: Sequence[ComponentRow]  # none where nothing was recorded
     accounts: Sequence[Account]
@@ -69,6 +71,11 @@ class Case:
     def nodes(self) -> int:
         """Nodes of the run."""
         return self.result.plan.nodes
+
+    @property
+    def loop(self) -> float:
+        """Seconds of the loop, mean of ranks."""
+        return sum(row.loop for row in self.phases)
 
     @property
     def samples(self) -> int:
@@ -105,9 +112,9 @@ class Scaling:
 
 def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timeline | None) -> Case:
     """One trial's figures. trial: position in the arrays; timeline: of the result, None where none was recorded."""
-    of_steps = list(trainer_spans(steps, trial))
+    of_steps = list(trainer_spans(steps, trial, with_passes=False))
     number = result.trials[trial].trial
-    known = of_steps if timeline is None else list(timeline_spans(timeline, number))
+    known = of_steps if timeline is None else list(timeline_spans(with_passes(timeline), number))
     readers = reading(result.workload.name, known, READ_COMPONENTS)
     of_trial, plan = result.trials[trial], result.plan
     names = {span.component for span in known}
@@ -119,6 +126,7 @@ def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timelin
         trial=trial,
         recorded=timeline is not None,
         readers=readers,
+        in_tensorflow=bool(names & set(UNPLACED)),
         phases=breakdown(steps, trial),
         components=[] if timeline is None else component_rows(timeline, number),
         accounts=[*accounts(known, plan.nodes, readers), waiting(of_steps)],

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dlio_bench.reports.formatting import format_share, listed
 from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, WAITING
+from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.traced import Case, Scaling
 
 # (what comes before the shares, what each is a share of, what comes behind)
@@ -38,15 +39,30 @@ def missing(scaling: Scaling) -> list[str]:
     told = []
     without = [case for case in scaling.cases if not case.recorded]
     useless = [case for case in scaling.cases if case.recorded and not case.components]
-    unread = [case for case in scaling.cases if case.components and not case.readers]
+    usable = [case for case in scaling.cases if case.components]
+    unread = [case for case in usable if not case.readers and not case.in_tensorflow]
+    inside = [case for case in usable if case.in_tensorflow]
+    traced = [case for case in inside if TENSORFLOW_TRACE in case.result.marks]
     for cases, why in (
-        (without, "no spans were recorded (run --trace spans), which these need"),
-        (useless, "spans were recorded, but cannot be used (see the problem), and these need them"),
-        (unread, "no spans of reading were recorded, which these need"),
+        (without, "no spans were recorded (run --trace spans)"),
+        (useless, "spans were recorded, but cannot be used (see the problem)"),
+        (unread, "no spans of reading were recorded"),
+        (
+            [case for case in inside if case not in traced],
+            "TensorFlow reads by itself, so that the spans have no reading apart from decoding and waiting (run "
+            "--trace tf shows its operations)",
+        ),
+        (
+            traced,
+            "TensorFlow reads by itself, so that its reading in the traced steps is in the table of its operations "
+            "alone",
+        ),
     ):
         if cases:
             who = listed([name_of(case, scaling.cases) for case in cases])
-            told.append(f"{who}: {why}: the study's accountings, merged seconds, overlap of reading and compute.")
+            told.append(
+                f"{who}: {why}. Left out: the study's accountings, merged seconds, overlap of reading and compute."
+            )
     told += list(dict.fromkeys(f"No critical path: {case.no_critical}." for case in scaling.cases if case.no_critical))
     if not scaling.same_work:
         told.append(

@@ -170,10 +170,17 @@ def _bandwidth(scaling: Scaling) -> Table:
         "Bytes that the readers requested, over seconds. In a node's time: the seconds of a node's reading threads, "
         "added up, mean of nodes. While any reads: the seconds in which at least one rank reads."
     ]
+    notes += [
+        f"{name_of(case, cases)}: several threads of a rank read at once: {format_time(case.bandwidth.node_seconds)} "
+        f"a node, in a loop of {format_time(case.loop)}. Their seconds include waiting for a core, and for "
+        "Python's interpreter, so that the bandwidth in a node's time may be too low."
+        for case in cases
+        if case.bandwidth.node_seconds and case.bandwidth.node_seconds > case.loop * case.result.plan.ranks_per_node
+    ]
     if len(set(nodes)) > 1:
         notes.append("In brackets: × ideal. 1.00× is a bandwidth that doubles on twice the nodes; less is worse.")
     if any(not case.readers for case in cases):
-        notes.append("Without spans of reading, node seconds are those that the readers counted, if they did.")
+        notes.append("Without spans of reading, a node's time is what the readers counted, if they did.")
     if "study's rule" in shown:
         rules = dict.fromkeys(_RULES[case.readers[0]] for case in cases if case.bandwidth.rule is not None)
         notes += [f"The study's rule, with the sizes of this dataset: {rule}." for rule in rules]
@@ -195,7 +202,7 @@ def _bandwidth(scaling: Scaling) -> Table:
                     *(column[position] for column in cells),
                 ],
             )
-            for position, (case, entry) in enumerate(zip(cases, of, strict=True))
+            for position, (case, entry) in enumerate(zip(cases, of, strict=True) if shown else ())
         ],
         notes=notes,
     )

@@ -113,16 +113,21 @@ def phases(steps: Steps, trial: int, ranks: Sequence[int], chosen: range | None 
                 yield Phase(rank, int(epoch), -1, VALIDATION, begun, float(passes[epoch][rank]))
 
 
-def spans(steps: Steps, trial: int) -> Iterator[Span]:
-    """What TimeLogger would have recorded of the trainers, by the study's names. Times from the start of the loop."""
+def spans(steps: Steps, trial: int, *, with_passes: bool = True) -> Iterator[Span]:
+    """What TimeLogger would have recorded of the trainers, by the study's names. Times from the start of the loop.
+
+    with_passes: a step reaches to the end of the validation pass behind it, as in the study.
+    """
     loop = steps["loop"][trial]
     thread = "<_MainThread(MainThread)>"
     for rank in range(len(loop)):
         yield Span(-1, rank, "run", LOOP, 0.0, float(loop[rank]), float(loop[rank]), rank, thread)
         whole: dict[int, list[Phase]] = {}
+        step = 0
         for entry in phases(steps, trial, [rank]):
-            if entry.step >= 0:
-                whole.setdefault(entry.step, []).append(entry)
+            step = entry.step if entry.step >= 0 else step  # a pass follows its step
+            if entry.step >= 0 or with_passes:
+                whole.setdefault(step, []).append(entry)
             if entry.name in COMPONENTS:
                 end = entry.start + entry.seconds
                 component = COMPONENTS[entry.name]

@@ -75,11 +75,10 @@ class Borrowed(mpi.Mpi):
         return [pickle.loads(everything[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
 
     def _wait(self, requests: "Sequence[MPI.Request]") -> None:
-        deadline = time.monotonic() + self._patience
+        since = time.monotonic()
         try:
-            while not mpi.wait_for(requests, min(deadline, time.monotonic() + LOOK_SECONDS)):
-                self.require_all()
-                self._require_patience(deadline)
+            while not mpi.wait_for(requests, time.monotonic() + min(LOOK_SECONDS, self._patience)):
+                self._look_out(since)
         except mpi.failure() as error:
             raise EnvironmentFailure(
                 f"MPI failed while rank {self.rank} waited for the others: {error}. A rank has probably died; the "
@@ -89,8 +88,9 @@ class Borrowed(mpi.Mpi):
             _sent.extend(requests)
             raise
 
-    def _require_patience(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
+    def _look_out(self, since: float) -> None:
+        self.require_all()
+        if time.monotonic() - since > self._patience:
             raise Stalled(
                 f"Rank {self.rank} on {host_name()} (process {os.getpid()}) has waited for {self._patience:g} seconds "
                 "for the other ranks, of which one has died or stands still. All ranks must open, iterate and close "

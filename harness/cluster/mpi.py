@@ -151,7 +151,7 @@ class Mpi:
         status = MPI.Status()
         sending: list[MPI.Request] | None = []  # None: everything is sent
         receiving: MPI.Request | None = None
-        pause = FIRST_POLL
+        pause, since = FIRST_POLL, time.monotonic()
         while sending is not None or expected:
             moved = False
             if expected and receiving is None:
@@ -166,11 +166,17 @@ class Mpi:
                 moved, receiving, expected = True, None, expected - 1
                 arrived(status.Get_source(), inbox[: status.Get_count(MPI.BYTE)])
             pause = FIRST_POLL if moved else min(2 * pause, LONGEST_POLL)
-            if not moved:
+            if moved:
+                since = time.monotonic()
+            else:
                 with life.waits():
                     time.sleep(pause)
+                self._look_out(since)
         # otherwise a rank that is ahead could send messages of the next exchange into this one
         self.barrier()
+
+    def _look_out(self, since: float) -> None:
+        """Raise what ends a wait that has lasted since then. Nothing here: the launching command watches its ranks."""
 
     def split(self, color: int | None) -> Comm | None:
         """See Comm."""

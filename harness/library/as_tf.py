@@ -1,12 +1,13 @@
 """A loader as a tf.data.Dataset."""
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.library.arrays import VARYING, Arrays, picked
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from dlio_bench.harness.library.loader import Loader
 
 
-def as_tf(loader: "Loader", batches: Callable[[], Iterator[Arrays]], names: Sequence[str]) -> "tf.data.Dataset":
+def as_tf(loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", names: Sequence[str]) -> "tf.data.Dataset":
     """See Loader.as_tf. `batches` begins to iterate over copies, whose memory TensorFlow takes without another copy."""
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(
@@ -29,9 +30,15 @@ def as_tf(loader: "Loader", batches: Callable[[], Iterator[Arrays]], names: Sequ
     flat = tuple(names) or tuple(specs)
     fetched: list[Arrays] = []
 
+    # TensorFlow never lets go of a function that it was given
+    weakly = weakref.ref(loader)
+
     def steps() -> Iterator[int]:
         fetched.clear()  # of an iteration that was given up
-        for step, arrays in enumerate(batches()):
+        alive = weakly()
+        if alive is None:
+            raise UsageError("The loader of this dataset is gone. Keep it as long as the dataset.")
+        for step, arrays in enumerate(batches(alive)):
             fetched.append(arrays)
             yield step
 
@@ -46,7 +53,9 @@ def as_tf(loader: "Loader", batches: Callable[[], Iterator[Arrays]], names: Sequ
         return picked(dict(zip(flat, lent, strict=True)), names)
 
     # what a generator yields is copied once more; what a function returns is not
-    return tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
+    dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
+    dataset.dlio_bench_loader = loader  # lives as long as the dataset
+    return dataset
 
 
 def _spec(tf: Any, samples: int | None, dtype: str, shape: tuple[int, ...]) -> Any:

@@ -252,7 +252,7 @@ class Loader:
         """
         from dlio_bench.harness.library.as_tf import as_tf
 
-        return as_tf(self, self._copied, names)
+        return as_tf(self, Loader._copied, names)
 
     def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":
         """A torch IterableDataset, for DataLoader(dataset, batch_size=None); as `as_tf`.

@@ -60,7 +60,7 @@ COMPONENTS = (
     ),
     Component("Time to Read Single Image", "step", "CDB's reading process reads and decodes an image", published=True),
     Component("image file read", "read", "CDB's reading process reads a whole file, and takes channels out of it"),
-    Component("records", "read", "TensorFlow delivers a batch of records; it may have read them earlier"),
+    Component("records", "wait", "TensorFlow delivers a batch of records, which it reads and decodes by itself"),
     # gradients
     Component("all-reduce", "communication", "a thread of its own averages gradients over the ranks"),
 )

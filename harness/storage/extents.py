@@ -192,7 +192,8 @@ class ExtentReader:
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
         at = local = 0
-        staged, preadv, track, clock = self._staged, os.preadv, recorder.here(), time.perf_counter
+        staged, preadv, clock, track = self._staged, os.preadv, time.perf_counter, recorder.here()
+        add, begun = None if track is None else track.add, 0.0
         for key, file, offset, size, count in rows:
             handle = handles.get(key)
             if handle is None:
@@ -202,13 +203,14 @@ class ExtentReader:
                 handle = handles[key] = held[-1].handle()
             into = pieces[at : at + count]
             at += count
-            begun = 0.0 if track is None else clock()
+            if add is not None:
+                begun = clock()  # not the end of the read before: recording that one lies between
             try:
                 found = preadv(handle, into, offset)
             except OSError as error:
                 raise self._unread(file, offset, error) from error
-            if track is not None:
-                track.add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
+            if add is not None:
+                add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
             if found != size:
                 self._rest(handle, file, offset, into, found)
             if staged and file in staged:

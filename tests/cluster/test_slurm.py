@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.reports import timeline
 from tests.cluster.cluster import Cluster
 from tests.processes import PATIENCE, until
 
@@ -36,16 +37,21 @@ def test_a_workload_runs_with_several_readers(slurm: Cluster, workload: str) -> 
         require_real(result, 4)
 
 
-def test_a_batch_job_runs_as_well(slurm: Cluster) -> None:
+def test_a_batch_job_runs_as_well_and_records_what_all_hosts_do(slurm: Cluster) -> None:
     slurm.on(
         "node1", "sbatch", "--wait", "-N4", "--exclusive", "--output=batch.out", "--wrap",
         " ".join([*RUN, "imagenet", "--tiny", *SCALE, "--reader", "naive,staged,prefetch",
-                  "--local-tier", "/tmp", "--out", "batch"]),
+                  "--local-tier", "/tmp", "--trace", "spans", "--out", "batch"]),
     )  # fmt: skip
     results = [json.loads(path.read_text()) for path in (slurm.work / "batch").glob("*/result.json")]
     assert sorted(result["policy"]["alias"] for result in results) == ["naive", "prefetch", "staged"]
     for result in results:
         require_real(result, 4)
+        spans = timeline.load(slurm.work / "batch" / f"{result['policy']['alias']}-4x2")
+        assert not spans.problems
+        hosts = {track.rank: track.host for track in spans.tracks}
+        assert [hosts[rank] for rank in range(8)] == [f"node{1 + rank // 2}" for rank in range(8)]
+        assert set(spans.rank[spans.of("pread", "copy read")].tolist()) == set(range(8))
 
 
 def test_a_gigabyte_is_read_three_times_by_four_hosts(slurm: Cluster) -> None:

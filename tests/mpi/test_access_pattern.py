@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio_bench.harness.cli import main
 from dlio_bench.reports import span_pattern, timeline
 from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
 from dlio_bench.reports.timeline import Timeline
@@ -97,9 +98,11 @@ def test_the_pattern_of_a_run_is_what_strace_sees(reader: str, dataset: Path, tm
     assert len(opens) < sum(call.name == "openat" for call in seen)
 
 
-def test_trace_tells_the_pattern_of_runs_with_spans(dataset: Path) -> None:
+def test_trace_tells_the_pattern_of_runs_with_spans(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [place] = (path.parent for path in (dataset / "out").rglob("spans.npz"))
-    assert "I/O pattern, dataset: read-intensive" in dlio(dataset, "trace", str(place)).stdout
-    [document] = json.loads(dlio(dataset, "trace", "--json", str(place)).stdout)
+    assert main(["trace", str(place)]) == 0
+    assert "I/O pattern, dataset: read-intensive" in capsys.readouterr().out
+    assert main(["trace", "--json", str(place)]) == 0
+    [document] = json.loads(capsys.readouterr().out)
     assert document["io_pattern"]["reads"]["count"] == len(of_dataset(timeline.load(place)))
     assert "node_io_pattern" not in document

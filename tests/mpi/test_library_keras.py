@@ -1,6 +1,9 @@
 """A loader as a tf.data.Dataset: what it delivers, how it fails, and the program of the documentation that trains."""
 
+import gc
 import re
+import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from tests.datasets import made
+from tests.processes import until
 from tests.programs import run
 
 
@@ -44,6 +48,21 @@ def test_it_takes_no_batch_before_it_is_asked_for(dataset: Dataset) -> None:
         rest = [batch["ids"].tolist() for batch in loader]
         loader.set_epoch(0)
         assert [batch["ids"].tolist() for batch in loader] == first + rest
+
+
+def reading() -> list[str]:
+    """The threads of readers."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("reader")]
+
+
+def test_abandoned_in_mid_epoch_it_leaves_no_thread(dataset: Dataset) -> None:
+    loader = dlio_bench.load(dataset.folder, batch=3, epochs=2)
+    batches = iter(loader.as_tf("ids"))
+    next(batches)
+    alive = weakref.ref(loader)
+    del loader, batches
+    gc.collect()
+    until(lambda: alive() is None and not reading())
 
 
 def test_samples_of_varying_length_are_strings(tmp_path: Path) -> None:

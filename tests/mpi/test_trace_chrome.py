@@ -4,7 +4,6 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.trace_events import Complete, Metadata, Trace, checked
 
 RANKS = 8
 DEVTOOLS = "devtools://devtools/bundled/devtools_app.html"
+LOADED = "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))"
 # What reads traces for the Performance panel of Chromium's developer tools, which is a page of the browser.
 READ = """(async () => {{
   const {{TraceModel, Handlers}} = await import('./models/trace/trace.js');
@@ -30,21 +30,20 @@ READ = """(async () => {{
 }})()"""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("chrome")
+def test_the_trace_of_eight_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
     dlio(
-        out, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", "naive,prefetch", "--trials", "1",
-        "--trace", "spans", "--out", str(out / "run"),
+        tmp_path, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", "naive,prefetch", "--trials", "1",
+        "--no-verify", "--trace", "spans", "--out", "run",
     )  # fmt: skip
-    return out / "run"
-
-
-@pytest.fixture(scope="module")
-def content(folder: Path) -> bytes:
     path = folder / "trace.json"
     assert main(["trace", str(folder / f"prefetch-{RANKS}x1"), "--trial", "2", "--chrome", str(path)]) == 0
-    return path.read_bytes()
+    all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder, path.read_bytes())
+    timelogger_has_the_steps_of_the_result(folder, tmp_path)
+    spans_of_another_reader_are_not_taken_for_those_of_a_result(folder, tmp_path, capsys)
+    if CHROMIUM is None:
+        pytest.skip("no chromium, which .ci/run installs; it allows no skip")
+    chromium_finds_the_same_threads_and_spans(path.read_bytes())
 
 
 def threads(trace: Trace) -> dict[tuple[int, int], str]:
@@ -52,7 +51,7 @@ def threads(trace: Trace) -> dict[tuple[int, int], str]:
     return {(event.pid, event.tid): str(event.args["name"]) for event in events}
 
 
-def test_all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder: Path, content: bytes) -> None:
+def all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder: Path, content: bytes) -> None:
     trace = checked(content)
     spans = timeline.load(folder / f"prefetch-{RANKS}x1")
     of_trial = spans.part(spans.trial == 1)
@@ -66,18 +65,12 @@ def test_all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder:
     assert trace.otherData["source"] == "spans.npz"
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as started:
-        yield started
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
-def test_chromium_finds_the_same_threads_and_spans(browser: Browser, content: bytes) -> None:
+def chromium_finds_the_same_threads_and_spans(content: bytes) -> None:
     trace = checked(content)
-    browser.ask("Page.navigate", url=DEVTOOLS)
-    browser.run("new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))")
-    known = browser.run(READ.format(text=json.dumps(content.decode())))
+    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+        browser.ask("Page.navigate", url=DEVTOOLS)
+        browser.run(LOADED)
+        known = browser.run(READ.format(text=json.dumps(content.decode())))
     entries = Counter((event.pid, event.tid) for event in trace.traceEvents if isinstance(event, Complete))
     names = threads(trace)
     assert {(pid, tid): (name, count) for pid, tid, name, count, _ in known} == {
@@ -88,7 +81,7 @@ def test_chromium_finds_the_same_threads_and_spans(browser: Browser, content: by
     assert len(depths) == RANKS
 
 
-def test_timelogger_has_the_steps_of_the_result(folder: Path, tmp_path: Path) -> None:
+def timelogger_has_the_steps_of_the_result(folder: Path, tmp_path: Path) -> None:
     [(result, steps)] = load_all([folder / f"naive-{RANKS}x1"])
     log = tmp_path / "log.txt"
     assert main(["trace", str(folder / f"naive-{RANKS}x1"), "--trial", "2", "--timelogger", str(log)]) == 0
@@ -100,11 +93,12 @@ def test_timelogger_has_the_steps_of_the_result(folder: Path, tmp_path: Path) ->
     assert len({span.process for span in waits}) == RANKS
 
 
-def test_spans_of_another_reader_are_not_taken_for_those_of_a_result(
+def spans_of_another_reader_are_not_taken_for_those_of_a_result(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mixed = Path(shutil.copytree(folder / f"naive-{RANKS}x1", tmp_path / "mixed"))
     shutil.copy(folder / f"prefetch-{RANKS}x1" / "spans.npz", mixed)
+    capsys.readouterr()
     assert main(["trace", str(mixed), "--json"]) == 5
     [document] = json.loads(capsys.readouterr().out)
     assert not document["spans"]["recorded"]

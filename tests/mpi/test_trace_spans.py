@@ -24,6 +24,11 @@ READERS = {
     "imagenet": ("upstream",),
 }
 OF_NODE = {"copy read", "tier read"}  # reads, but not of the dataset's files
+# The study's accounting of each published pipeline, and what reads in it.
+READING = {
+    "hepcnnb": ("additive", "HDF5 File Read"), "cdb": ("merged", "Time to Read Single Image"),
+    "cosmoflow": ("waiting", None), "imagenet": ("waiting", None),  # TensorFlow reads by itself
+}  # fmt: skip
 Traced = tuple[Result, Steps, Timeline]
 
 
@@ -31,15 +36,19 @@ Traced = tuple[Result, Steps, Timeline]
 def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
     workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    warmup = int(workload == "cdb")  # two trials are told apart there
     dlio(
         tmp_path, "run", workload, "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS[workload]), "--epochs",
-        str(EPOCHS), "--trials", "1", "--no-verify", "--trace", "spans", "--local-tier", str(tmp_path), "--out", "run",
+        str(EPOCHS), "--trials", "1", "--warmup-trials", str(warmup), "--no-verify", "--trace", "spans", "--local-tier",
+        str(tmp_path), "--out", "run",
     )  # fmt: skip
     folders = {reader: tmp_path / "run" / f"{reader}-{RANKS}x1" for reader in READERS[workload]}
     results: dict[str, Traced] = {reader: (*load(folder), timeline.load(folder)) for reader, folder in folders.items()}
     for reader, traced in results.items():
         the_parts_of_a_trainer_add_up_to_its_loop(reader, *traced)
         every_read_is_there_once_with_its_rank_epoch_step_and_bytes(reader, *traced)
+    capsys.readouterr()
+    a_published_pipeline_yields_the_study_s_tables(workload, *results["upstream"][:2], folders["upstream"], capsys)
     if workload == "hepcnnb":
         files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(*results["upstream"])
     if workload == "cdb":
@@ -65,6 +74,7 @@ def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
     reader: str, result: Result, steps: Steps, spans: Timeline
 ) -> None:
     kinds = np.array([part.kind == "read" and part.name not in OF_NODE for part in spans.components])
+    kinds |= [part.name == "records" for part in spans.components]
     per_epoch = result.plan.steps // EPOCHS
     for trial in range(len(result.trials)):
         of_trial = spans.part(spans.trial == trial)
@@ -83,6 +93,28 @@ def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
         for rank in range(RANKS):
             stalls = (waiting.end - waiting.start)[waiting.rank == rank]
             assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9), reader
+
+
+def a_published_pipeline_yields_the_study_s_tables(
+    workload: str, result: Result, steps: Steps, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", str(folder), "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)
+    trial = told["trial"]
+    loop = steps["loop"][trial]
+    how, component = READING[workload]
+    assert told["read_components"] == [component] * (component is not None)
+    assert list(told["accounts"]) == list(dict.fromkeys((how, "waiting")))
+    account = told["accounts"][how]
+    assert account["epochs"].keys() == {"0", "1"}
+    assert 0 < account["share"] < 1
+    if how == "additive":  # parts of a node that follow each other
+        assert sum(account["totals"].values()) == pytest.approx(loop.mean(), rel=0.01)
+    elif how == "merged":
+        assert 0.98 * loop.max() < account["totals"]["training"] < 1.5 * loop.sum()
+    assert (told["published"] is not None) == (workload in ("hepcnnb", "cdb"))
+    assert told["bandwidth"]["read_bytes"] == result.trials[trial].bytes_requested
+    assert 0 < told["critical_path"]["total"] < loop.sum()
 
 
 def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(

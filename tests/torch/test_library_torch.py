@@ -3,7 +3,10 @@
 PyTorch has an environment of its own: `.ci/run` makes it, and runs these tests there.
 """
 
+import gc
 import re
+import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import dlio_bench
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, UsageError
 from tests.datasets import made
+from tests.processes import until
 from tests.programs import run
 
 
@@ -36,6 +40,21 @@ def test_tensors_are_the_loaders_batches_and_stay(dataset: Dataset) -> None:
         assert kept == []
         with pytest.raises(UsageError, match="Did you mean 'data'"):
             loader.as_torch("dta")
+
+
+def reading() -> list[str]:
+    """The threads of readers."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("reader")]
+
+
+def test_abandoned_in_mid_epoch_it_leaves_no_thread(dataset: Dataset) -> None:
+    loader = dlio_bench.load(dataset.folder, batch=3, epochs=2)
+    batches = iter(DataLoader(loader.as_torch("ids"), batch_size=None))
+    next(batches)
+    alive = weakref.ref(loader)
+    del loader, batches
+    gc.collect()
+    until(lambda: alive() is None and not reading())
 
 
 def test_samples_of_varying_length_are_a_list(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_the_answer_comes_first() -> None:
     assert "thresholds of dlio-bench" in " ".join(lines)
     assert "of Drishti" in " ".join(lines)
     assert max(map(len, lines)) <= 80
+    assert not any("writes" in line or line.endswith(" -") for line in lines)  # there are none
 
 
 def test_the_document_says_the_same_as_the_text() -> None:

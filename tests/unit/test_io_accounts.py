@@ -61,6 +61,23 @@ def test_the_merged_account_by_epoch() -> None:
     assert accounts(CDB, 2, []) == []
 
 
+def test_all_epochs_of_a_result_count() -> None:
+    """The study's script leaves out epochs after the fifth; a log of its runs has no more."""
+    spans = [span(of, at, at + 2, epoch=at) for at in range(7) for of in (READ_FILE, LOAD_FILE)]
+    spans += [span(ITERATION, at, at + 4, epoch=at) for at in range(7)]
+    [account] = accounts(spans, 1, [READ_FILE])
+    assert account.shares == dict.fromkeys(range(7), 0.5)
+    rates = bandwidth(spans, 1, [READ_FILE], read_bytes=250, counted=0, sizes=SIZES)
+    assert (rates.calls, rates.rule) == (7, (2 * 100 + 5 * 10) / 14)
+
+
+def test_true_bandwidth_counts_a_moment_of_two_epochs_once() -> None:
+    spans = [span(READ_IMAGE, 0, 4), span(READ_IMAGE, 2, 6, rank=1, epoch=1)]
+    rates = bandwidth(spans, 1, [READ_IMAGE], read_bytes=60, counted=0, sizes=SIZES)
+    assert rates.by_merged_seconds == 60 / 6
+    assert rates.rule == 2 * 50 / (4 + 4)  # the study adds up over epochs
+
+
 def test_waiting_is_a_share_of_the_steps() -> None:
     spans = [
         span(ITERATION, 0, 4), span(NEXT_BATCH, 0, 3), span(ITERATION, 0, 4, rank=1), span(NEXT_BATCH, 0, 1, rank=1),

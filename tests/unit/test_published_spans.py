@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import accounting, timelogger
-from dlio_bench.reports.published_spans import as_recorded, published
+from dlio_bench.reports import accounting, io_accounts, timeline, timelogger, trace_text
+from dlio_bench.reports.published_spans import as_recorded, published, with_passes
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timeline import Track
 from tests.timelines import loaded, row
@@ -68,3 +68,27 @@ def test_the_log_is_one_that_trace_reads(tmp_path: Path, capsys: pytest.CaptureF
     log.write_text("".join(f"{timelogger.record(span)}\n" for span in as_recorded(spans, 0)))
     assert main(["trace", str(log)]) == 0
     assert f"{len(spans)} spans of 2 ranks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("read", ["HDF5 File Read", "Time to Read Single Image"])
+def test_accountings_of_a_result_survive_its_log(tmp_path: Path, read: str) -> None:
+    """A rank of two epochs with passes behind steps 1 and 3; another whose steps were lost. Training is the loop."""
+    rows = [
+        row(0, "Training Iteration", 0.0, 1.0, epoch=0, step=0),
+        row(0, "Training Iteration", 1.0, 2.0, epoch=0, step=1), row(0, "validation", 2.5, 5.0, epoch=~0),
+        row(0, "Load File", 2.5, 4.0, epoch=~0), row(0, read, 2.5, 3.5, epoch=~0),
+        row(0, "Training Iteration", 5.0, 6.0, epoch=1, step=2), row(0, "validation", 6.0, 9.0, epoch=~1),
+        row(0, "Load File", 5.0, 5.5, epoch=1), row(0, read, 5.0, 5.5, epoch=1),
+        row(2, "validation", 3.0, 5.0, epoch=~0), row(2, "Training Loop", 0.0, 5.0),
+    ]  # fmt: skip
+    recorded = loaded(tmp_path, TRACKS, rows)
+    of_result = list(timeline.spans(with_passes(recorded), 0))
+    lines = (timelogger.record(span) for span in as_recorded(published(recorded, 0), 0))
+    log = timelogger.parse("\n".join(lines), "log")
+    [expected], [told] = (io_accounts.accounts(list(spans), 1, [read]) for spans in (of_result, log.spans))
+    assert told == expected
+    assert sum(told.totals.values()) == ((1 + 4 + 2) + 4 if read == "HDF5 File Read" else (5 + 4) + (1 + 0.5))
+    account = trace_text.account(log, 1)
+    shown = account.hep if read == "HDF5 File Read" else account.cdb_training
+    assert shown is not None
+    assert shown.keys() == expected.epochs.keys()

@@ -80,6 +80,8 @@ def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
     assert (told.reads.count, told.reads.bytes, told.reads.placed, sum(told.reads.sizes)) == (2, 1500, 0, 0)
     assert "2 reads of 1.5 kB are a library's" in render(told)
     assert "reads: 2, whose sizes and offsets are not known" in render(told)
+    assert told.reads.seconds == 1  # how long TensorFlow read is not known
+    assert "TensorFlow's own reads" in render(told)
     assert document(told)["opens_per_read"] is document(told)["metadata_intensive"] is None
 
 
@@ -98,5 +100,5 @@ def test_every_component_that_reads_or_writes_files_is_thought_of() -> None:
     """A new component of these kinds needs a place: of the dataset, of the node, or neither."""
     kinds = {name for name, component in BY_NAME.items() if component.kind in ("read", "write")}
     assert kinds - {*span_pattern.NODE_READS, *span_pattern.NODE_WRITES, *span_pattern.CHECKPOINTS} == {
-        "pread", "stage read", "library read", "HDF5 File Read", "image file read", "records",
+        "pread", "stage read", "library read", "HDF5 File Read", "image file read",
     }  # fmt: skip

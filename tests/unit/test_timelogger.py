@@ -96,6 +96,26 @@ def test_the_command_prints_both_accountings_and_writes_all_records(
     assert shown["overlap"] == {"first": 2.0, "second": 9.0, "both": 2.0}
 
 
+def test_training_that_comes_out_negative_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    for loaded, told in ((12, True), (8, False)):
+        records = (("HDF5 File Read", 0, 2), ("Load File", 0, loaded), ("Training Iteration", 0, 9))
+        log.write_text("\n".join(python2(0, 0, *of) for of in records))
+        assert main(["trace", str(log)]) == 0
+        assert ("Training is negative" in capsys.readouterr().out) == told
+
+
+def test_epochs_that_the_study_s_script_leaves_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    for epochs, told in ((5, False), (7, True)):
+        records = [
+            python2(at, 0, of, 10 * at, 10 * at + 2) for at in range(epochs) for of in ("HDF5 File Read", "Load File")
+        ]
+        log.write_text("\n".join(records))
+        assert main(["trace", str(log)]) == 0
+        assert ("The log has 2 more epochs" in capsys.readouterr().out) == told
+
+
 @pytest.mark.parametrize("record", [STEP[:150], python2(0, 1, "Load File", 2.0, 1.0)])
 def test_a_damaged_log_is_printed_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str], record: str) -> None:
     (tmp_path / "log").write_text(f"{record}\n{LATER}\n")

@@ -82,6 +82,23 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
     assert "--trace spans" in missing(of)[0]
 
 
+def test_what_all_results_share_is_said_once(made: Complete) -> None:
+    def other(draft: dict[str, Any]) -> None:
+        draft["policy"]["alias"] = "shuffled"
+        draft["marks"] = [*draft["marks"], "SHORT"]
+
+    two = traced.scalings([*cases(made, 4), *cases(made, 4, change=other)])
+    [marks, first, *_] = answer = traced_text.answer(two).splitlines()
+    assert "[VIRTUAL NODES]" in marks
+    assert first.endswith(" · prefetch")
+    assert next(line for line in answer if "shuffled" in line).endswith(" · shuffled · [SHORT]")
+    text = traced_text.render(two)
+    assert text.count("Bytes that the readers requested, over seconds.") == 1
+    assert "× ideal" not in text  # there is one node count
+    assert not text.startswith("\n")
+    assert "\n\n\n" not in text
+
+
 def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
     """64 samples on 1 and on 4 nodes: unequal numbers of samples would have no common ideal."""
     of = scaling(*cases(made, 1, 4))
@@ -133,6 +150,34 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert "4 nodes: rank 3 had no room." in page
     assert "Time by component" in page
     assert row(told, "bandwidth", 0)["calls"] == "4"
+
+
+def test_what_tensorflow_reads_by_itself_is_no_reading(made: Complete) -> None:
+    """Its batches come after reading, decoding and waiting: of these nobody knows the parts."""
+    spans = [(0, "Training Iteration", 0, 0.0, 9.0), (0, "records", 0, 0.0, 4.0), (0, "pread", ~0, 9.0, 9.5)]
+    for marks, why in (([], "run --trace tf"), (["TF TRACE"], "in the table of its operations")):
+        [case] = cases(
+            made, 1, change=lambda draft, marks=marks: draft["marks"].extend(marks), timeline=timeline(spans)
+        )
+        of = scaling(case)
+        assert (case.readers, case.overlap, [account.how for account in case.accounts]) == ([], None, ["waiting"])
+        assert (case.bandwidth.calls, case.bandwidth.merged_seconds, case.bandwidth.rule) == (None, None, None)
+        assert len(answers(of)) == 1
+        assert why in missing(of)[0]
+
+
+def test_seconds_of_threads_that_compete_are_told_to_be_too_many(made: Complete) -> None:
+    """Eight readers of 2 s beside a loop of some seconds, or one."""
+    notes = []
+    for threads in (8, 1):
+        spans = timeline([(rank, "pread", 0, 0.0, 2.0) for rank in range(threads)])
+        [case] = cases(made, 1, timeline=spans)
+        assert 2 < case.loop < 16
+        [(_, told)] = tables([scaling(case)])
+        [table] = [table for table in told if table.name == "bandwidth"]
+        notes.append(" ".join(table.notes))
+    assert "include waiting for a core" in notes[0]
+    assert "include waiting for a core" not in notes[1]
 
 
 def test_published_values_stand_once_whatever_the_number_of_readers(made: Complete) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dlio_bench.harness.cli import main
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.timelogger import parse
-from dlio_bench.reports.trainer_spans import breakdown, phases
+from dlio_bench.reports.trainer_spans import breakdown, phases, spans
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
 
@@ -61,6 +61,15 @@ def test_the_trace_is_in_the_trace_event_format(tmp_path: Path, capsys: pytest.C
     for row in told["phases"]:
         if row["phase"] != "other":
             assert seconds[row["phase"]] == pytest.approx(row["loop"])
+
+
+def test_a_validation_pass_is_a_part_of_the_step_before_it() -> None:
+    [(_, steps)] = load_all([GOLDEN])
+    long, short = (
+        sum(span.seconds for span in spans(steps, 1, with_passes=passes) if span.component == "Training Iteration")
+        for passes in (True, False)
+    )
+    assert long - short == pytest.approx(steps["validation"][1].sum())
 
 
 def test_steps_are_told_as_timelogger_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -17,12 +17,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import write_whole
-from dlio_bench.batches import validation_after
-from dlio_bench.components import CODE, COMPONENTS
+from dlio_bench.components import COMPONENTS
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster import clocks
@@ -32,10 +30,10 @@ from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.machine.temp_folders import rescued_folder
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.run.measured import runtime_rows, steps_file
+from dlio_bench.harness.run.measured.trainer_rows import Table, placed, trainer_rows
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_trace import Traced
-from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
-from dlio_bench.reports.metrics import PHASES
+from dlio_bench.recorder import NOWHERE, ROW
 from dlio_bench.reports.timeline import (
     ABOUT,
     COLUMNS,
@@ -52,11 +50,6 @@ from dlio_bench.reports.timeline import (
 from dlio_bench.tensorflow_operations import OPERATIONS
 
 PREFIX = "dlio-bench-spans-"
-LOOP, ITERATION, PASS = (CODE[name] for name in ("Training Loop", "Training Iteration", "validation"))
-OF_PHASES = tuple(  # what the phases of a step are, in the order of PHASES
-    CODE[name] for name in ("Call to Next Batch", "check", "convert", "compute", "exchange", "Checkpoint Listener")
-)
-Table = npt.NDArray[np.void]
 AT_ONCE = 1 << 16  # spans of a rank that are sent at a time
 SHARE = 0.25  # of the free memory of a host that all its ranks together may fill
 LEAST_ROWS = 200_000  # that make a folder worth it: 10 MB
@@ -71,8 +64,8 @@ class Now:
     host: str
     process: int
     main: int  # the number of the trainer's thread
-    ahead: float
-    within: float
+    clock: Clock  # of this host, by all looks at it so far
+    ahead: float  # by the last one
     reader: str = ""
     trial: int = 0
     since: float = 0.0
@@ -177,10 +170,10 @@ class Spans:
     def _note(self, **at_work: Any) -> None:
         """Say in the folder what this rank is at."""
         if self._place is not None:
-            clock = self._looks[-1][1][self._comm.rank]
+            rank = self._comm.rank
             now = Now(
-                self._comm.rank, host_name(), os.getpid(), threading.main_thread().native_id or 0, *astuple(clock),
-                **at_work,
+                rank, host_name(), os.getpid(), threading.main_thread().native_id or 0, self._clock(rank),
+                self._looks[-1][1][rank].seconds, **at_work,
             )  # fmt: skip
             with suppress(OSError):  # the folder is full: then nobody will know, if this rank dies
                 (self._place / NOW).write_bytes(msgspec.json.encode(now))
@@ -286,8 +279,8 @@ class Spans:
 def _stored(reader: str, kept: Kept, trial: int, track: int, table: Table) -> Table:
     """Put rows of a trial where they outlive this process."""
     process, thread, name = kept.tracks[track]
-    about = {"trial": trial, "process": process, "id": thread, "thread": name, "started": kept.started[trial]}
-    return recorder.store(table, reader, **about)
+    about = {"trial": trial, "process": process, "id": thread, "thread": name}
+    return recorder.store(table, reader, **about, started=kept.started[trial], ahead=kept.ahead[trial])
 
 
 def _gathered(
@@ -331,58 +324,3 @@ def column(name: str, tables: Sequence[tuple[int, int, Table]], first_track: int
     if name in ("start", "end"):
         values -= np.repeat(np.array([zeros[trial] for trial, _, _ in tables], np.float64), lengths)
     return values
-
-
-def trainer_rows(times: TrialTimes) -> Table:
-    """What the clock of the loop says of the trainer's thread: its loop, steps, their phases, validation passes."""
-    steps = times.log.clock
-    epochs = np.repeat(np.arange(len(times.plan)), [len(epoch) for epoch in times.plan])
-    parts = [table_of(LOOP, *np.array(times.loops).T)]
-    parts += [steps_rows(steps, epochs, np.arange(len(steps)), ITERATION)]
-    missing = [code for name, code in zip(PHASES, OF_PHASES, strict=True) if name in times.missing_phases]
-    for pass_ in times.passes:
-        clock = pass_.log.clock
-        epoch = np.full(len(clock), validation_after(pass_.epoch))
-        parts += [table_of([PASS], [clock[0, 0]], [clock[-1, -1]], epoch[:1]), steps_rows(clock, epoch, NOWHERE, None)]
-    table = np.concatenate(parts)
-    return table[~np.isin(table["component"], missing)]
-
-
-def steps_rows(clock: Column, epochs: Column, numbers: Any, whole: int | None) -> Table:
-    """Spans of the rows of a StepLog's clock, [steps, 7]: each step, if it has a component, and its phases."""
-    bounds = [(whole, 0, clock.shape[1] - 1)] if whole is not None else []
-    bounds += [(code, column, column + 1) for column, code in enumerate(OF_PHASES)]
-    parts = [table_of(code, clock[:, begin], clock[:, end], epochs, numbers) for code, begin, end in bounds]
-    table = np.concatenate(parts)
-    return table[table["end"] > table["start"]]
-
-
-def table_of(component: Any, start: Any, end: Any, epoch: Any = NO_EPOCH, step: Any = NOWHERE) -> Table:
-    """Rows of the trainer's thread: as many as there are starts."""
-    table = np.zeros(len(start), ROW)
-    table["component"], table["start"], table["end"], table["epoch"], table["step"] = component, start, end, epoch, step
-    table["file"] = table["offset"] = NOWHERE
-    return table
-
-
-def placed(table: Table, of_trainer: Table, steps_of_epoch: int) -> Table:
-    """Spans with the steps of the trial, as the trainer's have them, and not those of an epoch, as threads record them.
-
-    Spans without an epoch get the epoch and step that the trainer was at when they began; without a step alone, the
-    step, where it is of the same epoch.
-    """
-    steps = of_trainer[(of_trainer["component"] == OF_PHASES[0])]
-    steps = steps[np.argsort(steps["start"])]
-    table = table.copy()
-    numbered = (table["step"] != NOWHERE) & (table["epoch"] >= 0)
-    table["step"][numbered] += table["epoch"][numbered] * np.int32(steps_of_epoch)
-    table["step"][table["epoch"] < 0] = NOWHERE  # those of validation passes have no number
-    if not len(steps):
-        return table
-    within = np.searchsorted(steps["start"], table["start"], side="right") - 1
-    at = steps[np.maximum(within, 0)]
-    homeless = (within >= 0) & (table["epoch"] == NO_EPOCH)
-    table["epoch"][homeless] = at["epoch"][homeless]
-    behind = (within >= 0) & (table["step"] == NOWHERE) & (table["epoch"] == at["epoch"])
-    table["step"][behind] = at["step"][behind]
-    return table

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from dlio_bench import components
 from dlio_bench import tensorflow_operations as table
 from dlio_bench.batches import validation_after
+from dlio_bench.harness.run.measured.trainer_rows import Table
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_events import Operations
 from dlio_bench.harness.training.tf_trace import Traced
@@ -17,7 +18,6 @@ from dlio_bench.reports.timeline import RuntimeTrace
 # Our spans that are reads of a file. Others enclose these, or belong to tiers and copies.
 FILE_READS = tuple(components.CODE[name] for name in ("pread", "copy read", "library read", "image file read"))
 FROM_SPANS, FROM_COUNTERS = "spans", "counters"
-Table = npt.NDArray[np.void]
 Integers = npt.NDArray[np.int64]
 
 

@@ -1,4 +1,9 @@
-"""The spans of a run that did not come to its end, from what its ranks have left in the job's work folder."""
+"""The spans of a run that did not come to its end, from what its ranks have left in the job's work folder.
+
+The command holds those of all ranks for one reader in memory while it writes them: 48 bytes a span, 240 MB a rank at
+most (`recorder.MOST_ROWS`). Rank by rank, each archive would be unpacked once a column, and a job that met its time
+limit is ended soon.
+"""
 
 import io
 import time
@@ -14,17 +19,8 @@ from dlio_bench import recorder
 from dlio_bench.batches import validation_after
 from dlio_bench.components import COMPONENTS
 from dlio_bench.harness.run.measured import steps_file
-from dlio_bench.harness.run.measured.recording import (
-    ITERATION,
-    NOW,
-    PASS,
-    Kept,
-    Now,
-    column,
-    placed,
-    steps_rows,
-    table_of,
-)
+from dlio_bench.harness.run.measured.recording import NOW, Kept, Now, column
+from dlio_bench.harness.run.measured.trainer_rows import ITERATION, PASS, placed, steps_rows, table_of
 from dlio_bench.recorder import HEAD, NOWHERE, ROW
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.timeline import (
@@ -35,7 +31,6 @@ from dlio_bench.reports.timeline import (
     UNFINISHED_NAME,
     UNREADABLE,
     About,
-    Clock,
     Column,
     Kind,
     Track,
@@ -95,6 +90,7 @@ def left(path: Path, reader: str) -> Left | None:
                         track = kept.track(int(head["process"]), int(head["id"]), str(head["thread"]))
                         kept.tables.append((int(head["trial"]), track, table))
                         kept.started[int(head["trial"])] = float(head["started"])
+                        kept.ahead[int(head["trial"])] = float(head["ahead"])
             steps = _at_work(archive, names, now, kept) if now.reader == reader else None
     except (*UNREADABLE, msgspec.DecodeError, TypeError):
         return None
@@ -155,14 +151,14 @@ def _write(path: Path, reader: str, ranks: int, parts: Mapping[int, Left], files
         tracks,
         [Kind(component.name, component.kind) for component in COMPONENTS],
         {file: files[file] for part in everybody for file in part.kept.files if 0 <= file < len(files)},
-        {part.now.host: Clock(part.now.ahead, part.now.within) for part in everybody},
+        {part.now.host: part.now.clock for part in everybody},
         {},
         unfinished=_sentences(reader, ranks, parts),
     )
 
     def values(name: str) -> Iterator[Column]:
         for part, first in zip(everybody, firsts, strict=False):
-            of_rank = {trial: zero + part.now.ahead for trial, zero in zeros.items()}
+            of_rank = {trial: zero + _ahead(part, trial) for trial, zero in zeros.items()}
             yield np.ascontiguousarray(column(name, part.kept.tables, first, of_rank))
 
     with steps_file.archive_of(path) as archive:
@@ -177,13 +173,18 @@ def _zero(parts: Sequence[Left], trial: int) -> float:
     """When a trial began, on the clock of rank 0's host: when rank 0 did, or the first rank of which that is known."""
     for part in parts:
         if trial in part.kept.started:
-            return part.kept.started[trial] - part.now.ahead
+            return part.kept.started[trial] - _ahead(part, trial)
     return min(
-        float(table["start"].min()) - part.now.ahead
+        float(table["start"].min()) - _ahead(part, trial)
         for part in parts
         for number, _, table in part.kept.tables
         if number == trial and len(table)
     )
+
+
+def _ahead(part: Left, trial: int) -> float:
+    """How far the clock of a rank's host was ahead of that of rank 0's host in a trial, seconds."""
+    return part.kept.ahead.get(trial, part.now.ahead)
 
 
 def _sentences(reader: str, ranks: int, parts: Mapping[int, Left]) -> list[str]:
