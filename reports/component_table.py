@@ -8,11 +8,12 @@ import numpy as np
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.formatting import NOTHING, format_time
-from dlio_bench.reports.timeline import TRAINER, Timeline, spans
+from dlio_bench.reports.timeline import TENSORFLOW, TRAINER, Timeline, spans
+from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
-LONGEST = 22  # letters of a name
+LONGEST = 21  # letters of a name
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Row:
     """One component. spans, bytes: of all ranks. Seconds are those of a rank: its threads are added up.
 
     seconds: mean of ranks; least, most: of the rank with the fewest, and with the most; trainer_seconds: what the
-    component itself took on the trainer's thread, without spans inside it, mean of ranks.
+    component itself took on the trainer's thread, without spans inside it, mean of ranks. derived: TensorFlow reports
+    no bytes of it; these are of our spans inside it, or of counters, and stand in the rows of our components too.
     """
 
     component: str
@@ -31,11 +33,17 @@ class Row:
     most: float
     trainer_seconds: float
     bytes: int
+    derived: bool
 
     @property
     def mean_bytes(self) -> float | None:
         """Bytes of a span; None where the component moves none."""
         return self.bytes / self.spans if self.bytes else None
+
+
+def is_derived(component: str, size: int) -> bool:
+    """Whether its bytes are not of the component itself, but of what we read meanwhile."""
+    return bool(size) and component.startswith(TENSORFLOW) and component not in REPORT_BYTES
 
 
 def component_rows(timeline: Timeline, trial: int) -> list[Row]:
@@ -48,6 +56,7 @@ def component_rows(timeline: Timeline, trial: int) -> list[Row]:
     for code in np.unique(of_trial.component).tolist():
         component, part = timeline.components[code], of_trial.component == code
         by_rank = np.bincount(ranks[part], lasted[part], timeline.ranks)
+        size = int(of_trial.bytes[part].sum())
         row = Row(
             component=component.name,
             kind=component.kind,
@@ -56,7 +65,8 @@ def component_rows(timeline: Timeline, trial: int) -> list[Row]:
             least=float(by_rank.min()),
             most=float(by_rank.max()),
             trainer_seconds=fmean(alone.get(rank, {}).get(component.name, 0.0) for rank in range(timeline.ranks)),
-            bytes=int(of_trial.bytes[part].sum()),
+            bytes=size,
+            derived=is_derived(component.name, size),
         )
         rows.append(row)
     return rows
@@ -69,17 +79,20 @@ def render(timeline: Timeline, trial: int) -> str:
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
-    yield f"  {'component':<22} {'spans':>7} {'trainer':>7} {'threads':>7} {'of ranks':>15} {'bytes':>7} {'mean':>7}"
+    yield f"  {'component':<21} {'spans':>7} {'trainer':>7} {'threads':>7} {'of ranks':>15} {'bytes':>7}  {'mean':>7}"
     for row in rows:
         name, size = printable(row.component), row.mean_bytes
         name = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
         spread = f"{format_time(row.least)}-{format_time(row.most)}"
         alone, threads = format_time(row.trainer_seconds), format_time(row.seconds)
         moved = NOTHING if size is None else format_bytes(row.bytes)
+        mark = "*" if row.derived else " "
         mean = NOTHING if size is None else format_bytes(size)
-        yield f"  {name:<22} {row.spans:>7} {alone:>7} {threads:>7} {spread:>15} {moved:>7} {mean:>7}"
+        yield f"  {name:<21} {row.spans:>7} {alone:>7} {threads:>7} {spread:>15} {moved:>7}{mark} {mean:>7}"
     yield from wrapped(
         "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
         "is the least and the most of them.",
         "  ",
     )
+    if any(row.derived for row in rows):
+        yield "  * derived: TensorFlow reports no bytes of it; these stand in other rows too"

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from dlio_bench.components import Component
+from dlio_bench.reports.component_table import is_derived
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.input_time import ENCLOSING, NOTHING, THE_STALL, WAIT, Operation, shares, total
 from dlio_bench.reports.timeline import RuntimeTrace, Timeline
@@ -29,8 +30,9 @@ SPLIT = {"spans": "of our spans inside it, in equal parts", "counters": "of the 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation. seconds: of the stalls of all ranks; calls and bytes: in the traced steps.
+    """One operation. seconds: of the stalls of all ranks; spans and bytes: of the whole trace.
 
+    spans: as recorded: one of TensorFlow's may be several short operations, added up.
     bytes: None where nothing is known. derived: not reported by TensorFlow, but by what we read meanwhile.
     """
 
@@ -38,7 +40,7 @@ class Row:
     waited_for: str
     seconds: float
     share: float  # of the stalls
-    calls: int
+    spans: int
     bytes: int | None
     derived: bool
 
@@ -71,7 +73,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
         return None
     kinds = {component.name: component for component in timeline.components}
     by_step: dict[int, dict[str, float]] = {}
-    calls: dict[str, int] = {}
+    counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for rank, trace in traces.items():
         of_rank = timeline.part((timeline.rank == rank) & (timeline.trial == trace.trial))
@@ -83,7 +85,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
             for name, seconds in of_step.items():
                 sums[name] = sums.get(name, 0.0) + seconds
         for name, count, size in _counts(of_rank):
-            calls[name] = calls.get(name, 0) + count
+            counts[name] = counts.get(name, 0) + count
             sizes[name] = sizes.get(name, 0) + size
     summed = total(by_step.values())
     stall = sum(summed.values())
@@ -96,9 +98,9 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
             waited_for=_waited_for(name, kinds.get(name), emulated=emulated),
             seconds=seconds,
             share=seconds / stall if stall else 0.0,
-            calls=calls.get(name, 0),
+            spans=counts.get(name, 0),
             bytes=sizes.get(name) or None,
-            derived=name.startswith("tf:") and name not in REPORT_BYTES and bool(sizes.get(name)),
+            derived=is_derived(name, sizes.get(name, 0)),
         )
         for name, seconds in shown.items()
     ]
@@ -164,18 +166,18 @@ def _lines(shown: InputTable) -> Iterator[str]:
         whole_words=True,
     )
     yield ""
-    yield f"  {'inside':<{NAME}} {'waiting for':<24} {'time':>8} {'share':>6} {'calls':>6} {'bytes':>7}"
+    yield f"  {'inside':<{NAME}} {'waiting for':<24} {'time':>8} {'share':>6} {'spans':>6} {'bytes':>7}"
     for row in shown.rows:
         size = "" if row.bytes is None else format_bytes(row.bytes)
         line = (
             f"  {_cut(printable(row.operation), NAME):<{NAME}} {row.waited_for:<24} {format_time(row.seconds):>8} "
-            f"{format_share(row.share):>6} {row.calls:>6} {size:>7}{'*' if row.derived else ''}"
+            f"{format_share(row.share):>6} {row.spans:>6} {size:>7}{'*' if row.derived else ''}"
         )
         yield line.rstrip()
     yield ""
     yield from wrapped(
-        "each moment goes in equal parts to the threads at work; what only waits for others has no part. Calls and "
-        "bytes are of the whole trace.",
+        "each moment goes in equal parts to the threads at work; what only waits for others has no part. Spans and "
+        "bytes are of the whole trace; short operations of TensorFlow's are added up to one span.",
         "  ",
         whole_words=True,
     )

@@ -30,8 +30,9 @@ def with_passes(timeline: Timeline) -> Timeline:
     """
     is_step, is_pass = timeline.of(ITERATION), timeline.of(VALIDATION)
     epoch = np.where(timeline.epoch < 0, ~timeline.epoch, timeline.epoch)
-    order = np.lexsort((is_pass, timeline.start, epoch, timeline.track, timeline.trial))
-    order = order[(is_step | is_pass)[order]]
+    chosen = np.flatnonzero(is_step | is_pass)
+    keys = (is_pass, timeline.start, epoch, timeline.track, timeline.trial)
+    order = chosen[np.lexsort([key[chosen] for key in keys])]
     last = np.maximum.accumulate(np.where(is_step[order], np.arange(len(order)), -1))  # the last step begun
     passes = np.flatnonzero(is_pass[order] & (last >= 0))
     step, behind = order[last[passes]], order[passes]

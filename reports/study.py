@@ -54,7 +54,7 @@ class Epochs:
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of CDB on 64 nodes: merged seconds of reading, and the time of each epoch."""
+    """A variant of CDB on 64 nodes: merged seconds of reading, and the time of each epoch, some in whole seconds."""
 
     name: str
     read: float
@@ -177,7 +177,7 @@ VARIANTS = (
     Variant("I/O and training", 1243.21, (4322.73, 4346.23, 4333.76)),
     Variant("I/O alone, training disabled", 199.34, (70.20, 74.87, 86.32)),
     Variant("metadata I/O alone and training: opens, no data", 1673.63, (4317.59, 4350.50, 4335.72)),
-    Variant("no I/O, and training", 968.00, (4475.0, 4472.0, 4480.0)),
+    Variant("no I/O, and training", 968.00, (4475, 4472, 4480)),
 )
 # fmt: on
 

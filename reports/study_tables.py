@@ -139,9 +139,14 @@ def variants(workload: str) -> Iterator[Table]:
             title="CDB on 64 nodes, published: merged seconds of reading, and of each epoch",
             heads=["read (s)", "epoch 1 (s)", "epoch 2 (s)", "epoch 3 (s)"],
             rows=[],
-            published=[(row.name, [f"{row.read:.2f}", *(f"{seconds:.2f}" for seconds in row.epochs)]) for row in known],
+            published=[(row.name, [_as_published(seconds) for seconds in (row.read, *row.epochs)]) for row in known],
             notes=[f"Published: {study.VARIANTS_SOURCE}."],
         )
+
+
+def _as_published(seconds: float) -> str:
+    """'4322.73', or '4475' where whole seconds were published."""
+    return str(seconds) if isinstance(seconds, int) else f"{seconds:.2f}"
 
 
 def seconds_text(value: float | None) -> str:

@@ -5,7 +5,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_bench.reports import accounting
-from dlio_bench.reports.accounting import ITERATION, Additive, Overlap
+from dlio_bench.reports.accounting import (
+    CDB_IMAGE_BYTES,
+    HEP_TRAIN_BYTES,
+    HEP_TRAIN_FILES,
+    HEP_VALID_BYTES,
+    ITERATION,
+    Additive,
+    Overlap,
+)
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
 from dlio_bench.reports.spans import Span
@@ -71,7 +79,7 @@ def account(log: Log, nodes: int | None) -> Account:
         wall_seconds=max(span.end for span in spans) - min(span.start for span in spans),
         components=_components(spans),
         hep=hep,
-        hep_left_out=max(0, 1 + max(span.epoch for span in spans) - accounting.HEP_EPOCHS),
+        hep_left_out=max(0, 1 + _last_epoch(spans) - accounting.HEP_EPOCHS),
         hep_bandwidth=None if hep is None else accounting.hep_bandwidth(reads, accounting.summed(hep.values()).read),
         cdb_read=read,
         cdb_training=training,
@@ -147,8 +155,9 @@ def _hep(shown: Account, epochs: dict[int, Additive]) -> Iterator[str]:
         )
     if shown.hep_bandwidth is not None:
         yield from wrapped(
-            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges 1,024 training "
-            "files of the published size and the rest as validation files, too low over several epochs",
+            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges "
+            f"{HEP_TRAIN_FILES:,} calls with {HEP_TRAIN_BYTES:,} bytes, a published training file, and the rest with "
+            f"{HEP_VALID_BYTES:,}, a validation file, whatever the log's calls read: too low over several epochs",
             "  ",
         )
 
@@ -160,8 +169,19 @@ def _cdb(shown: Account, read: dict[int, float], training: dict[int, float]) -> 
     rows = [(str(epoch + 1), read.get(epoch, 0.0), training.get(epoch, 0.0)) for epoch in sorted({*read, *training})]
     for name, reads, trains in [*rows, ("all", sum(read.values()), sum(training.values()))]:
         yield f"  {name:<6} {reads:>12.2f} {trains:>12.2f} {_share(reads, reads + trains):>12}"
-    bandwidth = "" if shown.cdb_bandwidth is None else f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula"
+    bandwidth = (
+        ""
+        if shown.cdb_bandwidth is None
+        else f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, which charges each call with "
+        f"{CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
+    )
     yield from wrapped(f"reading and training overlap, so the share is no part of the run{bandwidth}", "  ")
+
+
+def _last_epoch(spans: Sequence[Span]) -> int:
+    """Of what the accountings take by epoch; a checkpoint of the study has its step for an epoch."""
+    known = (accounting.READ_FILE, accounting.LOAD_FILE, ITERATION)
+    return max((span.epoch for span in spans if span.component in known), default=-1)
 
 
 def _total(epochs: dict[int, Additive]) -> tuple[str, Additive]:

@@ -278,7 +278,7 @@ def _rest(path: CriticalPath) -> str:
     if abs(rest) <= ALIKE * path.loop:
         return ""
     more = "more" if rest > 0 else "less"
-    return f", {format_time(abs(rest))} {more} than the path, as ranks left meetings at different times"
+    return f", {format_time(abs(rest))} {more} than the path: ranks may have left meetings at different times"
 
 
 def came_last(last: Sequence[int], most: int = 4) -> str:

@@ -24,7 +24,7 @@ class Row:
     first_epoch: float
     later_epoch: float | None
     loop: float
-    share: float  # of the loop
+    share: float  # of the mean loop
     worst_rank: int
     worst: float  # seconds in the loop
 
@@ -61,7 +61,7 @@ def _row(name: str, by_epoch: Floats, totals: Floats, loop: Floats) -> Row:
         first_epoch=float(means[0]) if len(means) else 0.0,
         later_epoch=float(means[1:].mean()) if len(means) > 1 else None,
         loop=float(totals.mean()),
-        share=float((totals / loop).mean()),
+        share=float(totals.mean() / loop.mean()),
         worst_rank=worst,
         worst=float(totals[worst]),
     )

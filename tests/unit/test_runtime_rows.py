@@ -8,7 +8,7 @@ from dlio_bench.components import CODE, COMPONENTS, Component
 from dlio_bench.harness.run.measured.runtime_rows import derived
 from dlio_bench.harness.training.tf_events import Alignment, Operations
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
-from dlio_bench.reports import input_table
+from dlio_bench.reports import component_table, input_table
 from dlio_bench.reports.timeline import RuntimeTrace, Timeline, Track
 
 WITHIN = 0.001
@@ -109,6 +109,10 @@ def test_the_table_of_several_ranks_says_who_was_waited_for() -> None:
     rows = {row.operation: row for row in shown.rows}
     assert rows["tf:ReadFile"].seconds == pytest.approx(0.75)
     assert (rows["tf:ReadFile"].bytes, rows["tf:ReadFile"].derived) == (70, True)
+    assert rows["tf:ReadFile"].spans == 1  # that of the other rank lies behind its trace
+    of_trial = {row.component: row for row in component_table.component_rows(spans, 0)}
+    assert [name for name, row in of_trial.items() if row.derived] == ["tf:ReadFile"]
+    assert " 169 B* " in component_table.render(spans, 0)
     assert rows["tf:ReadFile"].waited_for == "the emulated file system"
     assert rows["tf:DecodeJpeg"].waited_for == "decoding"
     assert (rows["remote read"].waited_for, rows["remote read"].seconds) == ("other ranks", pytest.approx(1.5))

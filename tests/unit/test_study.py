@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlio_bench.reports import accounting, study
+from dlio_bench.reports import accounting, study, study_tables
 from dlio_bench.reports.io_accounts import times_ideal_bandwidth
 
 HEP = [total for table in study.tables("hepcnnb") for total in table.totals]
@@ -28,6 +28,11 @@ def test_published_shares_are_those_of_their_seconds(total: study.Total) -> None
     whole = sum(total.seconds.values())
     for part, share in total.shares.items():
         assert 100 * total.seconds[part] / whole == pytest.approx(share, abs=0.25)
+
+
+def test_what_was_published_in_whole_seconds_is_shown_so() -> None:
+    [table] = study_tables.variants("cdb")
+    assert dict(table.published)["no I/O, and training"] == ["968.00", "4475", "4472", "4480"]
 
 
 @pytest.mark.parametrize("row", study.EPOCHS, ids=lambda row: f"{row.nodes} {row.name}")

@@ -105,12 +105,28 @@ def test_training_that_comes_out_negative_is_told(tmp_path: Path, capsys: pytest
         assert ("Training is negative" in capsys.readouterr().out) == told
 
 
+@pytest.mark.parametrize(
+    ("component", "calls", "sizes"),
+    [("HDF5 File Read", 1024, ("426,908,752", "56,600,032")), ("Time to Read Single Image", 1, ("17,694,752",))],
+)
+def test_a_formula_is_told_with_the_sizes_that_it_charges(
+    component: str, calls: int, sizes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("\n".join(python2(0, 0, component, at, at + 1) for at in range(calls)))
+    assert main(["trace", str(log)]) == 0
+    told = capsys.readouterr().out
+    assert all(size in told for size in sizes)
+    assert all(len(line) <= 80 for line in told.splitlines())
+
+
 def test_epochs_that_the_study_s_script_leaves_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
     for epochs, told in ((5, False), (7, True)):
         records = [
             python2(at, 0, of, 10 * at, 10 * at + 2) for at in range(epochs) for of in ("HDF5 File Read", "Load File")
         ]
+        records.append(python2(400, 0, "Checkpoint Listener", 1, 2))  # the study's have their step for an epoch
         log.write_text("\n".join(records))
         assert main(["trace", str(log)]) == 0
         assert ("The log has 2 more epochs" in capsys.readouterr().out) == told

@@ -21,6 +21,7 @@ def test_the_phases_add_up_to_the_loop() -> None:
         rows = breakdown(steps, trial)
         assert sum(row.loop for row in rows) == pytest.approx(steps["loop"][trial].mean(), rel=1e-9)
         assert sum(row.share for row in rows) == pytest.approx(1.0)
+        assert [row.share for row in rows] == pytest.approx([row.loop / steps["loop"][trial].mean() for row in rows])
         assert all(row.worst >= row.loop for row in rows)
         stall = steps["stall"][trial]
         by_hand = [stall[:, steps["epoch"] == epoch].sum(axis=1).mean() for epoch in range(3)]
