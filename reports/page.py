@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from dlio_bench.reports.drawing import Figure
+from dlio_bench.wrapping import printable
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -59,12 +61,20 @@ def _capitalize_first(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+def _without_controls(value: Any) -> Any:
+    """A text from a result without control characters; line ends stay, and so does what a caller declares safe."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "\n".join(map(printable, value.split("\n")))
+
+
 @cache
 def _template(name: str) -> jinja2.Template:
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_without_controls,
         trim_blocks=True,
         lstrip_blocks=True,
     )

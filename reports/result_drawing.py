@@ -136,9 +136,9 @@ def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[R
     if all(map(_void, results)):
         word = _void(results[0])
         mark = {
-            "text": "TINY: not a measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
+            "text": "TINY:<br>not a<br>measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
             "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
-            "font": {"size": min(36, 0.15 * layout["height"]), "color": "--grave"},
+            "font": {"size": min(22, 0.1 * layout["height"]), "color": "--grave"},  # fits a telephone
         }  # fmt: skip
         layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
     return dict(compact({"data": data, "layout": layout, "words": words}))

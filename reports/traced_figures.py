@@ -14,6 +14,8 @@ from dlio_bench.reports.result_drawing import COLOURS, finished, laid, row_layou
 from dlio_bench.reports.traced import Case, Scaling
 from dlio_bench.units import format_bytes
 
+PUBLISHED = ""
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
 SHORT = {ADDITIVE: "reading", MERGED: "reading, merged", WAITING: "waiting"}
 DASHES = ("dash", "dot", "dashdot", "longdash")
 PUBLISHED_EPOCHS = 64  # nodes of the published lines over epochs: the fewest; the table has all
@@ -26,13 +28,21 @@ MOST_LINES = 8  # of our results over epochs; the table has all
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a figure; texts: what each point says, as in the tables."""
+    """One line of a figure; texts: what each point says, as in the tables. owner: its reader, or PUBLISHED.
 
+    Lines of one owner have one colour, and markers that differ.
+    """
+
+    owner: str
     name: str
     x: Sequence[float]
     y: Sequence[float]
     texts: Sequence[str]
-    published: bool = False
+
+    @property
+    def published(self) -> bool:
+        """Whether the study published it."""
+        return self.owner == PUBLISHED
 
 
 def figures(scalings: Sequence[Scaling]) -> dict[str, Figure]:
@@ -58,10 +68,10 @@ def _shares_by_nodes(scalings: Sequence[Scaling]) -> list[Line]:
         for how in dict.fromkeys((scaling.how, WAITING)):
             shares = [(case.nodes, account.share) for case in scaling.cases if (account := case.account(how))]
             known = [(nodes, share) for nodes, share in shares if share is not None]
-            lines.append(_share_line(f"{scaling.reader}: {SHORT[how]}", known))
+            lines.append(_share_line(scaling.reader, SHORT[how], known))
     for table in study.tables(scalings[0].workload):
         points = [(total.nodes, total.shares["read"] / 100) for total in table.totals]
-        lines.append(_share_line(f"published, {table.name}", points, published=True))
+        lines.append(_share_line(PUBLISHED, table.name, points))
     return lines
 
 
@@ -71,61 +81,53 @@ def _shares_by_epochs(scalings: Sequence[Scaling]) -> list[Line]:
         for case in scaling.cases:
             if account := case.account(scaling.how):
                 known = [(epoch + 1, share) for epoch, share in account.shares.items() if share is not None]
-                lines.append(_share_line(f"{scaling.reader}, {case.name}: {SHORT[scaling.how]}", known))
+                lines.append(_share_line(scaling.reader, f"{case.name}, {SHORT[scaling.how]}", known))
     lines = lines[:MOST_LINES]
     for row in study.epochs(scalings[0].workload):
         if row.nodes == PUBLISHED_EPOCHS:
             points = [(number, share / 100) for number, (_, share) in enumerate(row.parts["read"], 1)]
-            lines.append(_share_line(f"published, {row.nodes} nodes, {row.name}", points, published=True))
+            lines.append(_share_line(PUBLISHED, f"{row.nodes} nodes, {row.name}", points))
     return lines
 
 
 def _rates(scalings: Sequence[Scaling]) -> list[Line]:
     lines = []
-    for name, nodes, rates in _own_rates(scalings):
+    for owner, what, nodes, rates in _all_rates(scalings):
         points = [(count, rate) for count, rate in zip(nodes, rates, strict=True) if rate]
-        told = [f"{format_bytes(rate)}/s" for _, rate in points]
-        lines.append(Line(name, [count for count, _ in points], [rate / 1e9 for _, rate in points], told))
-    for name, nodes, published in _published_rates(scalings):
-        lines.append(Line(name, nodes, published, [f"{rate:g} GB/s" for rate in published], published=True))
+        told = [f"{rate / 1e9:g} GB/s" if owner == PUBLISHED else f"{format_bytes(rate)}/s" for _, rate in points]
+        values = [rate / 1e9 for _, rate in points]
+        lines.append(Line(owner, _named(owner, what), [count for count, _ in points], values, told))
     return lines
 
 
 def _ideal(scalings: Sequence[Scaling]) -> list[Line]:
     """Bandwidth over what the first node count's would give on all nodes, against how many times as many these are."""
     lines = []
-    both: list[tuple[str, list[int], Sequence[float | None], bool]]
-    both = [(*line, False) for line in _own_rates(scalings)] + [(*line, True) for line in _published_rates(scalings)]
-    for name, nodes, rates, published in both:
+    for owner, what, nodes, rates in _all_rates(scalings):
         times = times_ideal_bandwidth(rates, nodes)
         points = [(count / nodes[0], value) for count, value in zip(nodes, times, strict=True) if value is not None]
         if len({x for x, _ in points}) > 1:
             told = [f"{value:.2f}×" for _, value in points]
-            lines.append(Line(name, [x for x, _ in points], [y for _, y in points], told, published))
+            lines.append(Line(owner, _named(owner, what), [x for x, _ in points], [y for _, y in points], told))
     return lines
 
 
-def _own_rates(scalings: Sequence[Scaling]) -> list[tuple[str, list[int], list[float | None]]]:
-    """True bandwidth by node seconds, which every result has, and by merged seconds where there are spans."""
-    rows = []
+def _all_rates(scalings: Sequence[Scaling]) -> list[tuple[str, str, list[int], list[float | None]]]:
+    """Owner, what, nodes and bytes a second of each line.
+
+    Ours are in a node's time, which every result has, and while any rank reads, where there are spans.
+    """
+    rows: list[tuple[str, str, list[int], list[float | None]]] = []
     for scaling in scalings:
         nodes = [case.nodes for case in scaling.cases]
         for kind, said in (("by_node_seconds", "in a node's time"), ("by_merged_seconds", "while any reads")):
             rates = [getattr(case.bandwidth, kind) for case in scaling.cases]
             if any(rates):
-                rows.append((f"{scaling.reader}, {said}", nodes, rates))
+                rows.append((scaling.reader, said, nodes, rates))
+    for table in study.tables(scalings[0].workload):
+        nodes = [total.nodes for total in table.totals]
+        rows.append((PUBLISHED, table.name, nodes, [1e9 * total.gigabytes for total in table.totals]))
     return rows
-
-
-def _published_rates(scalings: Sequence[Scaling]) -> list[tuple[str, list[int], list[float]]]:
-    return [
-        (
-            f"published, {table.name}",
-            [total.nodes for total in table.totals],
-            [total.gigabytes for total in table.totals],
-        )
-        for table in study.tables(scalings[0].workload)
-    ]
 
 
 def _critical(cases: Sequence[Case]) -> Figure | None:
@@ -158,9 +160,17 @@ def _critical(cases: Sequence[Case]) -> Figure | None:
     return {"data": data, "layout": layout, "words": f"Stacked bars: {'; '.join(told)}."}
 
 
-def _share_line(name: str, points: Sequence[tuple[float, float]], *, published: bool = False) -> Line:
+def _named(owner: str, what: str) -> str:
+    return f"{owner or 'published'}, {what}"
+
+
+def _share_line(owner: str, what: str, points: Sequence[tuple[float, float]]) -> Line:
     return Line(
-        name, [x for x, _ in points], [100 * y for _, y in points], [format_share(y) for _, y in points], published
+        owner,
+        _named(owner, what),
+        [x for x, _ in points],
+        [100 * y for _, y in points],
+        [format_share(y) for _, y in points],
     )
 
 
@@ -170,16 +180,18 @@ def _lines(lines: Sequence[Line], across: str, up: str, *, log_x: bool = False, 
     if not any(not line.published for line in shown):
         return None
     data: list[Figure] = []
-    counts = {False: 0, True: 0}
+    owners = [owner for owner in dict.fromkeys(line.owner for line in shown) if owner != PUBLISHED]
+    counts = dict.fromkeys([*owners, PUBLISHED], 0)
     for line in shown:
-        number = counts[line.published]
-        counts[line.published] += 1
-        colour = "--soft" if line.published else COLOURS[number % len(COLOURS)]
+        number = counts[line.owner]
+        counts[line.owner] += 1
+        symbol = MARKERS[number % len(MARKERS)]
+        colour = "--soft" if line.published else COLOURS[owners.index(line.owner) % len(COLOURS)]
         dash = {"dash": DASHES[number % len(DASHES)]} if line.published else {}
         data.append({
             "type": "scatter", "mode": "lines+markers", "x": list(line.x), "y": list(line.y), "name": plain(line.name),
             "line": {"color": colour, "width": 1.5} | dash,
-            "marker": {"size": 6 if line.published else 8, "symbol": "circle-open" if line.published else "circle"},
+            "marker": {"size": 6 if line.published else 8, "symbol": f"{symbol}-open" if line.published else symbol},
             "hovertext": [plain(text) for text in line.texts],
             "hovertemplate": f"%{{x}} {across}: %{{hovertext}}<extra>%{{fullData.name}}</extra>",
         })  # fmt: skip

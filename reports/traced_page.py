@@ -1,8 +1,9 @@
 """Where the time of several results went, as one HTML page: the tables of the terminal, and the study's figures."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dlio_bench.reports import sentences, study
@@ -18,13 +19,15 @@ from dlio_bench.reports.traced_tables import tables
 from dlio_bench.reports.trainer_spans import OTHER
 from dlio_bench.units import format_bytes
 
+Texts = Mapping[str, Mapping[str, str]]  # of a result, by its label and a title, as the terminal has them
 
-def write(scalings: Sequence[Scaling], path: Path) -> None:
+
+def write(scalings: Sequence[Scaling], path: Path, texts: Texts = MappingProxyType({})) -> None:
     """Write the page to `path`, whole or not at all. EnvironmentFailure."""
-    write_whole(path, page(scalings).encode())
+    write_whole(path, page(scalings, texts).encode())
 
 
-def page(scalings: Sequence[Scaling]) -> str:
+def page(scalings: Sequence[Scaling], texts: Texts = MappingProxyType({})) -> str:
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
     cases = [case for scaling in scalings for case in scaling.cases]
     results = [case.result for case in cases]
@@ -37,10 +40,11 @@ def page(scalings: Sequence[Scaling]) -> str:
             "title": chosen[0].title,
             "number": len(parts),
             "published": bool(study.tables(workload)),
+            "published_epochs": bool(study.epochs(workload)),
             "answers": [
                 (scaling.reader, answers(scaling), [*missing(scaling), *problems(scaling)]) for scaling in chosen
             ],
-            "readers": [_tables(scaling, told) for scaling, told in tables(chosen)],
+            "readers": [_tables(scaling, told, texts) for scaling, told in tables(chosen)],
         })  # fmt: skip
     return render(
         "traced.html.j2",
@@ -55,14 +59,20 @@ def page(scalings: Sequence[Scaling]) -> str:
     )
 
 
-def _tables(scaling: Scaling, told: Sequence[Table]) -> dict[str, Any]:
-    """What the template shows of one reader: tables, and those to fold away."""
+def _tables(scaling: Scaling, told: Sequence[Table], texts: Texts) -> dict[str, Any]:
+    """What the template shows of one reader: tables, and what to fold away: tables and texts."""
     return {
         "name": scaling.reader,
         "tables": told,
         "folded": [
             *map(_phases, scaling.cases),
             *(_components(case) for case in scaling.cases if case.components),
+        ],
+        "texts": [
+            (f"{title}, {case.label}", text)
+            for case in scaling.cases
+            for title, text in texts.get(case.label, {}).items()
+            if text
         ],
     }
 
@@ -105,7 +115,7 @@ def _components(case: Case) -> Table:
     ]  # fmt: skip
     return Table(
         name="components",
-        title=f"Latency by component, {case.label}",
+        title=f"Time by component, {case.label}",
         heads=["spans", "trainer", "threads", "of ranks", "bytes"],
         rows=rows,
         notes=["Mean of ranks; trainer: on its thread, without spans inside; threads: all of a rank, added up."],

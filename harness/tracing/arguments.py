@@ -19,7 +19,7 @@ examples:
 exit status:
   0  printed   2  usage, or nothing to read there
   4  a file not readable, a package missing; the traced command failed
-  5  damaged: a result, its spans (or those of another run), a log: the rest is printed
+  5  damaged: a result; or its spans (or those of another run), or a log: the rest is printed
 """
 
 

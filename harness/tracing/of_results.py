@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--chrome and --timelogger are of one result, but {len(loaded)} are here. Name one folder.")
     labels = tables.labels([result for result, _ in loaded.values()])
     documents, texts, cases, status = [], [], [], 0
+    folded: dict[str, dict[str, str]] = {}  # on the page
     with_limits = True  # of patterns, for the first result that has one
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
         trial = _trial(options.trial, result)
@@ -42,10 +43,15 @@ def run(options: argparse.Namespace) -> int:
             with_limits = with_limits and not of_pattern
             text += of_pattern + input_time.text(result, spans.spans)
             texts.append(text + components.problems(spans) + span_files.told(files))
+        if options.html is not None:
+            folded[label] = {
+                "I/O pattern": pattern.text(result, trial, spans.spans, with_limits=True).strip("\n"),
+                "Waiting for input, by TensorFlow's trace": input_time.text(result, spans.spans).strip("\n"),
+            }
         status = DataError.status if spans.damaged else status
     told = study.scalings(cases)
     if options.html is not None:
-        study.write(told, options.html)
+        study.write(told, options.html, folded)
     if options.json:
         more = study.documents(told, labels)
         print(json.dumps([document | other for document, other in zip(documents, more, strict=True)]))

@@ -1,6 +1,6 @@
 """`dlio-bench trace` of results: the study's tables from our runs, for terminal, JSON and page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,8 @@ def documents(told: "Sequence[Scaling]", labels: Sequence[str]) -> list[dict[str
     return [by_label[label] for label in labels]
 
 
-def write(told: "Sequence[Scaling]", path: Path) -> None:
-    """The page. EnvironmentFailure where it cannot be written."""
+def write(told: "Sequence[Scaling]", path: Path, texts: "Mapping[str, Mapping[str, str]]") -> None:
+    """The page; texts: by label and title, for a fold each. EnvironmentFailure where it cannot be written."""
     from dlio_bench.reports import traced_page
 
-    traced_page.write(told, path)
+    traced_page.write(told, path, texts)

@@ -113,6 +113,11 @@ def test_no_line_is_wider_than_a_terminal_whatever_the_names(place: Path, capsys
     clocks = {track.host: Clock(1e4, 1e3, 1.0, 1e5) for track in tracks} | {"node1": Clock(0.0, 0.0)}
     told = about([*TRACKS[:2], *tracks], files={0: wide}, lost={1: 12}, components=kinds, clocks=clocks)
     path = save(place, told, rows)
+    page = place / "page.html"
+    assert main(["trace", str(place), "--html", str(page)]) == 0
+    capsys.readouterr()
+    for title in ("I/O pattern", "Time by component"):
+        assert f"<summary>{title}, " in page.read_text()
     for named in (place, path):
         assert main(["trace", str(named)]) == 0
         lines = capsys.readouterr().out.splitlines()

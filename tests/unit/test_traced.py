@@ -13,6 +13,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.reports import traced, traced_page, traced_text
 from dlio_bench.reports.timeline import Timeline, Track
 from dlio_bench.reports.traced_answers import answers, missing
+from dlio_bench.reports.traced_figures import figures
 from dlio_bench.reports.traced_tables import came_last, tables
 from tests.pages import Page
 from tests.results import Complete
@@ -147,7 +148,7 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert missing(of) == []
     page = Page(traced_page.page([of])).text
     assert "4 nodes: rank 3 had no room." in page
-    assert "Latency by component" in page
+    assert "Time by component" in page
     assert row(told, "bandwidth", 0)["calls"] == "4"
 
 
@@ -192,6 +193,23 @@ def test_published_values_stand_once_whatever_the_number_of_readers(made: Comple
     for told in (text, page.text):
         assert told.count("1243.21") == 2  # of the table against nodes, and of the variants
         assert "Published values: in this table of prefetch." in told
+
+
+def test_every_line_of_a_figure_has_a_look_of_its_own(made: Complete) -> None:
+    """Five readers with spans: a colour each, and a marker for each of its lines."""
+
+    def named(reader: str) -> Any:
+        return lambda draft: draft["policy"].update(alias=reader)
+
+    spans = [(rank, name, epoch, 0.0, 9.0) for rank in range(4) for epoch in (0, 1) for name in ("Load", "pread")]
+    several = timeline([(rank, name.replace("Load", "Training Iteration"), *rest) for rank, name, *rest in spans])
+    of = [case for reader in "abcde" for case in cases(made, 2, 4, change=named(reader), timeline=several)]
+    for name, figure in figures(traced.scalings(of)).items():
+        if name != "critical":
+            looks = [(line["line"], line["marker"]["symbol"]) for line in figure["data"]]
+            assert len(looks) >= 5
+            assert [look for at, look in enumerate(looks) if look in looks[:at]] == []
+    assert "published lines" not in Page(traced_page.page(traced.scalings(of))).text  # over epochs: HEPCNNB's alone
 
 
 def test_who_came_last_is_told_in_order() -> None:
@@ -239,7 +257,7 @@ def test_a_damaged_file_of_spans_is_told(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> None:
     def hostile(draft: dict[str, Any]) -> None:
-        draft["policy"]["alias"] = "<script>alert(1)</script><b>"
+        draft["policy"]["alias"] = "<script>alert(1)</script><b>\x1b[31m"
         draft["workload"]["title"] = "<img src=x>"
         draft["marks"] = ["<i>"]
 
@@ -248,6 +266,7 @@ def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> N
     assert "<script>alert" not in text
     assert "<img" not in text
     assert "<i>" not in text
+    assert "\x1b" not in text
     assert "Content-Security-Policy" in text
     assert page.plots.keys() == {"nodes0", "epochs0", "bandwidth0", "ideal0", "critical0"}
     for plot in page.plots.values():

@@ -1,6 +1,7 @@
 """The page of `trace` in a real browser: figures drawn, nothing fetched, no text cut or on another, narrow and dark."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,20 @@ from tests.unit.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
 
 
+# Words across figures that reach out of their drawing.
+CUT = """[...document.querySelectorAll(".annotation-text")].filter((word) => {
+  const [box, whole] = [word, word.closest(".plot")].map((part) => part.getBoundingClientRect());
+  return box.left < whole.left || box.right > whole.right;
+}).map((word) => word.textContent)"""
+
+
+def tiny(draft: dict[str, Any]) -> None:
+    draft["marks"] = ["TINY"]
+
+
 def test_the_page_is_drawn_on_a_laptop_and_on_a_telephone(made: Complete, tmp_path: Path) -> None:
     cases = [
-        traced.case(f"{reader}, {nodes} nodes", *made(reader, nodes), 1, None)
+        traced.case(f"{reader}, {nodes} nodes", *made(reader, nodes, change=tiny), 1, None)
         for reader in ("naive", "prefetch")
         for nodes in (1, 4, 16)
     ]
@@ -26,6 +38,8 @@ def test_the_page_is_drawn_on_a_laptop_and_on_a_telephone(made: Complete, tmp_pa
             assert set(browser.run(DRAWN)) == {"nodes0", "epochs0", "bandwidth0", "ideal0", "critical0"}
             browser.run(OPEN_ALL)
             assert browser.run(CROWDED) == []
+            assert browser.run("document.querySelectorAll('.annotation-text').length") >= 5
+            assert browser.run(CUT) == []
             assert browser.run("document.documentElement.scrollWidth") <= width
             assert not browser.complaints
             assert browser.requests == [page.as_uri()]
