@@ -105,7 +105,8 @@ def _killed_rank(printed: str, lost: str) -> str | None:
         return None
     rank, pid, host, number = killed.groups()
     name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
-    return f"Rank {rank} (process {pid} on {host}) was ended by {name}, and the job with it: {lost}.{hint}"
+    where = f"process {pid} on {host}" if pid != "0" else f"on {host}"  # PRRTE does not always know
+    return f"Rank {rank} ({where}) was ended by {name}, and the job with it: {lost}.{hint}"
 
 
 def _printed(output: RankLog) -> str:

@@ -49,9 +49,10 @@ def test_a_defect_is_named_but_shows_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" in (tmp_path / "defect.txt").read_text()
 
 
-def test_a_killed_rank_is_named(tmp_path: Path) -> None:
-    said = "mpirun noticed that process rank 3 with PID 77 on node n01 exited on signal 9 (Killed)."
-    with pytest.raises(EnvironmentFailure, match=r"Rank 3 \(process 77 on n01\) was ended by SIGKILL"):
+@pytest.mark.parametrize(("number", "where"), [(77, "process 77 on n01"), (0, "on n01")])
+def test_a_killed_rank_is_named(tmp_path: Path, number: int, where: str) -> None:
+    said = f"mpirun noticed that process rank 3 with PID {number} on node n01 exited on signal 9 (Killed)."
+    with pytest.raises(EnvironmentFailure, match=rf"Rank 3 \({where}\) was ended by SIGKILL"):
         launch(script(f"import sys; sys.stderr.write({said!r}); raise SystemExit(137)"), os.environ, tmp_path, print)
 
 
