@@ -61,6 +61,16 @@ def alive(pid: int) -> bool:
         return False
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    pids = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended
+            for child in map(int, task.read_text().split()):
+                pids += [child, *descendants(child)]
+    return pids
+
+
 def gone(pids: Iterable[int]) -> None:
     """Wait until all of these have ended."""
     left = list(pids)

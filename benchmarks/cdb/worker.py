@@ -1,7 +1,5 @@
 """What a reading process of CDB's pipeline does: one file, wholly read, four channels of it handed back."""
 
-import ctypes
-import signal
 import threading
 import time
 from pathlib import Path
@@ -14,8 +12,8 @@ from dlio_bench import recorder
 from dlio_bench.benchmarks.cdb.decode import USED, Labels, Normal, Plane
 from dlio_bench.benchmarks.cdb.layout import GROUP
 from dlio_bench.components import CODE
+from dlio_bench.forked import begin_worker
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
 # image float32 [4, rows, columns], labels int32, weights float32; bytes of the file; seconds reading, seconds decoding
 Image = tuple[Plane, Labels, Plane, int, float, float]
 SINGLE_IMAGE, FILE_READ, DECODE = (CODE[name] for name in ("Time to Read Single Image", "image file read", "decode"))
@@ -30,13 +28,12 @@ class Place(NamedTuple):
 
 
 def prepare(spans: Path | None = None) -> None:
-    """End with the process that this one was forked from, and leave Ctrl-C to the trainer.
+    """End with the rank, and leave Ctrl-C to it.
 
     spans: where to record them, None to record none. Not by the environment, which is that of the server that forks:
     it may have been started for another run.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin_worker()
     if spans is not None:
         threading.current_thread().name = "worker"
         recorder.begin(spans)

@@ -7,7 +7,7 @@ trip). The tightest of all barriers count.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlio_bench.harness.cluster.comm import Comm
@@ -16,20 +16,26 @@ from dlio_bench.harness.cluster.environment import host_name
 BARRIERS = 6  # the first sets up what the others use
 LOOKS = 3  # at both clocks of a host: a process that loses its processor between them knows less
 Bounds = tuple[float, float]  # at least, at most
+Meetings = tuple[Sequence[float], Sequence[float]]  # came, left
 
 
 def offsets(comm: Comm) -> list[float]:
     """Seconds by which each rank's wall clock is ahead of rank 0's, at least (negative: behind). All ranks call it."""
-    came, left = [], []
-    for _ in range(BARRIERS):
-        came.append(time.time())
-        comm.barrier()
-        left.append(time.time())
-    everybody = comm.allgather((came, left))
+    everybody = comm.allgather(_met(comm, time.time))
     return [round(ahead(everybody[0], there), 6) for there in everybody]
 
 
-def ahead(first: tuple[Sequence[float], Sequence[float]], other: tuple[Sequence[float], Sequence[float]]) -> float:
+def _met(comm: Comm, clock: Callable[[], float]) -> Meetings:
+    """When this rank came to each of some barriers, and when it left it."""
+    came, left = [], []
+    for _ in range(BARRIERS):
+        came.append(clock())
+        comm.barrier()
+        left.append(clock())
+    return came, left
+
+
+def ahead(first: Meetings, other: Meetings) -> float:
     """Seconds by which the other's clock is ahead: of all values that the bounds allow, the one nearest to zero.
 
     first, other: when rank 0 and the other came to each barrier, and when they left it, each by its own clock.
@@ -38,7 +44,7 @@ def ahead(first: tuple[Sequence[float], Sequence[float]], other: tuple[Sequence[
     return max(least, 0.0) + min(most, 0.0)
 
 
-def _bounds(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Bounds:
+def _bounds(first: Meetings, other: Meetings) -> Bounds:
     least = max(came - left for came, left in zip(other[0], first[1], strict=True))
     return least, min(left - came for left, came in zip(other[1], first[0], strict=True))
 
@@ -59,15 +65,10 @@ def between(before: Ahead, after: Ahead) -> Ahead:
 
 def monotonic_offsets(comm: Comm) -> list[Ahead]:
     """By rank, how far time.perf_counter() is ahead of rank 0's; nothing on its host. All ranks call it."""
-    came, left = [], []
-    for _ in range(BARRIERS):
-        came.append(time.perf_counter())
-        comm.barrier()
-        left.append(time.perf_counter())
-    everybody = comm.allgather((host_name(), came, left))
-    host, *first = everybody[0]
+    everybody = comm.allgather((host_name(), _met(comm, time.perf_counter)))
+    host, first = everybody[0]
     offsets = []
-    for there, *other in everybody:
+    for there, other in everybody:
         least, most = _bounds(first, other)
         offsets.append(Ahead(0.0, 0.0) if there == host else Ahead((least + most) / 2, (most - least) / 2))
     return offsets

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
+from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.code import code_digest, place
 from dlio_bench.harness.cluster.comm import Comm
@@ -21,7 +22,7 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED, die_with_parent
+from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
 
 STDOUT = 1

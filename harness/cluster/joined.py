@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import interfaces, links, mpi
 from dlio_bench.harness.cluster.life import after_the_first, beside, hush, life, numbered
-from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import STARTED
 
 DOOR = "door"  # the socket at which rank 0 takes requests

@@ -1,7 +1,6 @@
 """Run a launcher's command: read progress from its output, end it on Ctrl-C."""
 
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
@@ -30,22 +30,13 @@ EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching 
 STALLED = "stalled"  # the event of a rank that has waited too long for others
 MET = "met"  # the event of rank 0 when all ranks have met in MPI
 FAILED = "failed"  # the event that carries a rank's report of its failure, which it also writes to a file
-PR_SET_PDEATHSIG = 1  # prctl(2)
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends
 LOOK_SECONDS = 0.2  # between two looks at the clock, and at who stands still
 LOG = "ranks.log"
 CRASHED = re.compile(r"\btasks? [\d,\[\]-]+: Segmentation fault")  # srun's words
 
-# Loaded here: it is called between fork and exec, where loading could wait for a lock of another thread.
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
-
 OnEvent = Callable[[dict[str, Any]], None]
-
-
-def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
-    """Ask the kernel to end this process when its parent is gone, so that no rank is ever left behind."""
-    _prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
 
 
 def launch(

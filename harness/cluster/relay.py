@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import links
 from dlio_bench.harness.cluster.joined import ASK_STACKS, DOOR, HELLO, LEFT
-from dlio_bench.harness.cluster.process import EVENT, die_with_parent
+from dlio_bench.harness.cluster.process import EVENT
 from dlio_bench.harness.cluster.variables import STARTED
 
 LAST_WORDS_SECONDS = 1.0  # of the other ranks, after one has failed

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from dlio_bench import signals
+from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.harness.cluster.process import python_command
 
 RESUME = "DLIO_BENCH_RESUME"  # for the commands that another one starts: what a user gives to go on
 END_SECONDS = 30.0  # that an interrupted command has to end its ranks and to remove what it left half done

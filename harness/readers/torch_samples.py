@@ -1,6 +1,5 @@
 """A map-style dataset of PyTorch over our extents: what its worker processes import and do."""
 
-import signal
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster.process import die_with_parent
+from dlio_bench.forked import begin_worker
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -21,10 +20,9 @@ Collated = tuple[Ids, Any, Cost] | BenchError
 
 
 def begin(number: int) -> None:
-    """A worker's first act: it is to end with the process that forked it, and leaves Ctrl-C to the trainer."""
+    """A worker's first act: it is to end with its rank, and records what it does if the rank records."""
     del number
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin_worker()
     recorder.join()
 
 

@@ -20,7 +20,7 @@ from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import complaint, dlio, start
-from tests.processes import DLIO, PATIENCE, gone, pids_of, until
+from tests.processes import DLIO, PATIENCE, descendants, gone, pids_of, until
 from tests.results import load
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away; .ci/run is root and allows no skip")
@@ -200,15 +200,18 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
 
 @pytest.mark.parametrize("by", ["interruption", "dead rank"])
 def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
-    asked = ("--reader", "naive,prefetch", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
+    second = "prefetch" if by == "interruption" else "upstream"  # whose processes are there from the start
+    asked = ("--reader", f"naive,{second}", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
     out_folder = tmp_path / "out"
     until(lambda: list(out_folder.glob("work-*/naive.json")), process, "the first reader did not come to its end")
+    started = descendants(process.pid)
     if by == "interruption":
         process.send_signal(signal.SIGINT)
     else:
         os.kill(pids_of(f"dlio_bench.harness.run.measured.rank {out_folder.resolve()}")[1], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
+    gone(started)
     assert process.returncode == 4
     assert ("Interrupted" if by == "interruption" else "was ended by SIGKILL") in err
     assert "[INTERRUPTED]" in out

@@ -24,6 +24,7 @@ from dlio_bench.harness.storage.counters import device_bytes
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made
+from tests.processes import PATIENCE, descendants, gone
 
 # a fixture belongs to the module that has its name
 dataset, world, nothing_is_left = test_readers.dataset, test_readers.world, test_readers.nothing_is_left
@@ -41,7 +42,6 @@ def server() -> None:
 
 class TestTorch(ReaderContract):
     policy = "torch"
-    workloads = ("imagenet", "cdb")  # of samples of varying length, and of one
     harms = ("missing", "empty", "truncated", "flipped")  # no patch of this process reaches its workers
 
 
@@ -85,6 +85,36 @@ def test_a_worker_that_is_killed_ends_the_session_with_its_reason(tmp_path: Path
         os.kill(reader.processes[1], signal.SIGKILL)
         with pytest.raises(EnvironmentFailure, match="worker process of PyTorch's DataLoader is gone"):
             next(batches)
+
+
+RANK = """
+import sys, time
+from pathlib import Path
+from dlio_bench.datagen.dataset import open_dataset
+from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import Tally, planned
+
+form = SampleView(open_dataset(Path(sys.argv[1])), ("record",))
+reader = open_reader(find("torch"), form, Resources(2, 64_000_000, 1 << 20))
+with reader.session(planned(form, []), Tally()):
+    print("ready", flush=True)
+    time.sleep(300)
+"""
+
+
+def test_its_processes_end_with_a_rank_that_is_killed_and_let_go_of_its_output(tmp_path: Path) -> None:
+    dataset = made(tmp_path / "data", "imagenet", 4)
+    command = [sys.executable, "-P", "-c", RANK, str(dataset.folder)]
+    rank = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert rank.stdout is not None
+    assert rank.stdout.readline() == "ready\n"
+    started = descendants(rank.pid)
+    assert len(started) == 4  # the server, its two workers, and who tracks what they share
+    rank.kill()
+    assert rank.communicate(timeout=PATIENCE) == ("", None)  # whoever launched it waits for the end of its output
+    gone(started)
 
 
 def test_bench_readers_holds_it_against_ours_on_the_same_samples_every_byte_checked(tmp_path: Path) -> None:

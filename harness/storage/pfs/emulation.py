@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.harness.cluster.process import die_with_parent, python_command
+from dlio_bench.forked import die_with_parent
+from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs import passthrough
