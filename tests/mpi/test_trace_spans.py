@@ -100,7 +100,7 @@ def a_published_pipeline_yields_the_study_s_tables(
 ) -> None:
     assert main(["trace", str(folder), "--json"]) == 0
     [told] = json.loads(capsys.readouterr().out)
-    trial = told["trial"]
+    trial = told["trial"] - 1
     loop = steps["loop"][trial]
     how, component = READING[workload]
     assert told["read_components"] == [component] * (component is not None)
