@@ -55,6 +55,9 @@ def add_trace(commands: Commands) -> None:
     of_accesses.add_argument("--dry-run", action="store_true", help="with --command: print the command, do not run it")
     of_results = parser.add_argument_group("of results")
     of_results.add_argument("--trial", type=int, metavar="N", help="this trial, from 1 (default: the median one)")
+    of_results.add_argument(
+        "--verbose", action="store_true", help="print the tables of each result too, where several are named"
+    )
     span_files.add_options(of_results)
     of_results.add_argument(
         "--html", type=Path, metavar="FILE", help="write the tables as a page with figures, over all results named"

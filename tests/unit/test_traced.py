@@ -275,3 +275,14 @@ def test_the_page_is_whole_and_takes_no_markup_from_results(made: Complete) -> N
     assert "1243.21" in page.text
     assert "published by the study" in page.text
     assert "published, 27 July 2018" in str(page.plots["nodes0"]["aria-label"])
+
+
+def test_several_results_are_told_together_and_each_alone_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = [str(GOLDEN.with_name(name)) for name in ("result-2", "result-3")]
+    for options, phases in (([*both], 0), ([*both, "--verbose"], 2), (both[:1], 1)):
+        assert main(["trace", *options]) == 0
+        told = capsys.readouterr().out
+        assert told.count("worst rank") == phases
+        assert ("name one result" in told) == (not phases)
