@@ -101,6 +101,6 @@ def spans_of_another_reader_are_not_taken_for_those_of_a_result(
     capsys.readouterr()
     assert main(["trace", str(mixed), "--json"]) == 5
     [document] = json.loads(capsys.readouterr().out)
-    assert not document["spans"]["recorded"]
+    assert not document["spans"]["usable"]
     assert "is not of the run of its result" in document["spans"]["problems"][0]
     assert document["phases"]

@@ -64,6 +64,7 @@ def test_recording(benchmark: BenchmarkFixture, work: Callable[[], None]) -> Non
         drained.append(sum(len(rows.table) for rows in recorder.drain()))
 
     benchmark.pedantic(work, setup=empty, rounds=ROUNDS, warmup_rounds=1)
+    empty()
     assert set(drained[1:]) == {ADDS}
     assert recorder.lost() == 0
 

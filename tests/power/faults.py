@@ -382,7 +382,8 @@ FAULTS = [
     ),
     *_faults(
         "reports/published_spans.py",
-        ("(timeline.trial == trial) & known", "known", "the log has the spans of one trial",
+        ("with_passes(timeline.part(timeline.trial == trial))", "with_passes(timeline)",
+         "the log has the spans of one trial",
          "unit/test_published_spans.py"),
     ),
     *_faults(
