@@ -8,10 +8,10 @@ a trial. The worst case, what people run, and a storage system that is the limit
 
     python tests/perf/trace_cost.py --cache warm --compute none --max-data 150MB --epochs 4 --trials 5
     python tests/perf/trace_cost.py --max-data 150MB --epochs 1 --trials 1 --warmup-trials 0
-    python tests/perf/trace_cost.py --emulate-pfs bandwidth=1GB/s --compute none --max-data 150MB --epochs 4 --trials 3
+    python tests/perf/trace_cost.py --emulate-pfs bandwidth=1GB/s --compute none --max-data 150MB --epochs 6 --trials 3
 
-On two cores, naive and prefetch: +2.0 and +5.2 %; -1.4 and -0.1 %. The third was too unsteady to tell: pairs of naive
-from -8 to +76 %; 0.36 us of 190 us a read are 0.2 % by arithmetic.
+On two cores, naive and prefetch: +2.0 and +5.2 %; -1.4 and -0.1 %. The third, naive in seven pairs: +0.5 % (pairs from
+-5 to +5 %); 0.36 us of 170 us a read are 0.2 % by arithmetic.
 """
 
 import argparse
