@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.forked import die_with_parent
-from dlio_bench.harness.cluster import interfaces, links, mpi
+from dlio_bench.harness.cluster import interfaces, links, mpi, unconnected
 from dlio_bench.harness.cluster.life import after_the_first, beside, hush, life, numbered
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import STARTED
@@ -44,7 +44,7 @@ def take_part(argv: Sequence[str]) -> int:
         if numbered():
             after_the_first()
             return EnvironmentFailure.status
-        raise EnvironmentFailure(mpi.unconnected(started, world.Get_size()))
+        raise EnvironmentFailure(unconnected.why(started, world.Get_size(), mpi.mpi_version()))
     failure, scale = None, (1, 1)
     try:
         scale = _scale(world)

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import comm, cores
+from dlio_bench.harness.cluster import comm, cores, unconnected
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
 from dlio_bench.harness.cluster.life import beside, life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.singleton import leaving_nothing
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.cluster.variables import MPI_PLUGINS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -312,7 +311,7 @@ def connect(ranks: int) -> Comm:
 def _connected(ranks: int) -> World:
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
-        raise EnvironmentFailure(unconnected(ranks, world.Get_size()))
+        raise EnvironmentFailure(unconnected.why(ranks, world.Get_size(), mpi_version()))
     return world
 
 
@@ -384,22 +383,6 @@ def host_of(world: World) -> World:
 def _must_settle(env: Mapping[str, str], library: str) -> bool:
     """Whether srun, and not an mpirun inside the job, has started this rank of Open MPI."""
     return "SLURM_PROCID" in env and "OMPI_COMM_WORLD_RANK" not in env and library.startswith("Open MPI")
-
-
-def unconnected(ranks: int, size: int) -> str:
-    """The message where a launcher has started several worlds, as srun does without the right plug-in."""
-    wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
-    if "SLURM_STEP_ID" not in os.environ:
-        return (
-            f"{wrong}: the launcher and the MPI library do not belong together. `dlio-bench doctor` shows both; choose "
-            "another with --launcher."
-        )
-    known = os.environ.get(MPI_PLUGINS)
-    return (
-        f"{wrong}: srun did not connect them, as its --mpi does not fit the MPI library ({mpi_version()}). Take "
-        "SLURM_MPI_TYPE and --mpi out of the way, or name there what the library speaks: pmix for Open MPI, pmi2 for "
-        f"MPICH and Intel MPI.{f' `srun --mpi=list` has {known}.' if known else ''} Or use --launcher mpirun."
-    )
 
 
 def mpi_version() -> str | None:

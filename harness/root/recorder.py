@@ -199,8 +199,9 @@ class _Recording:
 
     def array(self, shape: tuple[int, ...], about: Mapping[str, object]) -> npt.NDArray[np.float64]:
         """See `array`."""
-        path, count = self.folder / f"{os.getpid()}-{self._made}{ARRAY}", math.prod(shape)
+        count = math.prod(shape)
         with self._lock:
+            path = self.folder / f"{os.getpid()}-{self._made}{ARRAY}"
             memory = self._mapped(path, HEAD + 8 * count) if count else None
             if memory is None:
                 return np.zeros(shape)

@@ -23,6 +23,7 @@ from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, descendants, gone, pids_of, until
 from tests.results import load
 
+# Users who are not root run these tests too, and cannot give files away. `.ci/run` fails where a test skips.
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away; .ci/run is root and allows no skip")
 
 

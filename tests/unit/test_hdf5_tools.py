@@ -24,6 +24,7 @@ def tool(*words: str | Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
+# The tools are a Debian package that the README does not ask for. `.ci/run` installs it, and fails where a test skips.
 @pytest.mark.skipif(shutil.which("h5dump") is None, reason="no hdf5-tools, which .ci/run installs; it allows no skip")
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize(("name", "shapes", "chunked"), [("cdb", CDB, True), ("hepcnnb", HEP, False)])

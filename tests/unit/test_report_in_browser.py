@@ -8,10 +8,10 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import html
-from tests.browser import CHROMIUM, Browser
+from tests.browser import Browser, needs_chromium
 from tests.results import complete
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
+pytestmark = needs_chromium
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 PHONE, FOLD = 390, 800  # px: width of a telephone, and the height that a laptop shows at 1280
 FIGURES = {"times", "credits", "phases", "epochs", "scaling", "steps", "bytes", "predicted"}

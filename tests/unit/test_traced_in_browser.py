@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dlio_bench.reports import traced, traced_page
-from tests.browser import CHROMIUM, Browser
+from tests.browser import Browser, needs_chromium
 from tests.results import Complete
 from tests.unit.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
+pytestmark = needs_chromium
 
 
 # Words across figures that reach out of their drawing.
