@@ -109,7 +109,7 @@ def a_published_pipeline_yields_the_study_s_tables(
     assert account["epochs"].keys() == {"0", "1"}
     assert 0 < account["share"] < 1
     if how == "additive":  # parts of a node that follow each other
-        assert sum(account["totals"].values()) == pytest.approx(loop.mean(), rel=0.01)
+        assert 0.9 * loop.mean() < sum(account["totals"].values()) <= loop.mean() * (1 + 1e-6)
     elif how == "merged":
         assert 0.98 * loop.max() < account["totals"]["training"] < 1.5 * loop.sum()
     assert (told["published"] is not None) == (workload in ("hepcnnb", "cdb"))
@@ -134,7 +134,9 @@ def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up
             assert parts.read > 0
             assert parts.load > 0
             iterations = sum(seconds[trial][:, steps["epoch"] == epoch].sum() for seconds in _phases(steps))
-            assert parts.total == pytest.approx(float(iterations) / RANKS, rel=0.01)
+            assert parts.total >= float(iterations) / RANKS * (1 - 1e-6)
+        # what a rank does between the phases of a step is part of its iteration: long where others have the processor
+        assert sum(parts.total for parts in by_epoch.values()) <= float(steps["loop"][trial].mean()) * (1 + 1e-6)
 
 
 def processes_record_what_threads_wait_for(spans: Timeline) -> None:
