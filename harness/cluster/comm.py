@@ -98,6 +98,14 @@ class Comm(Protocol):
         """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
         ...
 
+    def tell(self, rank: int, number: int) -> None:
+        """Send a number to another rank, which takes it by `told`. Returns at once."""
+        ...
+
+    def told(self) -> tuple[int, int] | None:
+        """The rank that sent a number to this one, and the number, the earliest of that rank first; None: none came."""
+        ...
+
     def abort(self, status: int) -> None:
         """End every rank at once."""
         ...

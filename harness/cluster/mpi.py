@@ -29,7 +29,7 @@ World: TypeAlias = "MPI.Comm"
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
-EXCHANGE_TAG, TREE_TAG = 1, 2
+EXCHANGE_TAG, TREE_TAG, WORD_TAG = 1, 2, 3
 
 # Under srun a rank that has left MPI_Init may send to one that has not, which then dies by signal 11 (Open MPI 5.0,
 # open-mpi/ompi issue 12495 and pull request 13559). Ranks therefore keep quiet for this long before they talk. With 4
@@ -46,6 +46,7 @@ class Mpi:
         self.cores = of_rank
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
+        self._telling: list[tuple[MPI.Request, npt.NDArray[np.int64]]] = []  # numbers on their way
 
     def barrier(self) -> None:
         """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
@@ -227,6 +228,23 @@ class Mpi:
     def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
         data = content.reshape(-1).view(np.uint8)
         _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
+
+    def tell(self, rank: int, number: int) -> None:
+        """See Comm."""
+        content = np.array([number], np.int64)
+        self._telling = [(sending, kept) for sending, kept in self._telling if not sending.Test()]
+        self._telling.append((self._world.Isend(content, rank, WORD_TAG), content))
+
+    def told(self) -> tuple[int, int] | None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        if not self._world.Iprobe(MPI.ANY_SOURCE, WORD_TAG, status):
+            return None
+        content = np.empty(1, np.int64)
+        self._world.Recv(content, status.Get_source(), WORD_TAG)
+        return status.Get_source(), int(content[0])
 
     def abort(self, status: int) -> None:
         """See Comm."""

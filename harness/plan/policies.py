@@ -88,6 +88,11 @@ class Policy:
     published: str | None = None
 
     @property
+    def demanded(self) -> bool:
+        """Whether a rank gets the next batch when it asks for one, so that ranks take unequal numbers of steps."""
+        return self.delivery == STREAM and not self.order_known
+
+    @property
     def rule(self) -> Placement:
         """The row of its placement; for a published pipeline that of `none`."""
         return PLACEMENTS["none" if self.placement == OWN else self.placement]

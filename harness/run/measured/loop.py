@@ -35,7 +35,7 @@ class Elapsed:
 
 def run(
     comm: Comm,
-    batches: Iterator[Batch],
+    batches: Iterator[Batch | None],
     steps: Sequence[npt.NDArray[np.int64]],
     epoch_starts: Sequence[bool],
     log: StepLog,
@@ -50,7 +50,9 @@ def run(
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    starts: where the samples of each batch will lie, by the reader's plan. passes: step -> validation pass after it.
+    epoch_starts: of each step, whether an epoch begins with it. steps: empty where a rank gets batches as it asks for
+    them; where none is left for a step (None), it takes no time. starts: where the samples of each batch will lie, by
+    the reader's plan. passes: step -> validation pass after it.
     behind: step -> what else is done behind it, inside the clock.
     Ranks meet in a barrier after each step, unless the `trainer`'s exchange makes them meet.
 
@@ -63,7 +65,7 @@ def run(
     t0 = clock()
     comm.barrier()
     started = clock()
-    for step in range(len(steps)):
+    for step in range(len(epoch_starts)):
         if epoch_starts[step]:
             at_epoch()
             if sync == "epoch":
@@ -72,6 +74,9 @@ def run(
         life.moves += 1
         row[0] = clock()
         batch = next(batches)
+        if batch is None:
+            row[1:] = row[0] = clock()
+            continue
         row[1] = clock()
         consumer.take(step, batch)
         row[2] = clock()

@@ -35,7 +35,7 @@ from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, Re
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
-from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
+from dlio_bench.harness.run.measured.trial import Trial, TrialTimes, most_steps
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
@@ -155,11 +155,15 @@ def _measure(
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
+                    steps = reader_trials[0].steps
+                    if job.readers[name].demanded:
+                        steps = most_steps(times[name], comm)
+                        times[name] = [trial.cut(steps) for trial in times[name]]
                     finished[name] = ReaderMeasured(
                         options=reader.options,
                         decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
                         order=reader_trials[0].order,
-                        steps_per_epoch=reader_trials[0].steps,
+                        steps_per_epoch=steps,
                         different_samples=reader_trials[0].different,
                         validation=_described(passes.get(name)),
                         trained=trained,

@@ -27,11 +27,16 @@ class Count:
     different: int  # samples of an epoch, each counted once
     job: Job
     dataset_samples: int
+    demanded: bool = False  # ranks took as many steps as they asked for; `steps`: the most of a rank
 
     @property
     def samples(self) -> int:
         """Samples of an epoch; those that come twice, to fill the last step, count twice."""
-        return self.different if self.job.last == KEEP else self.steps * self.job.batch * self.job.trainers
+        return (
+            self.different
+            if self.demanded or self.job.last == KEEP
+            else self.steps * self.job.batch * self.job.trainers
+        )
 
     @property
     def dropped(self) -> int:
