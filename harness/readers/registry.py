@@ -14,8 +14,9 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, Policy, find
 from dlio_bench.harness.readers.ahead import Ahead
+from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
@@ -32,6 +33,7 @@ from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.streams.crew import Crew
 
 NO_TIERS = Tiers()
+READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Resources:
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
     fetcher: OpenFetcher | None = None  # the source of samples, if not their files
     most_threads: int | None = None
+    inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,9 @@ def _deliver(
 
 
 def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
+    if resources.inline_queue:
+        reader = _deliver(sample_view, find(READS_AS), resources, context, None)
+        return Inline(reader, resources.inline_queue, resources.batch_bytes)
     if context.crew is None:
         raise UsageError("Reader 'stream' needs ranks that publish, which `dlio-bench run` starts. Use another reader.")
     return Streamed(

@@ -1,6 +1,7 @@
 """The options of `dlio-bench run`."""
 
 import argparse
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -174,6 +175,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "calibrate --compute` measured. train or train:MODEL: train the published network on decoded "
         "samples, with TensorFlow. infer or infer:MODEL: send every sample of every split forward through "
         "it once, on one of the ranks",
+    )
+    how.add_argument(
+        "--step-scale",
+        type=_factors,
+        metavar="F[,F...]",
+        help="make the emulated step of rank i F[i] times as long, in turn: unequal trainers (default 1)",
     )
     how.add_argument(
         "--sync",
@@ -384,6 +391,16 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         help="start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one "
         "trial. With --compute infer: predict with its weights",
     )
+
+
+def _factors(value: str) -> tuple[float, ...]:
+    try:
+        factors = tuple(float(factor) for factor in value.split(","))
+    except ValueError:
+        factors = ()
+    if not factors or not all(0 < factor < math.inf for factor in factors):
+        raise UsageError(f"--step-scale '{value}': give positive numbers, as in --step-scale 1,2.")
+    return factors
 
 
 def _names(flag: str, value: str) -> tuple[str, ...]:

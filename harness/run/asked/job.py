@@ -59,6 +59,7 @@ class Job(SavedJob, RankOptions):
     infer: Inference | None = None
     board: str = ""  # the file of the mounts' counters
     streaming: Streaming | None = None
+    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
 
     @property
     def ranks(self) -> int:
@@ -69,6 +70,10 @@ class Job(SavedJob, RankOptions):
     def layout(self) -> Layout:
         """Where its ranks are, those that publish streams included."""
         return Layout(self.nodes, self.ranks_per_node, 0 if self.streaming is None else self.streaming.producers)
+
+    def step_seconds_of(self, rank: int) -> float:
+        """Emulated compute in a step of a rank that trains."""
+        return self.step_seconds * (self.step_scale[rank % len(self.step_scale)] if self.step_scale else 1.0)
 
     @property
     def copies(self) -> int:

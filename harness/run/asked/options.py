@@ -73,6 +73,7 @@ class Options(RankOptions):
     stream_engine: str | None = None
     stream_queue: int | None = None  # steps
     stream_full: str | None = None
+    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn
     storage: Path | None = None  # a document of `dlio-bench storage`
     limits: Path | None = None  # of `dlio-bench judge`
     system: str | None = None  # description of the machine: a file, or a name that comes with the package

@@ -88,6 +88,8 @@ def require_values(options: Options) -> None:
         trace_steps=options.trace_steps,
         memory_per_node=options.memory_per_node,
     )
+    if options.step_scale and options.mode != "emulate":
+        raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
     require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")

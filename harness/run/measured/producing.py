@@ -16,7 +16,7 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, opened
+from dlio_bench.harness.readers.registry import READS_AS, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, planned
 from dlio_bench.harness.run.asked.job import Job
@@ -26,7 +26,6 @@ from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded
 from dlio_bench.harness.streams.modes import Mode
 from dlio_bench.harness.streams.modes import find as find_mode
 
-READS_AS = "double-buffer"  # the policy by which a producer reads what it publishes
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a request
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
 

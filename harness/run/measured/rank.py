@@ -285,6 +285,7 @@ def _resources(job: Job) -> Resources:
         check_crc=job.check_crc,
         tiers=job.tiers,
         most_threads=job.most_threads,
+        inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
     )
 
 

@@ -66,7 +66,10 @@ def opened(
         yield _predictor(job, job.infer, comm, dataset, device, readers, trials)
         return
     if job.train is None:
-        yield Emulated(job.step_seconds, 0.0 if job.validation is None else job.validation.sample_seconds), None
+        yield (
+            Emulated(job.step_seconds_of(comm.rank), 0.0 if job.validation is None else job.validation.sample_seconds),
+            None,
+        )
         return
     training = job.train
     model = choose(find(job.workload).models, dataset.manifest.variant, training.model)

@@ -215,7 +215,7 @@ def _trial(
     # over all ranks: each waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
     batches = [count.steps * job.epochs if rank.batches is None else rank.batches for rank in ranks]
-    asked = [job.step_seconds * of_rank + validating / job.ranks for of_rank in batches]
+    asked = [job.step_seconds_of(rank) * of_rank + validating / job.ranks for rank, of_rank in enumerate(batches)]
     busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
     return Trial(
         **asdict(total(EpochCost, epochs)),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
@@ -57,7 +57,8 @@ def checks(
     same = (
         f"{plural(job.ranks, 'rank')}, one code, one dataset"  # a rank that differs has ended the run (measured.rank)
     )
-    results = [Check("same everywhere", True, same, same), _bytes_check(trials), _clock_check(timed)]
+    read = _bytes_check(trials) if row.delivery != STREAM else _published_check(job, trials)
+    results = [Check("same everywhere", True, same, same), read, _clock_check(timed)]
     if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
@@ -131,6 +132,15 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
             "had turned out to be the faster source"
         )
     return Check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
+
+
+def _published_check(job: Job, trials: Sequence[Trial]) -> Check:
+    """Producers read each planned byte once, and published it to all who train with it."""
+    planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
+    expected = f"{planned // job.copies} bytes read from files, once"
+    inline = job.streaming is not None and job.streaming.inline
+    published = inline or planned + requested == requested + _sum_of(trials, "bytes_spared")
+    return Check("bytes as planned", published and requested * job.copies == planned, expected, f"{requested} bytes")
 
 
 def _sum_of(trials: Sequence[Trial], name: str) -> int:
