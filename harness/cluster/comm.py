@@ -26,6 +26,11 @@ class Comm(Protocol):
     host_size: int
 
     @property
+    def launched(self) -> Sequence[int]:
+        """The number of each of these ranks among all that were launched together."""
+        ...
+
+    @property
     def cores(self) -> Cores:
         """What this rank computes with."""
         ...

@@ -16,6 +16,7 @@ class Solo:
     """One rank, no MPI."""
 
     rank, size, host_rank, host_size = 0, 1, 0, 1
+    launched = (0,)
 
     @functools.cached_property
     def cores(self) -> cores.Cores:
