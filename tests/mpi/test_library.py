@@ -85,7 +85,7 @@ def test_ranks_that_ask_for_different_things_are_told(dataset: Dataset, tmp_path
 def test_a_rank_that_dies_is_waited_for_so_long_and_leaves_nothing_behind(dataset: Dataset, tmp_path: Path) -> None:
     process = program("dies", dataset, tmp_path, "--runtime-options", "continuous")
     try:
-        output = process.communicate(timeout=120)[0]
+        output = process.communicate(timeout=300)[0]
     finally:
         process.terminate()  # if it waits for ever: mpirun takes its ranks along
     told = json.loads((tmp_path / "0.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
-from tests.processes import dlio, start, until
+from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--threads", "2")
 
@@ -34,7 +34,7 @@ def test_interrupted_ranks_leave_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "storage", ".", *SMALL, "--ranks", "2", "--trials", "100000")
     until(lambda: list(tmp_path.glob("dlio-bench-storage/empty/*")), process, "no rank is at work")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, out + err
     assert "Interrupted" in err
     assert list(tmp_path.iterdir()) == []
@@ -56,7 +56,7 @@ def test_a_disk_that_fills_up_is_told_and_nothing_stays(tmp_path: Path, mount: C
     with contextlib.suppress(OSError):  # full already
         (disk / "filler").write_bytes(bytes(100_000_000))
     process.send_signal(signal.SIGCONT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, err
     assert "No space left" in err
     assert "--size" in err
