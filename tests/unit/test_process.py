@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -241,6 +243,17 @@ def test_pulses_of_many_ranks_do_not_each_cause_a_look_at_all_ranks(
     assert len(heard) == 3000
     since = [look for look in looks if look >= heard[0]]  # not while Python starts
     assert len(since) <= 2 + (heard[-1] - heard[0]) / LOOK_SECONDS < 1000
+
+
+def test_time_in_which_the_command_itself_stood_still_is_not_the_silence_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(Watch, "verdict", lambda _, now: looks.append(now))
+    events = [EVENT + json.dumps({"event": "ready"})] * 3
+    launch(script(f"print({chr(10).join(events)!r})"), os.environ, tmp_path, lambda _: time.sleep(1))
+    assert len(looks) >= 3
+    assert all(later - earlier < 1 for earlier, later in pairwise(looks))
 
 
 STALLED = """
