@@ -49,7 +49,8 @@ def until(done: Callable[[], object], process: "subprocess.Popen[str] | None" = 
     deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline, missing
-        assert process is None or process.poll() is None, process.communicate()
+        # it may have ended just after it brought it about
+        assert process is None or process.poll() is None or done(), process.communicate()
         time.sleep(0.01)
 
 

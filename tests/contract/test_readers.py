@@ -64,7 +64,7 @@ def open_files(dataset: Dataset) -> set[str]:
 
 def settled(dataset: Dataset, files: set[str]) -> bool:
     """Whether these files alone are open, a moment after a session: TensorFlow closes its files by and by."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while open_files(dataset) != files and time.monotonic() < deadline:
         time.sleep(0.02)
     return open_files(dataset) == files

@@ -13,7 +13,7 @@ import pytest
 
 from dlio_bench.harness.cluster.environment import physical_cores
 from tests.mpi.conftest import complaint, dlio, start
-from tests.processes import until
+from tests.processes import PATIENCE, until
 
 PFS = "bandwidth=40MB/s,per-node=25MB/s,open=1ms,request=0.3ms,cache=100MB,cache-bandwidth=80MB/s"
 
@@ -126,7 +126,7 @@ def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: P
     until(lambda: str(cache) in Path("/proc/self/mountinfo").read_text(), process)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, out + err
     assert str(cache) not in Path("/proc/self/mountinfo").read_text()
     assert not list(cache.glob("dlio-bench-*"))

@@ -64,8 +64,10 @@ def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps
     assert not spans.lost, reader
     for trial in range(len(result.trials)):
         of_trainer = [span for span in timeline.spans(spans, trial) if span.thread == TRAINER]
-        ends = {span.rank: span.end for span in of_trainer if span.component == "Training Loop"}
-        within = [span for span in of_trainer if span.end <= ends[span.rank]]  # not files closed behind the loop
+        loops = {span.rank: span for span in of_trainer if span.component == "Training Loop"}
+        within = [  # not files opened before the loop or closed behind it
+            span for span in of_trainer if loops[span.rank].start <= span.start <= span.end <= loops[span.rank].end
+        ]
         for rank, parts in accounting.exclusive(within).items():
             assert sum(parts.values()) == pytest.approx(float(steps["loop"][trial][rank]), rel=0.01), reader
 
@@ -102,6 +104,7 @@ def a_published_pipeline_yields_the_study_s_tables(
     [told] = json.loads(capsys.readouterr().out)
     trial = told["trial"] - 1
     loop = steps["loop"][trial]
+    iterations = sum(seconds[trial].sum(axis=1) for seconds in _phases(steps))  # of each rank
     how, component = READING[workload]
     assert told["read_components"] == [component] * (component is not None)
     assert list(told["accounts"]) == list(dict.fromkeys((how, "waiting")))
@@ -109,9 +112,9 @@ def a_published_pipeline_yields_the_study_s_tables(
     assert account["epochs"].keys() == {"0", "1"}
     assert 0 < account["share"] < 1
     if how == "additive":  # parts of a node that follow each other
-        assert 0.9 * loop.mean() < sum(account["totals"].values()) <= loop.mean() * (1 + 1e-6)
+        assert iterations.mean() * (1 - 1e-6) <= sum(account["totals"].values()) <= loop.mean() * (1 + 1e-6)
     elif how == "merged":
-        assert 0.98 * loop.max() < account["totals"]["training"] < 1.5 * loop.sum()
+        assert iterations.max() * (1 - 1e-6) <= account["totals"]["training"] <= loop.sum()
     assert (told["published"] is not None) == (workload in ("hepcnnb", "cdb"))
     assert told["bandwidth"]["read_bytes"] == result.trials[trial].bytes_requested
     assert 0 < told["critical_path"]["total"] < loop.sum()
@@ -206,12 +209,12 @@ def the_study_s_tables_come_from_the_spans(
         assert rates["calls"] == len(reads)
         assert rates["read_bytes"] == result.trials[trial].bytes_requested
         assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
-        assert took.max() <= rates["merged_seconds"] <= took.sum()
+        assert took.max() * (1 - 1e-9) <= rates["merged_seconds"] <= took.sum() * (1 + 1e-9)
         assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
         iterations = part.part(part.of("Training Iteration"))
         merged = document["accounts"]["merged"]
         assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
-        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
+        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum() * (1 + 1e-9)
         stalls = steps["stall"][trial].sum(axis=1).mean()
         assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
         assert sum(document["critical_path"]["last"]) == result.plan.steps
