@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_bench.batches import Ids
+from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.found_files import found
@@ -73,6 +74,7 @@ def load(
 
     UsageError, DataError, EnvironmentFailure, the same on all ranks.
     """
+    tensors.own_process = False
     require_at_least(1, batch=batch, epochs=epochs, threads=threads)
     row = _row(reader)
     here = ranks.ranks(comm, patience)
