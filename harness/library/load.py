@@ -23,7 +23,7 @@ from dlio_bench.harness.library.course import Course
 from dlio_bench.harness.library.decoding import Decoder, delivered
 from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, TORCH, Policy, find, order_of
+from dlio_bench.harness.plan.policies import LOADERS, OWN, REDRAWN, Policy, find, order_of
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
@@ -124,10 +124,10 @@ def load(
 def _row(reader: str) -> Policy:
     """The row of a reader of ours whose order is a plan. UsageError."""
     row = find(reader)
-    if row.delivery == TORCH:
+    if row.delivery in LOADERS:
         raise UsageError(
-            f"Reader '{reader}' is PyTorch's DataLoader, with worker processes, to be measured beside ours. A program "
-            "uses DataLoader itself, or another reader, such as prefetch, through loader.as_torch()."
+            f"Reader '{reader}' is another loader ({row.source}), to be measured beside ours. A program uses that "
+            "itself, or one of our readers, such as prefetch, through as_tf or as_torch."
         )
     if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
         raise UsageError(

@@ -14,7 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, TORCH, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
@@ -27,6 +27,7 @@ from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
+from dlio_bench.harness.readers.web_loader import WebLoader
 from dlio_bench.harness.storage.extents import ExtentReader
 
 NO_TIERS = Tiers()
@@ -111,6 +112,15 @@ def _deliver(
             threads=resources.threads,
             staging_bytes=resources.staging_bytes,
             batch_bytes=resources.batch_bytes,
+            check=resources.check_crc,
+        )
+    if policy.delivery == WEBDATASET:
+        return WebLoader(
+            sample_view,
+            threads=resources.threads,
+            staging_bytes=resources.staging_bytes,
+            batch_bytes=resources.batch_bytes,
+            buffer=shuffle_buffer(policy.order),
             check=resources.check_crc,
         )
     assert policy.delivery == OWN

@@ -321,7 +321,7 @@ def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothi
     [
         ({"reader": "prefecth"}, "Did you mean 'prefetch'"),
         ({"reader": "upstream"}, "does not promise which sample comes next"),
-        ({"reader": "torch"}, "is PyTorch's DataLoader"),
+        ({"reader": "torch"}, "is another loader"),
         ({"batch": 0}, "--batch 0 is too small"),
         ({"batch": 2.0}, "batch=2.0 is no whole number"),
         ({"seed": -1}, "seed=-1"),
