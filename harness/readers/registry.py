@@ -14,7 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, Policy, find
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, WEBDATASET, Policy, find
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
@@ -29,6 +29,7 @@ from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
+from dlio_bench.harness.readers.web_loader import WebLoader
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.streams.crew import Crew
 
@@ -117,6 +118,15 @@ def _deliver(
             threads=resources.threads,
             staging_bytes=resources.staging_bytes,
             batch_bytes=resources.batch_bytes,
+            check=resources.check_crc,
+        )
+    if policy.delivery == WEBDATASET:
+        return WebLoader(
+            sample_view,
+            threads=resources.threads,
+            staging_bytes=resources.staging_bytes,
+            batch_bytes=resources.batch_bytes,
+            buffer=shuffle_buffer(policy.order),
             check=resources.check_crc,
         )
     if policy.delivery == STREAM:

@@ -12,7 +12,7 @@ from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.run import resuming
+from dlio_bench.harness.run import resuming, shards
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
@@ -106,6 +106,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     dataset = data.ready(work.source, request.layout, progress)
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
+    sharded = shards.made(work.planned[0], dataset, progress)
     planned, size = _sized(work, place, dataset, tiers)
     finished = {job.nodes: place.finished(job) for job in planned}
     left = [job for job in planned if not finished[job.nodes]]
@@ -116,7 +117,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     predicted = (
         forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
     )
-    setting = Setting(request, dataset, size.notes, work.yardstick)
+    setting = Setting(request, dataset, (*size.notes, *sharded), work.yardstick)
     try:
         for template in left:
             least = least_seconds(request, work.source, template)

@@ -6,9 +6,10 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, TORCH, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.readers.torch_loader import require_torch
+from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
@@ -57,6 +58,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         )
     if needing := [row.name for row in rows if row.delivery == TORCH]:
         require_torch(needing[0])
+    if needing := [row.name for row in rows if row.delivery == WEBDATASET]:
+        require_webdataset(needing[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 

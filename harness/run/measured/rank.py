@@ -1,5 +1,6 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from dlio_bench.harness.cluster.environment import describe_host, host_name, res
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
@@ -109,6 +110,8 @@ def _measure(
     passes = _passes(job, validation_shape(job, dataset))
     decode = _decode(job, site.dataset)
     views = {name: view_of(row, site.dataset, job.view, decode, pipeline) for name, row in job.readers.items()}
+    sharded = [views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET]
+    site = dataclasses.replace(site, sharded=sharded[0] if sharded else ())
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()

@@ -9,6 +9,7 @@ from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import files_of
@@ -43,6 +44,7 @@ class Site:
     pfs: PfsSpec | None
     board: Board | None
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
+    sharded: tuple[str, ...] = ()  # the fields that WebDataset reads, from shards beside these files
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
@@ -105,7 +107,7 @@ class Site:
         assert self.board is not None
         assert self.pfs is not None
         share = self._paths(self.origin)[comm.host_rank :: comm.host_size]
-        stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
+        stored = sum(path.stat().st_size for path in self._paths(self.origin))
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
             cache.fill(share)
         ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
@@ -127,7 +129,8 @@ class Site:
         return 0 if self.board is None or self.board.nodes == 1 else self.context.node
 
     def _paths(self, dataset: Dataset) -> list[Path]:
-        return [dataset.path(number) for number in self.files]
+        shards = web_shards.paths(dataset, self.sharded, self.files) if self.sharded else []
+        return [*map(dataset.path, self.files), *shards]
 
 
 def _minus(after: int | None, before: int | None) -> int | None:
