@@ -104,7 +104,7 @@ class _Operations:
 
 
 class _Writing(_Operations):
-    """As `_Operations`, and files and folders are made, written, renamed and removed. Data are charged, names are not."""
+    """As `_Operations`; files are made, written, renamed and removed too. Bytes are charged, names are not."""
 
     flag_nopath = flag_nullpath_ok = False  # mfusepy gives truncate no handle
     kept_seconds = 0.0
