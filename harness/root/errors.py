@@ -39,6 +39,14 @@ class Stalled(EnvironmentFailure):
     """A rank waited too long for others, of which one has died or stands still. The stacks of the threads tell more."""
 
 
+class StreamLost(EnvironmentFailure):
+    """The other side of a stream has ended before the stream did."""
+
+
+class StreamTimeout(EnvironmentFailure):
+    """The other side of a stream did not come, or did not send, in time."""
+
+
 class OutOfTime(EnvironmentFailure):
     """The job that the command runs in ends too soon for what is left to do."""
 

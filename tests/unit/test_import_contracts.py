@@ -18,7 +18,7 @@ MAY_IMPORT = {
 }
 # The rooms of the harness, each of which imports only those above it; single files of harness/ are rooms of their own.
 STOREYS = (
-    "machine", "cluster", "ground", "plan", "storage", "timeline", "readers", "library", "training", "simulator",
+    "machine", "cluster", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training", "simulator",
     "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run",
     "bench_readers", "capacity", "results", "tracing", "integration", "listing", "doctor", "parser", "acceptance",
     "job_script", "cli",
@@ -122,6 +122,11 @@ def test_tests_import_the_installed_names() -> None:
 
 def test_mpi4py_has_one_file() -> None:
     assert importers("mpi4py") == {"harness/cluster/mpi.py"}
+
+
+def test_adios2_has_at_most_one_file() -> None:
+    naming = [path for path in FILES if "import adios2" in path.read_text() or 'find_spec("adios2")' in path.read_text()]
+    assert [path.name for path in naming] == ["adios.py"]
 
 
 def test_horovod_has_at_most_one_file() -> None:

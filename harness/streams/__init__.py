@@ -1,0 +1,1 @@
+"""Streams: producers read the dataset once and publish its samples; trainers subscribe."""
