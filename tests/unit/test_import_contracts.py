@@ -20,7 +20,7 @@ MAY_IMPORT = {
 STOREYS = (
     "machine", "cluster", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training", "simulator",
     "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted", "run/told", "run",
-    "bench_readers", "capacity", "results", "tracing", "integration", "listing", "doctor", "parser", "acceptance",
+    "bench_readers", "coupling", "capacity", "results", "tracing", "integration", "listing", "doctor", "parser", "acceptance",
     "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
@@ -125,7 +125,9 @@ def test_mpi4py_has_one_file() -> None:
 
 
 def test_adios2_has_at_most_one_file() -> None:
-    naming = [path for path in FILES if "import adios2" in path.read_text() or 'find_spec("adios2")' in path.read_text()]
+    naming = [
+        path for path in FILES if "import adios2" in path.read_text() or 'find_spec("adios2")' in path.read_text()
+    ]
     assert [path.name for path in naming] == ["adios.py"]
 
 
