@@ -17,9 +17,9 @@ from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
-from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
+from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.ground.subcommands import going_on

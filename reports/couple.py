@@ -1,6 +1,7 @@
 """A coupled workflow, as a document: both sides alone, side by side, and coupled in every way. Pure functions."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +25,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 class Timed(Struct, frozen=True, kw_only=True):
     """One rank in one case. elapsed: seconds; of them waited for the other side, and moved: giving or getting outputs.
 
+    elapsed: of the solver until its last output is given out, of a twin until it has trained on it.
     loss: of a twin's last training step, 1 for predicting no change; None of the solver.
     """
 
@@ -35,7 +37,7 @@ class Timed(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """What the emulated file system carried in one case, over all nodes: bytes, and seconds of calls, waits included."""
+    """What the emulated file system carried in one case, over all nodes: bytes; seconds of calls, waits included."""
 
     read_bytes: Count
     written_bytes: Count
@@ -146,6 +148,12 @@ def is_couple(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False  # whoever loads it as another result says why
     return isinstance(head, dict) and head.get("schema") == SCHEMA
+
+
+def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The paths of coupled workflows, and those of other results."""
+    coupled = [path for path in paths if is_couple(path)]
+    return coupled, [path for path in paths if path not in coupled]
 
 
 def load(path: Path) -> Document:
@@ -292,6 +300,16 @@ def demand(document: Document) -> float:
     """
     between = float(np.median(alone(document, WORKFLOW))) / document.outputs
     return (1 + document.consumers) * document.output_bytes / between
+
+
+def filling(document: Document) -> float:
+    """What filling and emptying the pipeline adds to the slower side's time, as a share of it, whatever the coupling.
+
+    A twin begins when the first output is there, and trains on the last one when the solver has ended: the time that
+    the quicker side takes for one output.
+    """
+    sides = [float(np.median(alone(document, side))) for side in (SOLVER, TWINS)]
+    return min(sides) / document.outputs / max(sides)
 
 
 def losses(document: Document, case: str) -> list[float]:

@@ -99,14 +99,15 @@ def congestion(document: Document) -> list[tuple[str, list[str]]]:
     for way in document.ways:
         carried, busy = couple.traffic(document, way), couple.busy(document, way)
         if carried is not None:
-            told.append((
-                name(way),
-                [
-                    format_bytes(carried.written_bytes), format_time(carried.write_seconds),
-                    format_bytes(carried.read_bytes), format_time(carried.read_seconds),
-                    NOTHING if busy is None else format_share(busy), f"{format_bytes(couple.throughput(document, way))}/s",
-                ],
-            ))  # fmt: skip
+            cells = [
+                format_bytes(carried.written_bytes),
+                format_time(carried.write_seconds),
+                format_bytes(carried.read_bytes),
+                format_time(carried.read_seconds),
+                NOTHING if busy is None else format_share(busy),
+                f"{format_bytes(couple.throughput(document, way))}/s",
+            ]
+            told.append((name(way), cells))
     return told
 
 
@@ -133,17 +134,21 @@ def reason(document: Document) -> str:
         "The deck gives neither the sizes of its outputs nor the rate of its file system or network, so that its share "
         "is not known."
     )
+    fill = (
+        f"To fill and empty the pipeline takes {format_share(couple.filling(document))} in any way of coupling: more "
+        "outputs make it less."
+    )
     rate = couple.bandwidth(document)
     if rate is None:
         where = "this folder's file system, whose pages stay in memory" if document.emulated_pfs is None else "no limit"
-        return f"{pace}; here that is {where}. Give --emulate-pfs to see congestion. {unknown}"
+        return f"{pace}; here that is {where}. Give --emulate-pfs to see congestion. {fill} {unknown}"
     share = asked / rate
     limit = (
         f", so that no coupling through it can be less than {format_times(share)[0]} times as long" if share > 1 else ""
     )
     return (
         f"{pace} ({plural(1 + document.consumers, 'time')} {format_bytes(document.output_bytes)} an output): "
-        f"{format_share(share)} of the {format_bytes(rate)}/s that all nodes share here{limit}. {unknown}"
+        f"{format_share(share)} of the {format_bytes(rate)}/s that all nodes share here{limit}. {fill} {unknown}"
     )
 
 
@@ -169,12 +174,12 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"  {case:<14}" + "".join(f"{cell:>17}" for cell in cells[:3]) + f"{cells[3]:>8}"
     yield ""
     yield f"  {'share of a side':<22}{'seconds':>10}{'computes':>10}{'moves':>8}{'waits':>8}"
-    for case, cells in times(document):
+    for case, cells in times(document)[2:]:  # without those of BESIDE, which only compute
         yield f"  {case:<22}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (10, 10, 8, 8), strict=True))
     if carried := congestion(document):
         yield ""
-        yield f"  {'file system':<12}{'written':>10}{'in calls':>10}{'read':>10}{'in calls':>10}{'busy':>7}{'to twins':>12}"
-        for way, cells in carried:
+        heads = ["written", "in calls", "read", "in calls", "busy", "to twins"]
+        for way, cells in [("file system", heads), *carried]:
             widths = (10, 10, 10, 10, 7, 12)
             yield f"  {way:<12}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
     yield ""
@@ -184,8 +189,7 @@ def _lines(document: Document) -> Iterator[str]:
         sources = listed([*dict.fromkeys(row.source for row in document.published)])
         yield from wrapped(f"({sources})", "  ", 13)
     yield from wrapped(reason(document), "  why: ")
-    for check in document.checks:
-        yield from wrapped(check.found, f"  checked: {check.name}: ", 11)
+    yield from wrapped("; ".join(check.found for check in document.checks), "  checked: ")
 
 
 def _others(document: Document) -> str:

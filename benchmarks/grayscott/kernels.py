@@ -15,7 +15,7 @@ NUMPY, NUMBA = KERNELS = ("numpy", "numba")
 Field = npt.NDArray[np.float64]
 Kernel = Callable[[Field, Field, Field, Field, Field, int, int, Settings], None]
 """(u, v, next u, next v, noise, first, last, settings): advance the planes first ... last - 1 of fields
-[planes + 2, L + 2, L + 2], whose outermost layers are filled. What it leaves in those of the next fields is undefined."""
+[planes + 2, L + 2, L + 2], whose outermost layers are filled. Those of the next fields are left undefined."""
 
 
 def kernel(name: str) -> Kernel:
@@ -27,7 +27,7 @@ def _numpy() -> Kernel:
     """Whole blocks of contiguous memory: neighbours are at fixed distances, and the outer layers are computed too."""
     held: dict[int, list[Field]] = {}
 
-    def advance(  # noqa: PLR0914 - the equations' own names
+    def advance(
         u: Field, v: Field, next_u: Field, next_v: Field, noise: Field, first: int, last: int, settings: Settings
     ) -> None:
         row = u.shape[2]

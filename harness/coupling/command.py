@@ -315,8 +315,8 @@ def _planned(options: Options, job: Job, start: Launch) -> str:
         "files": f"{format_bytes(settings.outputs * settings.output_bytes)} written and "
         f"{format_bytes(job.consumers * settings.outputs * settings.output_bytes)} read in a case, on "
         f"{'this machine' if pfs is None else describe(pfs)}",
-        "checks": "number and CRC of every output, and that it is the one of the run before the clock. Another ends the "
-        "command with status 5",
+        "checks": "number and CRC of every output, and that it is that of the run before the clock; else the command "
+        "ends with status 5",
         "command": shlex.join(start.argv),
     }
     return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))

@@ -150,7 +150,7 @@ def _traffic(board: Board | None) -> Traffic | None:
 def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     """Every trial of the job: {"trials", "cores", "range", "parameters"}, the same on every rank. BenchError, OSError.
 
-    trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`. tell: hears of each, on rank 0.
+    trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`. tell hears of each, on rank 0.
     """
     require_same_code(comm, job.code_digest)
     if comm.rank == 0:

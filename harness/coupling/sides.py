@@ -19,6 +19,7 @@ from dlio_bench.harness.coupling.ways.way import Array, Inlet, Outlet, checksum
 class Timed:
     """Seconds of one rank in one case, and of them those in which it waited for the other side or moved outputs.
 
+    elapsed: of the solver until its last output is given out, of a twin until it has trained on it.
     loss: of a twin's last step; None of the solver. outputs: given out or taken.
     """
 
@@ -49,8 +50,9 @@ class Producer:
         for fields in self.outputs():
             outputs += 1
             outlet.put(outputs, fields)
+        elapsed = time.monotonic() - began
         outlet.close()
-        return Timed(time.monotonic() - began, outlet.clock.waited, outlet.clock.moved, outputs)
+        return Timed(elapsed, outlet.clock.waited, outlet.clock.moved, outputs)
 
     def outputs(self) -> Iterator[Array]:
         """This rank's slab of each output; one array, filled again."""

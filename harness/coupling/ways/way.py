@@ -1,6 +1,5 @@
 """What every way of coupling offers both sides, and what they check of each output."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ class Clock:
 
 
 class Outlet(Protocol):
-    """The solver's end, of one rank. `put` and `close` add to its clock."""
+    """The solver's end, of one rank. `put` adds to its clock."""
 
     clock: Clock
 
