@@ -230,9 +230,19 @@ def slowdown(document: Document, case: str, side: str) -> Ratio:
     return Ratio(value, intervals.ratio_interval(before, after, paired=True))
 
 
-def spread(document: Document, case: str) -> float:
-    """(max - min) / median of the workflow's time over the trials."""
-    seconds = elapsed(document, case, WORKFLOW)
+def over_uncoupled(document: Document, case: str) -> Ratio:
+    """The workflow's time over that of both sides at once without a coupling, as `slowdown`.
+
+    What is left of a slow-down when both sides have shared the machine all the same: the coupling's own part.
+    """
+    before, after = elapsed(document, BESIDE, WORKFLOW), elapsed(document, case, WORKFLOW)
+    value = float(np.median(after) / np.median(before))
+    return Ratio(value, intervals.ratio_interval(before, after, paired=True))
+
+
+def spread(document: Document, case: str, side: str = WORKFLOW) -> float:
+    """(max - min) / median of a side's time over the trials."""
+    seconds = elapsed(document, case, side)
     return float((seconds.max() - seconds.min()) / np.median(seconds))
 
 

@@ -8,7 +8,7 @@ from dlio_bench.reports.formatting import NOTHING, format_share, format_time, fo
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
-NAMES = {"files": "files", "bp": "BP files", "sst": "SST stream", BESIDE: "not coupled"}
+NAMES = {"files": "files", "bp": "BP files", "sst": "SST stream", BESIDE: "uncoupled"}
 STREAM = "stream"  # what a published slow-down calls SST
 
 
@@ -35,7 +35,7 @@ def slower(document: Document) -> str:
 
 def said(ratio: Ratio) -> str:
     """'1.23 (1.20-1.25)'."""
-    value, *ends = format_times(ratio.value, *(ratio.ci or ()))
+    value, *ends = (f"{number:.2f}" for number in (ratio.value, *(ratio.ci or ())))
     return f"{value} ({'-'.join(ends)})" if ends else value
 
 
@@ -65,14 +65,14 @@ def alone(document: Document) -> str:
 
 
 def rows(document: Document) -> list[tuple[str, list[str]]]:
-    """(case, cells) of the table: slow-down of the workflow and each side, then the spread of the workflow's time."""
+    """(case, cells) of the table: slow-down of the workflow and each side, then the workflow's over BESIDE."""
     cases = (BESIDE, *document.ways)
     return [
         (
             name(case),
             [
                 *(said(couple.slowdown(document, case, side)) for side in (WORKFLOW, SOLVER, TWINS)),
-                format_share(couple.spread(document, case)),
+                NOTHING if case == BESIDE else said(couple.over_uncoupled(document, case)),
             ],
         )
         for case in cases
@@ -80,16 +80,16 @@ def rows(document: Document) -> list[tuple[str, list[str]]]:
 
 
 def times(document: Document) -> list[tuple[str, list[str]]]:
-    """(case and side, cells): seconds, and shares computed, moved and waited."""
+    """(case and side, cells): seconds, their spread over the trials, and shares computed, moved and waited."""
     told = []
     for case in (BESIDE, *document.ways):
         for side in (SOLVER, TWINS):
             parts = couple.shares(document, case, side)
-            seconds = format_time(couple.median_of(document, case, side))
-            told.append((
-                f"{name(case)}, {side}",
-                [seconds, *(format_share(part) for part in (parts.computed, parts.moved, parts.waited))],
-            ))  # fmt: skip
+            cells = [
+                format_time(couple.median_of(document, case, side)),
+                *map(format_share, (couple.spread(document, case, side), parts.computed, parts.moved, parts.waited)),
+            ]
+            told.append((f"{name(case)}, {side}", cells))
     return told
 
 
@@ -134,14 +134,20 @@ def reason(document: Document) -> str:
         "The deck gives neither the sizes of its outputs nor the rate of its file system or network, so that its share "
         "is not known."
     )
+    uncoupled = couple.slowdown(document, BESIDE, WORKFLOW).value
     fill = (
         f"To fill and empty the pipeline takes {format_share(couple.filling(document))} in any way of coupling: more "
-        "outputs make it less."
+        f"outputs make it less. Without any coupling both sides at once take {uncoupled:.2f} times as long: here they "
+        "share a machine."
     )
     rate = couple.bandwidth(document)
     if rate is None:
-        where = "this folder's file system, whose pages stay in memory" if document.emulated_pfs is None else "no limit"
-        return f"{pace}; here that is {where}. Give --emulate-pfs to see congestion. {fill} {unknown}"
+        where = (
+            "this machine's own, whose pages stay in memory: give --emulate-pfs to see congestion"
+            if document.emulated_pfs is None
+            else "one without a limit"
+        )
+        return f"{pace}; here that is {where}. {fill} {unknown}"
     share = asked / rate
     limit = (
         f", so that no coupling through it can be less than {format_times(share)[0]} times as long" if share > 1 else ""
@@ -169,13 +175,12 @@ def _lines(document: Document) -> Iterator[str]:
         yield from wrapped("  ".join(f"[{mark}]" for mark in document.marks), "  ")
     yield ""
     yield f"  alone: {alone(document)}"
-    yield f"  {'times as long':<14}" + "".join(f"{head:>17}" for head in (WORKFLOW, SOLVER, TWINS)) + f"{'spread':>8}"
-    for case, cells in rows(document):
-        yield f"  {case:<14}" + "".join(f"{cell:>17}" for cell in cells[:3]) + f"{cells[3]:>8}"
+    for case, cells in [("times", [WORKFLOW, SOLVER, TWINS, "over uncoupled"]), *rows(document)]:
+        yield f"  {case:<10}" + "".join(f"{cell:>17}" for cell in cells)
     yield ""
-    yield f"  {'share of a side':<22}{'seconds':>10}{'computes':>10}{'moves':>8}{'waits':>8}"
-    for case, cells in times(document)[2:]:  # without those of BESIDE, which only compute
-        yield f"  {case:<22}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (10, 10, 8, 8), strict=True))
+    heads = ["seconds", "spread", "computes", "moves", "waits"]
+    for case, cells in [("side", heads), *times(document)[2:]]:  # without those of BESIDE, which only compute
+        yield f"  {case:<22}" + "".join(f"{cell:>10}" for cell in cells)
     if carried := congestion(document):
         yield ""
         heads = ["written", "in calls", "read", "in calls", "busy", "to twins"]

@@ -17,12 +17,13 @@ NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning
 DEEPIO = "Zhu et al., Entropy-Aware I/O Pipelining for Large-Scale Deep Learning on HPC Systems, MASCOTS'18"
 LBANN = "Jacobs et al., Parallelizing Training of Deep Generative Models on Massive Scientific Datasets, CLUSTER'19"
 CLIMATE = "Kurth et al., Exascale Deep Learning for Climate Analytics, SC'18"
+GAINARU = "A. Gainaru, WANT workshop at NeurIPS 2023: producers publish samples, trainers subscribe"
 LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, HiPC'19"
 
 REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
-ON_DEMAND, AHEAD, TF_DATA, TORCH = "on demand", "ahead", "tf.data", "torch"
-DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, TORCH, OWN)
+ON_DEMAND, AHEAD, TF_DATA, TORCH, STREAM = "on demand", "ahead", "tf.data", "torch", "stream"
+DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, TORCH, STREAM, OWN)
 MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
 
 
@@ -129,6 +130,7 @@ _POLICIES = (
     Policy("staged-subset", "subset-shuffle", "stage-subset", AHEAD, CLIMATE, exactly_once=False),
     Policy("tfdata", "buffered-shuffle", "none", TF_DATA, "tf.data: shuffle, map, prefetch", order_known=False),
     Policy("torch", "global-shuffle", "none", TORCH, "PyTorch's DataLoader: map-style, worker processes"),
+    Policy("stream", "global-shuffle", "none", STREAM, GAINARU),
     Policy("upstream", OWN, OWN, OWN, "each application's published pipeline", exactly_once=False, order_known=False),
 )  # fmt: skip
 
@@ -201,6 +203,10 @@ def resolve(
     )
 
 
+# Deliveries that know no copies.
+_WHERE_IT_LIES = {TF_DATA: "A tf.data pipeline", TORCH: "PyTorch's DataLoader", STREAM: "A producer of streams"}
+
+
 def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> None:
     """UsageError naming the fix, for axes that do not go together."""
     order, placement, delivery = _kind(policy.order), policy.placement, policy.delivery
@@ -213,8 +219,8 @@ def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> Non
         if row.delivery != OWN:
             raise UsageError("Only reader 'upstream' has a delivery of its own. Use --reader upstream.")
         return
-    if delivery in (TF_DATA, TORCH) and placement != "none":
-        loader = "A tf.data pipeline" if delivery == TF_DATA else "PyTorch's DataLoader"
+    if delivery in _WHERE_IT_LIES and placement != "none":
+        loader = _WHERE_IT_LIES[delivery]
         raise UsageError(
             f"{loader} reads where the dataset lies, so it cannot go with placement {placement}. Use "
             "--placement none, or --delivery ahead."

@@ -14,7 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, TF_DATA, TORCH, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, Policy
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
@@ -23,11 +23,13 @@ from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import OpenFetcher, Reader, largest, planned
 from dlio_bench.harness.readers.staged import Staged
+from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.streams.crew import Crew
 
 NO_TIERS = Tiers()
 
@@ -54,13 +56,14 @@ class Resources:
 class RankContext:
     """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
 
-    `address`: on which the rank serves samples to others.
+    `address`: on which the rank serves samples to others. crew: this rank among those that publish streams.
     """
 
     comm: Comm
     ranks_per_node: int = 1
     tier: Path | None = None
     address: str = LOOPBACK
+    crew: Crew | None = None
 
     @property
     def nodes(self) -> int:
@@ -113,6 +116,8 @@ def _deliver(
             batch_bytes=resources.batch_bytes,
             check=resources.check_crc,
         )
+    if policy.delivery == STREAM:
+        return _streamed(sample_view, resources, context)
     assert policy.delivery == OWN
     if pipeline is None:
         raise UsageError(
@@ -120,6 +125,18 @@ def _deliver(
             f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
         )
     return Published(sample_view, pipeline)
+
+
+def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
+    if context.crew is None:
+        raise UsageError("Reader 'stream' needs ranks that publish, which `dlio-bench run` starts. Use another reader.")
+    return Streamed(
+        sample_view,
+        context.crew,
+        context.comm,
+        staging_bytes=resources.staging_bytes,
+        batch_bytes=resources.batch_bytes,
+    )
 
 
 def _extents(

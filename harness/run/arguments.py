@@ -86,8 +86,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, upstream, ... (see `dlio-bench list`; "
-        "default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, stream, upstream, ... (see `dlio-bench "
+        "list`; default prefetch)",
     )
     for flag, dest, values in (
         ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
@@ -97,7 +97,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data or torch"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch or stream"),
     ):
         how.add_argument(
             flag,
@@ -217,6 +217,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SPEC",
         help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; needs FUSE",
     )
+    _add_streams(run)
     _add_training(run)
     trust = run.add_argument_group("trials and trust")
     trust.add_argument(
@@ -306,6 +307,40 @@ def _add_what(run: argparse.ArgumentParser) -> None:
         help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
         "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
         "--launcher, --limits, --verbose",
+    )
+
+
+def _add_streams(run: argparse.ArgumentParser) -> None:
+    streams = run.add_argument_group("streams (--reader stream)")
+    streams.add_argument(
+        "--stream",
+        metavar="HOW",
+        help="which trainer gets which batch. planned: the plan's global shuffle, from all producers in turn "
+        "(default). round-robin: ADIOS2 deals each step to the trainers in turn. all: every trainer gets every batch. "
+        "on-demand: a trainer that asks gets the next one",
+    )
+    streams.add_argument(
+        "--producers",
+        type=int,
+        metavar="N",
+        help="ranks that read the dataset and publish it, beyond those that train (default 1)",
+    )
+    streams.add_argument(
+        "--inline",
+        action="store_true",
+        help="no ranks of their own: a thread of each trainer's process is its producer",
+    )
+    streams.add_argument(
+        "--stream-engine", metavar="NAME", help="of ADIOS2. sst: over the network (default). bp: through files in --out"
+    )
+    streams.add_argument(
+        "--stream-queue", type=int, metavar="N", help="most batches that a stream holds for its trainers (default 4)"
+    )
+    streams.add_argument(
+        "--stream-full",
+        metavar="HOW",
+        help="what a producer does when the queue is full. block: wait (default). discard: ADIOS2 drops a batch, and "
+        "the run ends with an error, as samples are missing",
     )
 
 

@@ -32,7 +32,7 @@ from dlio_bench.reports.types import Draft
 
 def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
-    return plan("run.measured.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
+    return plan("run.measured.rank", work, job.nodes, job.layout.ranks_per_node, launcher, virtual=job.virtual)
 
 
 def measure(

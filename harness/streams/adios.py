@@ -85,7 +85,7 @@ class _Stream:
     """An engine and the ADIOS2 object that holds it, which no other engine shares: threads need no lock."""
 
     def __init__(self, path: Path, engine: str, parameters: Mapping[str, object], mode: int) -> None:
-        self._path = path
+        self.path = path
         self._adios = _library().init_serial()
         self._io = _made(_library().declare_io(self._adios, b"stream"), path)
         _done(_library().set_engine(self._io, ENGINES[engine].encode()), path)
@@ -122,10 +122,10 @@ class Writer(_Stream):
         """
         assert self._engine is not None
         status = c_int()
-        _done(_library().begin_step(self._engine, _APPEND_STEP, -1.0, byref(status)), self._path)
+        _done(_library().begin_step(self._engine, _APPEND_STEP, -1.0, byref(status)), self.path)
         for name, array in step.items():
-            _done(_library().put(self._engine, self._variable(name, array), array.ctypes.data, _DEFERRED), self._path)
-        _done(_library().end_step(self._engine), self._path)
+            _done(_library().put(self._engine, self._variable(name, array), array.ctypes.data, _DEFERRED), self.path)
+        _done(_library().end_step(self._engine), self.path)
 
     def _variable(self, name: str, array: Array) -> int:
         if not array.flags.c_contiguous:
@@ -135,12 +135,12 @@ class Writer(_Stream):
         if name in self._variables:
             variable, last = self._variables[name]
             if last.shape != array.shape:
-                _done(_library().set_shape(variable, array.ndim, shape), self._path)
-                _done(_library().set_selection(variable, array.ndim, origin, shape), self._path)
+                _done(_library().set_shape(variable, array.ndim, shape), self.path)
+                _done(_library().set_selection(variable, array.ndim, origin, shape), self.path)
         else:
             kind = _TYPES[array.dtype.name]
             made = _library().define_variable(self._io, name.encode(), kind, array.ndim, shape, origin, shape, 0)
-            variable = _made(made, self._path)
+            variable = _made(made, self.path)
         self._variables[name] = variable, array
         return variable
 
@@ -170,36 +170,36 @@ class Reader(_Stream):
         assert self._engine is not None
         deadline, status = time.monotonic() + seconds, c_int()
         while not given_up():
-            _done(_library().begin_step(self._engine, _READ_STEP, LOOK_SECONDS, byref(status)), self._path)
+            _done(_library().begin_step(self._engine, _READ_STEP, LOOK_SECONDS, byref(status)), self.path)
             if status.value == _OK:
                 return True
             if status.value == _END:
                 return False
             if status.value != _NOT_READY:
-                raise StreamLost(f"The writer of the stream {self._path.name} has ended before the stream did.")
+                raise StreamLost(f"The writer of the stream {self.path.name} has ended before the stream did.")
             if time.monotonic() > deadline:
-                raise StreamTimeout(f"The writer of the stream {self._path.name} sent nothing for {seconds:g} s.")
+                raise StreamTimeout(f"The writer of the stream {self.path.name} sent nothing for {seconds:g} s.")
         return False
 
     def get(self, name: str, out: Array | None = None) -> Array:
         """An array of the present step; in `out`, one axis of the right type and at least its length, if given."""
-        variable = _made(_library().inquire_variable(self._io, name.encode()), self._path)
+        variable = _made(_library().inquire_variable(self._io, name.encode()), self.path)
         axes, kind = c_size_t(), c_int()
-        _done(_library().variable_ndims(byref(axes), variable), self._path)
+        _done(_library().variable_ndims(byref(axes), variable), self.path)
         shape = (c_size_t * axes.value)()
-        _done(_library().variable_shape(shape, variable), self._path)
-        _done(_library().variable_type(byref(kind), variable), self._path)
+        _done(_library().variable_shape(shape, variable), self.path)
+        _done(_library().variable_type(byref(kind), variable), self.path)
         dtype = _DTYPES[kind.value]
         array = np.empty(tuple(shape), dtype) if out is None else out[: shape[0]].view(dtype)
         if array.shape != tuple(shape):
             raise ValueError(f"'{name}' has the shape {tuple(shape)} and does not fit into {array.shape}")
-        _done(_library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self._path)
-        _done(_library().get(self._engine, variable, array.ctypes.data, _SYNC), self._path)
+        _done(_library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self.path)
+        _done(_library().get(self._engine, variable, array.ctypes.data, _SYNC), self.path)
         return array
 
     def end(self) -> None:
         """The present step is over: the writer may forget it."""
-        _done(_library().end_step(self._engine), self._path)
+        _done(_library().end_step(self._engine), self.path)
 
     def next(self, seconds: float) -> dict[str, Array] | None:
         """All arrays of the next step, None behind the last. StreamLost, StreamTimeout."""

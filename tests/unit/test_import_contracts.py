@@ -124,11 +124,9 @@ def test_mpi4py_has_one_file() -> None:
     assert importers("mpi4py") == {"harness/cluster/mpi.py"}
 
 
-def test_adios2_has_at_most_one_file() -> None:
-    naming = [
-        path for path in FILES if "import adios2" in path.read_text() or 'find_spec("adios2")' in path.read_text()
-    ]
-    assert [path.name for path in naming] == ["adios.py"]
+def test_adios2_has_one_file() -> None:
+    assert [path.name for path in FILES if 'find_spec("adios2")' in path.read_text()] == ["adios.py"]
+    assert not importers("adios2")
 
 
 def test_horovod_has_at_most_one_file() -> None:

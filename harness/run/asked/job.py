@@ -12,6 +12,8 @@ from dlio_bench.harness.run.asked.options import RankOptions
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.streams.crew import Layout
+from dlio_bench.harness.streams.settings import Streaming
 
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
 SYNC_MODES = ("step", "epoch", "none")
@@ -56,11 +58,17 @@ class Job(SavedJob, RankOptions):
     train: Training | None = None
     infer: Inference | None = None
     board: str = ""  # the file of the mounts' counters
+    streaming: Streaming | None = None
 
     @property
     def ranks(self) -> int:
         """Ranks in the whole job."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def layout(self) -> Layout:
+        """Where its ranks are, those that publish streams included."""
+        return Layout(self.nodes, self.ranks_per_node, 0 if self.streaming is None else self.streaming.producers)
 
     @property
     def copies(self) -> int:

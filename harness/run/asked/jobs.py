@@ -76,6 +76,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             train=training,
             infer=inference,
             pfs=options.emulate_pfs,
+            streaming=request.streaming,
         )
         _require_memory(job)
         planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))

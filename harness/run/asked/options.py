@@ -67,6 +67,12 @@ class Options(RankOptions):
     tiers: Mapping[str, int] | None = None  # bytes of a node's tiers that keep samples, by name
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
+    stream: str | None = None  # how steps of streams are dealt, as the next five; see asked/streaming.py
+    producers: int | None = None
+    inline: bool = False
+    stream_engine: str | None = None
+    stream_queue: int | None = None  # steps
+    stream_full: str | None = None
     storage: Path | None = None  # a document of `dlio-bench storage`
     limits: Path | None = None  # of `dlio-bench judge`
     system: str | None = None  # description of the machine: a file, or a name that comes with the package

@@ -17,7 +17,7 @@ from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.shape import JOB, KEEP
-from dlio_bench.harness.run.asked import inference, refusals, training, validation
+from dlio_bench.harness.run.asked import inference, refusals, streaming, training, validation
 from dlio_bench.harness.run.asked.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.options import Options
@@ -33,6 +33,7 @@ from dlio_bench.harness.run.asked.sizing import (
 )
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
+from dlio_bench.harness.streams.settings import Streaming
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
@@ -51,6 +52,7 @@ class Request:
     validation: int = 0  # epochs from one validation pass to the next; 0: none
     training: Training | None = None
     inference: Inference | None = None
+    streaming: Streaming | None = None
 
     @property
     def most_ranks(self) -> int:
@@ -241,4 +243,6 @@ def look_up(options: Options) -> Request:
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     every = validation.resolve(options, workload, layout, rows)
-    return Request(options, readers, workload, layout, step, scale, every, trained, inferred)
+    streams = streaming.resolve(options, rows)
+    dealt = {name: streaming.as_dealt(row, streams) for name, row in readers.items()}
+    return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams)

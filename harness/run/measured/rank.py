@@ -30,13 +30,14 @@ from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.asked.tracing import SPANS
-from dlio_bench.harness.run.measured import documents, recording, steps_file, training
+from dlio_bench.harness.run.measured import documents, producing, recording, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
+from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import NodeRoom
@@ -59,9 +60,31 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
+    if job.streaming is None or job.streaming.inline:
+        _train(job, dataset, folder, comm, tell, pipeline)
+        return
+    crew = producing.crew_of(job, comm, folder)
+    trainers = comm.split(0 if crew.trainer is not None else None)
+    if trainers is None:
+        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job))
+        return
+    _train(job, dataset, folder, trainers, tell, pipeline, crew)
+    producing.dismiss(crew)
+
+
+def _train(
+    job: Job,
+    dataset: Dataset,
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+    crew: Crew | None = None,
+) -> None:
+    """What the ranks do that train."""
     keeping = recording.rescued(folder) if SPANS in job.trace else nullcontext()
     with keeping, mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
-        _measure(decided, dataset, rooms, folder, comm, tell, pipeline)
+        _measure(decided, dataset, rooms, folder, comm, tell, pipeline, crew)
 
 
 def _measure(
@@ -72,6 +95,7 @@ def _measure(
     comm: Comm,
     tell: Tell,
     pipeline: Pipeline | None,
+    crew: Crew | None,
 ) -> None:
     idle = resident_bytes()
     comm.barrier()
@@ -79,7 +103,7 @@ def _measure(
     device = training.begin(job, comm)
     places = interfaces.serving(comm)
     _describe(job, dataset, rooms, folder, comm, places, idle)
-    site = Site.of(job, comm, dataset, places[comm.rank].address)
+    site = Site.of(job, comm, dataset, places[comm.rank].address, crew)
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
@@ -322,7 +346,7 @@ def main() -> int:
         def start() -> tuple[int, Callable[[Comm], None]]:
             job = Job.load(folder)
             pipeline = stack.enter_context(started(job, folder))
-            return job.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
+            return job.layout.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
 
         return run_rank(folder, start)
 

@@ -16,6 +16,7 @@ from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.streams.crew import Crew
 
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
 
@@ -44,13 +45,13 @@ class Site:
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
 
     @classmethod
-    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str) -> "Site":
-        """The site of this rank, which serves samples on `address`.
+    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
+        """The site of this rank, which serves samples on `address`. crew: with it, where ranks publish streams.
 
         Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
-        context = RankContext(comm, job.ranks_per_node, tier, address)
+        context = RankContext(comm, job.ranks_per_node, tier, address, crew)
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:

@@ -16,7 +16,6 @@ from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.plan.policies import OWN, Policy
-from dlio_bench.harness.run.asked.choice import policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
@@ -71,7 +70,7 @@ def build(
     )
     trials = [_trial(job, count, measured, reader_measured, steps, number) for number in range(job.all_trials)]
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
-    workload, row = request.workload, policy(reader, request.workload)
+    workload, row = request.workload, job.readers[reader]
     pipeline = workload.upstream if row.delivery == OWN else None
     sample_bytes = passes.sample_bytes(job, trials[0])
     return Draft(

@@ -1,0 +1,64 @@
+"""`--stream` and its kin: resolves and checks the options of streams."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import watch
+from dlio_bench.harness.plan.policies import STREAM, Policy
+from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.streams import adios, modes
+from dlio_bench.harness.streams.settings import FULL, QUEUE, Streaming
+from dlio_bench.refusals import require_at_least, unknown
+
+FOR_EVER = 1e9  # seconds: with --timeout 0
+
+
+def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
+    """The streams that the options mean; None where no reader has any.
+
+    UsageError for options that do not fit together; EnvironmentFailure without ADIOS2.
+    """
+    given = {
+        "--stream": options.stream,
+        "--producers": options.producers,
+        "--inline": options.inline or None,
+        "--stream-engine": options.stream_engine,
+        "--stream-queue": options.stream_queue,
+        "--stream-full": options.stream_full,
+    }
+    if not any(row.delivery == STREAM for row in rows):
+        for flag, value in given.items():
+            if value is not None:
+                raise UsageError(f"{flag} is for readers that stream. Add --reader stream, or leave it out.")
+        return None
+    if options.inline:
+        for flag in given.keys() - {"--inline", "--stream-queue"}:
+            if given[flag] is not None and (flag, given[flag]) != ("--stream", modes.PLANNED):
+                raise UsageError(
+                    f"--inline: a thread of each trainer's process is its producer, by the plan of that trainer. Leave "
+                    f"out {flag}, or --inline."
+                )
+    require_at_least(1, producers=options.producers, stream_queue=options.stream_queue)
+    mode = modes.find(options.stream or modes.PLANNED)
+    engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
+    if engine not in adios.ENGINES:
+        raise unknown("--stream-engine", engine, list(adios.ENGINES))
+    if full not in FULL:
+        raise unknown("--stream-full", full, FULL)
+    if engine == adios.BP and mode.distribution != "AllToAll":
+        raise UsageError(
+            f"--stream {mode.name}: ADIOS2 deals the steps of a network stream alone. Use --stream-engine sst, or "
+            f"--stream {modes.ALL} or {modes.PLANNED}."
+        )
+    if not options.inline:
+        adios.require()
+    producers = 0 if options.inline else options.producers or 1
+    return Streaming(mode.name, producers, engine, options.stream_queue or QUEUE, full, watch.allowed() or FOR_EVER)
+
+
+def as_dealt(row: Policy, streaming: Streaming | None) -> Policy:
+    """The row with what its streams promise."""
+    if row.delivery != STREAM or streaming is None:
+        return row
+    return replace(row, order_known=streaming.how.known)

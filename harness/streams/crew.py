@@ -1,0 +1,144 @@
+"""The ranks of a job with producers: which of them train, which publish, and how they agree on what is next.
+
+A node has its trainers first and its producers behind them, as launchers start equally many ranks on each node. Ranks
+that make the nodes even and publish nothing end at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.counters import Cost
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.streams.adios import SST
+from dlio_bench.harness.streams.dealing import Part
+from dlio_bench.harness.streams.settings import Streaming
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where trainers and producers are. models: networks that are trained, each by as many ranks of each node."""
+
+    nodes: int
+    trainers_per_node: int
+    producers: int
+    models: int = 1
+
+    @property
+    def extra_per_node(self) -> int:
+        """Ranks of a node that do not train."""
+        return -(-self.producers // self.nodes)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that are launched on a node."""
+        return self.trainers_per_node + self.extra_per_node
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that are launched."""
+        return self.nodes * self.ranks_per_node
+
+    def trainer(self, rank: int) -> int | None:
+        """The number of a launched rank among those that train."""
+        node, place = divmod(rank, self.ranks_per_node)
+        return node * self.trainers_per_node + place if place < self.trainers_per_node else None
+
+    def producer(self, rank: int) -> int | None:
+        """The number of a launched rank among those that publish: neighbours are on different nodes."""
+        node, place = divmod(rank, self.ranks_per_node)
+        number = (place - self.trainers_per_node) * self.nodes + node
+        return number if place >= self.trainers_per_node and number < self.producers else None
+
+    def node(self, rank: int) -> int:
+        """The node of a launched rank."""
+        return rank // self.ranks_per_node
+
+
+def model_of(trainer: int, per_node: int, models: int) -> tuple[int, int]:
+    """The model that a rank trains, and its number among the ranks of that model. per_node: ranks that train."""
+    node, place = divmod(trainer, per_node)
+    of_model = per_node // models
+    return place // of_model, node * of_model + place % of_model
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a trainer tells when a session of its reader begins. folder: of the dataset, as its node sees it."""
+
+    number: int
+    plan: Sequence[Part]
+    folder: str
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What a rank tells when a session ends: what its reads have cost, by epoch."""
+
+    costs: dict[int, Cost]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """This rank among all that were launched. folder: where streams have their contact files; interface: of the network
+    that they use, "" for any."""
+
+    world: Comm
+    layout: Layout
+    streaming: Streaming
+    folder: Path
+    interface: str = ""
+    sessions: Iterator[int] = field(default_factory=count)
+
+    @property
+    def trainer(self) -> int | None:
+        """The number of this rank among those that train."""
+        return self.layout.trainer(self.world.rank)
+
+    @property
+    def producer(self) -> int | None:
+        """The number of this rank among those that publish."""
+        return self.layout.producer(self.world.rank)
+
+    @property
+    def trainers(self) -> int:
+        """How many ranks train."""
+        return self.layout.nodes * self.layout.trainers_per_node
+
+    def model(self, trainer: int) -> tuple[int, int]:
+        """See `model_of`."""
+        return model_of(trainer, self.layout.trainers_per_node, self.layout.models)
+
+    @property
+    def of_model(self) -> int:
+        """Ranks of each model."""
+        return self.trainers // self.layout.models
+
+    def meet(self, word: Any) -> list[Any]:
+        """Everybody's word, by launched rank. Waiting ranks leave the processor to others."""
+        self.world.barrier()
+        return self.world.allgather(word)
+
+    def openings(self, words: Sequence[Any]) -> list[Opening]:
+        """What trainers told, by trainer."""
+        return [word for word in words if isinstance(word, Opening)]
+
+    def stream(self, session: int, producer: int, trainer: int | None) -> Path:
+        """The name of a stream: that of a producer for one trainer, or for all."""
+        of = "all" if trainer is None else str(trainer)
+        return self.folder / f"{session}-{producer}-{of}"
+
+    def parameters(self, *, shared: bool) -> dict[str, object]:
+        """What ADIOS2 is told of a stream. The queue of a stream with several readers has a step for each at least."""
+        streaming = self.streaming
+        if streaming.engine != SST:
+            return {}
+        given: dict[str, object] = {"NetworkInterface": self.interface} if self.interface else {}
+        queue = max(streaming.queue, self.trainers + 1) if shared else streaming.queue
+        return given | {
+            "QueueLimit": queue,
+            "QueueFullPolicy": streaming.full.capitalize(),
+            "StepDistributionMode": streaming.how.distribution,
+        }

@@ -1,0 +1,72 @@
+"""Which producer publishes which batch, in which order, and where a trainer takes its own from. Pure functions.
+
+All ranks of a model ask for one batch at each position of their plans. Where a plan is shorter than another, batches
+without samples fill it up, so that every position has a batch for every rank.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.batches import Ids
+from dlio_bench.harness.streams.modes import ALL, PLANNED
+
+HEAD = 4  # numbers before the ids: position, rank, epoch, samples
+NO_SAMPLES = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A batch of a plan: its epoch (or `batches.validation_after`) and its ids."""
+
+    epoch: int
+    ids: Ids
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A batch that a producer publishes. position: in the plans; rank: of its model, which asks for it."""
+
+    position: int
+    rank: int
+    part: Part
+
+    def head(self) -> npt.NDArray[np.int64]:
+        """What is sent with its bytes, int64 [4 + samples]."""
+        return np.concatenate(([self.position, self.rank, self.part.epoch, len(self.part.ids)], self.part.ids))
+
+
+def producer_of(mode: str, position: int, rank: int, producers: int) -> int:
+    """Who publishes the batch at a position of a rank's plan.
+
+    By the plan, the batches of one step come from several producers; else one producer has the whole step, so that a
+    stream deals whole steps to its readers.
+    """
+    return (position + rank if mode == PLANNED else position) % producers
+
+
+def published(plans: Sequence[Sequence[Part]], mode: str, producer: int, producers: int) -> Iterator[Dealt]:
+    """The batches of one producer, in its order. plans: of each rank of a model, by position."""
+    for position in range(max(map(len, plans), default=0)):
+        epoch = next(plan[position].epoch for plan in plans if position < len(plan))
+        for rank, plan in enumerate(plans):
+            if producer_of(mode, position, rank, producers) == producer:
+                yield Dealt(position, rank, plan[position] if position < len(plan) else Part(epoch, NO_SAMPLES))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that a trainer takes from a stream. position: of its plan; None: the step is for another rank."""
+
+    producer: int
+    position: int | None
+
+
+def taken(positions: int, ranks: int, mode: str, rank: int, producers: int) -> Iterator[Taken]:
+    """The steps of all streams that a rank of `ranks` takes, in its order. positions: of the longest plan."""
+    for position in range(positions):
+        producer = producer_of(mode, position, rank, producers)
+        for other in range(ranks) if mode == ALL else (rank,):
+            yield Taken(producer, position if other == rank else None)

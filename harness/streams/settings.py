@@ -1,0 +1,36 @@
+"""What a run has its streams set to."""
+
+from dataclasses import dataclass
+
+from dlio_bench.harness.streams import modes
+from dlio_bench.harness.streams.adios import SST
+
+QUEUE = 4  # steps that a stream holds for its readers, where nobody says
+BLOCK, DISCARD = "block", "discard"
+FULL = (BLOCK, DISCARD)
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Streams of a job. producers: ranks that publish, beyond those that train; 0: each trainer's process has its own.
+
+    queue: most steps that a stream holds. full: what a producer does then. timeout: seconds that one side of a stream
+    waits for the other.
+    """
+
+    mode: str = modes.PLANNED
+    producers: int = 1
+    engine: str = SST
+    queue: int = QUEUE
+    full: str = BLOCK
+    timeout: float = 600.0
+
+    @property
+    def inline(self) -> bool:
+        """Whether a thread of the trainer's process is the producer."""
+        return self.producers == 0
+
+    @property
+    def how(self) -> modes.Mode:
+        """The row of its mode."""
+        return modes.find(self.mode)
