@@ -78,6 +78,24 @@ def gone(pids: Iterable[int]) -> None:
     until(lambda: not any(map(alive, left)), missing=f"orphans: {left}")
 
 
+def ranks_of(pid: int) -> list[int]:
+    """The ranks that a command has started under Open MPI, in the order of their numbers."""
+
+    def number(rank: int) -> int:
+        for entry in Path(f"/proc/{rank}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                return int(entry.partition(b"=")[2])
+        return -1
+
+    ranks = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):  # it has ended
+            line = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if line[3:4] and line[3].startswith(b"dlio_bench.harness.") and line[3].endswith(b".rank"):
+                ranks.append(child)
+    return sorted(ranks, key=number)
+
+
 def pids_of(command: str) -> list[int]:
     """The processes whose command line has this part, but for launchers."""
     found = []

@@ -74,6 +74,16 @@ class Comm(Protocol):
         """
         ...
 
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """Send a contiguous array to one rank while another fills `incoming`, contiguous and as large as its message.
+
+        Both may be this rank. Messages of one rank to another arrive in the order in which it sent them.
+        TimeoutError after `seconds`: a rank died or does not call it. The job can only end then.
+        """
+        ...
+
     def split(self, color: int | None) -> "Comm | None":
         """The ranks that gave the same color, in their order, as a communicator of its own; None where `color` is.
 

@@ -14,7 +14,18 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, WEBDATASET, Policy, find
+from dlio_bench.harness.plan.policies import (
+    AHEAD,
+    LOADERS,
+    ON_DEMAND,
+    OWN,
+    STREAM,
+    TF_DATA,
+    TORCH,
+    WEBDATASET,
+    Policy,
+    find,
+)
 from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
@@ -22,7 +33,7 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenFetcher, Reader, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -103,6 +114,21 @@ def _deliver(
             step_seconds=resources.step_seconds,
             spare_cores=spare_cores(context.comm.cores.rank),
         )
+    if policy.delivery == STREAM:
+        return _streamed(sample_view, resources, context)
+    if policy.delivery in LOADERS:
+        return _loader(sample_view, policy, resources, extents)
+    assert policy.delivery == OWN
+    if pipeline is None:
+        raise UsageError(
+            f"Reader '{policy.name}' is a workload's published pipeline, and workload "
+            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
+        )
+    return Published(sample_view, pipeline)
+
+
+def _loader(sample_view: SampleView, policy: Policy, resources: Resources, extents: OpenExtents) -> Reader:
+    """Somebody else's loader."""
     if policy.delivery == TF_DATA:
         return TfData(
             sample_view,
@@ -120,24 +146,15 @@ def _deliver(
             batch_bytes=resources.batch_bytes,
             check=resources.check_crc,
         )
-    if policy.delivery == WEBDATASET:
-        return WebLoader(
-            sample_view,
-            threads=resources.threads,
-            staging_bytes=resources.staging_bytes,
-            batch_bytes=resources.batch_bytes,
-            buffer=shuffle_buffer(policy.order),
-            check=resources.check_crc,
-        )
-    if policy.delivery == STREAM:
-        return _streamed(sample_view, resources, context)
-    assert policy.delivery == OWN
-    if pipeline is None:
-        raise UsageError(
-            f"Reader '{policy.name}' is a workload's published pipeline, and workload "
-            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
-        )
-    return Published(sample_view, pipeline)
+    assert policy.delivery == WEBDATASET
+    return WebLoader(
+        sample_view,
+        threads=resources.threads,
+        staging_bytes=resources.staging_bytes,
+        batch_bytes=resources.batch_bytes,
+        buffer=shuffle_buffer(policy.order),
+        check=resources.check_crc,
+    )
 
 
 def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:

@@ -138,7 +138,7 @@ class WebLoader:
                 return
             if isinstance(part, BenchError):
                 raise part
-            ids, content, cost = part  # type: ignore[misc]  # of web_samples.Collated
+            ids, content, cost = cast(Any, part)  # of web_samples.Collated
             tally.of(epoch).add(cost)
             yield ids, content.numpy()
 
