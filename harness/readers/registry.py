@@ -27,6 +27,7 @@ from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
+from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.storage.extents import ExtentReader
 
 NO_TIERS = Tiers()
@@ -48,6 +49,7 @@ class Resources:
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
     fetcher: OpenFetcher | None = None  # the source of samples, if not their files
     most_threads: int | None = None
+    alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,14 @@ def _extents(
     sample_view: SampleView, resources: Resources, staged: Mapping[int, Path] | None = None, *, decoded: bool = True
 ) -> ExtentReader:
     decode = sample_view.decode if decoded else None
-    return ExtentReader(sample_view.dataset, sample_view.fields, decode, check=resources.check_crc, staged=staged)
+    return ExtentReader(
+        sample_view.dataset,
+        sample_view.fields,
+        decode,
+        check=resources.check_crc,
+        staged=staged,
+        alignment=resources.alignment,
+    )
 
 
 def open_reader(
@@ -153,11 +162,19 @@ def open_reader(
             context,
             resources.tiers,
             threads=filling_threads(resources.threads),
+            direct=resources.alignment is not None,
         )
     if policy.rule.files is None:
         return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, threads=resources.threads)
+    return Staged(
+        deliver(replace(resources, staged=copies)),
+        copies,
+        policy.rule,
+        context,
+        threads=resources.threads,
+        alignment=resources.alignment,
+    )
 
 
 def view_of(
