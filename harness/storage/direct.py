@@ -15,10 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.datagen.dataset import DAMAGED
-from dlio_bench.errors import DataError, EnvironmentFailure, remedy
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.manifest import NAME
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.harness.machine import mounts
 
+COLD_SAYS = "cold (O_DIRECT)"  # a cache that reads pass need not be dropped
 BUFFERED, DIRECT = IO_MODES = ("buffered", "direct")
 MOST_BYTES = 4 << 20  # of a read, and so of the memory that a thread keeps for bytes that have to be moved
 # linux/stat.h, struct statx: the fields that STATX_DIOALIGN fills in (Linux 6.1)
@@ -180,6 +183,20 @@ def behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
             left.append(part[done:])
         done = max(0, done - len(part))
     return left
+
+
+def alignment_of(dataset: Dataset) -> Alignment:
+    """What direct reads of a dataset's files need. None of them is read: the manifest lies beside them.
+
+    UsageError for samples that only a library can read; as `require` for a file system.
+    """
+    container = dataset.manifest.container
+    if CONTAINERS[container].library is not None:
+        raise UsageError(
+            f"--io direct: the samples in {dataset.folder} are {container}, which its library reads, through the page "
+            "cache. Use --io buffered, or a dataset without filters."
+        )
+    return require(dataset.folder / NAME)
 
 
 def require(path: Path) -> Alignment:

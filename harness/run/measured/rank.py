@@ -37,6 +37,7 @@ from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import NodeRoom
@@ -98,13 +99,14 @@ def _measure(
         for name, row in job.readers.items()
     }
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    resources = _resources(job, site.dataset, comm)
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
         name: opened(
             job.readers[name],
             views[name],
             _parts(job, site.dataset, comm, reader_trials),
-            _resources(job),
+            resources,
             site.context,
             pipeline,
         )
@@ -246,8 +248,9 @@ def _parts(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> I
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
 
 
-def _resources(job: Job) -> Resources:
-    """What a reader may use on this rank."""
+def _resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
+    """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
+    alignments = together(comm, lambda: alignment_of(dataset) if job.io == DIRECT else None)
     # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
@@ -257,6 +260,7 @@ def _resources(job: Job) -> Resources:
         check_crc=job.check_crc,
         tiers=job.tiers,
         most_threads=job.most_threads,
+        alignment=alignments[comm.rank],
     )
 
 
