@@ -231,6 +231,14 @@ def delivers(result: Result) -> str | None:
     return "; ".join(parts) or None
 
 
+def io(result: Result) -> str | None:
+    """That reads were direct, and what whole blocks brought besides; None of buffered ones."""
+    if result.plan.io != "direct":
+        return None
+    rounded = result.metrics["bytes_rounded"].value or 0.0
+    return f"direct (O_DIRECT), past the page cache; whole blocks brought {format_bytes(rounded)} more than requested"
+
+
 def emulated(results: Sequence[Result]) -> list[str]:
     """The emulated file systems in words, each once."""
     return list(dict.fromkeys(pfs.says for result in results if (pfs := result.environment.emulated_pfs)))

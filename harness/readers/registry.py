@@ -41,6 +41,7 @@ from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.readers.web_loader import WebLoader
+from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.streams.crew import Crew
 
@@ -65,6 +66,7 @@ class Resources:
     fetcher: OpenFetcher | None = None  # the source of samples, if not their files
     most_threads: int | None = None
     inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
+    alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,14 @@ def _extents(
     sample_view: SampleView, resources: Resources, staged: Mapping[int, Path] | None = None, *, decoded: bool = True
 ) -> ExtentReader:
     decode = sample_view.decode if decoded else None
-    return ExtentReader(sample_view.dataset, sample_view.fields, decode, check=resources.check_crc, staged=staged)
+    return ExtentReader(
+        sample_view.dataset,
+        sample_view.fields,
+        decode,
+        check=resources.check_crc,
+        staged=staged,
+        alignment=resources.alignment,
+    )
 
 
 def open_reader(
@@ -203,11 +212,19 @@ def open_reader(
             context,
             resources.tiers,
             threads=filling_threads(resources.threads),
+            direct=resources.alignment is not None,
         )
     if policy.rule.files is None:
         return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, threads=resources.threads)
+    return Staged(
+        deliver(replace(resources, staged=copies)),
+        copies,
+        policy.rule,
+        context,
+        threads=resources.threads,
+        alignment=resources.alignment,
+    )
 
 
 def view_of(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import groupby
+from typing import Any, cast
 
 import numpy as np
 from crc32c import crc32c

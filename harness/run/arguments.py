@@ -246,6 +246,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="page cache before a trial: cold (default), cold-epochs (cold before each epoch too), warm, or as-is",
     )
     trust.add_argument(
+        "--io",
+        metavar="MODE",
+        help="how the files of the dataset are read. buffered: through the page cache (default). direct: past it, with "
+        "O_DIRECT, so that cold needs no cache to be dropped (not tfdata, torch and upstream); tiers and staged copies "
+        "stay buffered",
+    )
+    trust.add_argument(
         "--storage",
         type=Path,
         metavar="FILE",

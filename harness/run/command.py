@@ -31,6 +31,7 @@ from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
@@ -79,6 +80,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     planned = jobs(request, size, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
     require_possible(options, source.folder)
+    if options.io == DIRECT:
+        data.require_direct(source)
     if options.dry_run:
         _print_plans(request, source, size, planned, launches)
         return 0
@@ -104,6 +107,8 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     """
     request, progress = work.request, work.progress
     dataset = data.ready(work.source, request.layout, progress)
+    if request.options.io == DIRECT:
+        alignment_of(dataset)
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
     sharded = shards.made(work.planned[0], dataset, progress)

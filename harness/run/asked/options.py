@@ -17,6 +17,7 @@ class RankOptions:
     shard: str = "rank"
     check_crc: bool = False  # of every delivered field, in the reader's threads
     cache: str = "cold"
+    io: str = "buffered"  # or direct: reads of the dataset's files pass the page cache (O_DIRECT)
     tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
     trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py

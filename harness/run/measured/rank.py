@@ -21,6 +21,7 @@ from dlio_bench.harness.cluster.entry import require_same, require_same_code, ru
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
 from dlio_bench.harness.plan.shape import KEEP
@@ -38,6 +39,7 @@ from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes, most_steps
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
@@ -67,7 +69,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     crew = producing.crew_of(job, comm, folder)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job))
+        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job, dataset, Solo()))
         return
     _train(job, dataset, folder, trainers, tell, pipeline, crew)
     producing.dismiss(crew)
@@ -125,13 +127,14 @@ def _measure(
         for name, row in job.readers.items()
     }
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    resources = _resources(job, site.dataset, comm)
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
         name: opened(
             job.readers[name],
             views[name],
             _parts(job, site.dataset, comm, reader_trials),
-            _resources(job),
+            resources,
             site.context,
             pipeline,
         )
@@ -277,8 +280,9 @@ def _parts(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> I
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
 
 
-def _resources(job: Job) -> Resources:
-    """What a reader may use on this rank."""
+def _resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
+    """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
+    alignments = together(comm, lambda: alignment_of(dataset) if job.io == DIRECT else None)
     # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
@@ -289,6 +293,7 @@ def _resources(job: Job) -> Resources:
         tiers=job.tiers,
         most_threads=job.most_threads,
         inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
+        alignment=alignments[comm.rank],
     )
 
 

@@ -15,6 +15,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import files_of
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Crew
@@ -36,7 +37,10 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Site:
-    """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation."""
+    """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation.
+
+    direct: whether readers pass the page cache.
+    """
 
     context: RankContext
     dataset: Dataset
@@ -45,6 +49,7 @@ class Site:
     board: Board | None
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
     sharded: tuple[str, ...] = ()  # the fields that WebDataset reads, from shards beside these files
+    direct: bool = False
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
@@ -57,7 +62,7 @@ class Site:
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:
-            return cls(context, dataset, dataset, None, None, files)
+            return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
         seen = replace(dataset, folder=Path(job.mounts[node]))
         return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
 
@@ -92,6 +97,8 @@ class Site:
 
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
+        if self.direct and mode.startswith("cold"):
+            return cache.passed(share)
         if mode.startswith("cold"):
             cache.drop(share)
         elif mode == "warm":

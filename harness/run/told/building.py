@@ -130,6 +130,7 @@ def build(
             trials=job.trials,
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
+            io=cast(types.IoMode, job.io),
             validation=passes.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,

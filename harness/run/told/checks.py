@@ -9,6 +9,7 @@ from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
+from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Check, Passes
@@ -77,7 +78,7 @@ def checks(
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):
-        results.append(_cold_check(timed))
+        results.append(_direct_check(timed) if job.io == DIRECT else _cold_check(timed))
     if job.cache == "warm":
         results.append(_warm_check(timed))
     if job.step_seconds > 0:
@@ -168,6 +169,21 @@ def _cold_check(timed: Sequence[Trial]) -> Check:
         return Check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
     worst = max(host.resident_share or 0.0 for host in hosts)
     return Check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
+
+
+def _direct_check(timed: Sequence[Trial]) -> Check:
+    """Direct reads leave the page cache out, so that the device delivers, and counts, what they bring."""
+    hosts = [host for trial in timed for host in trial.cache.hosts.values()]
+    expected = "reads that pass the page cache (O_DIRECT): the device delivers what is requested"
+    if hidden := [host for host in hosts if not host.attestable]:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}, but not attestable ({hidden[0].note})")
+    requested = sum(trial.bytes_requested for trial in timed)
+    device = [trial.bytes_device for trial in timed]
+    if not requested or None in device:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}; what the device delivered is not known")
+    share = sum(size or 0 for size in device) / requested
+    found = f"{COLD_SAYS}: the device delivered {format_percent(share, 1)} of the bytes requested"
+    return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
 
 
 def _warm_check(timed: Sequence[Trial]) -> Check:
