@@ -6,7 +6,7 @@ from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.formatting import format_share, format_time, number, plural
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import SHARES
-from dlio_bench.reports.types import Draft, Metric, Result
+from dlio_bench.reports.types import Compute, Draft, Metric, Result
 from dlio_bench.units import format_bytes
 
 EMULATED_PFS = "EMULATED PFS"  # the mark
@@ -168,7 +168,7 @@ def training(result: Result) -> str | None:
     if last.scores:
         scores = last.scores[-1]
         shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")
-        parts.append(f"validation: {shown} (best constant: {compute.metric} {compute.chance:.4g})")
+        parts.append(f"validation: {shown}{_best_constant(compute)}")
     return "; ".join(parts)
 
 
@@ -181,12 +181,16 @@ def inference(result: Result) -> str | None:
     untrained = compute.resume is None
     weights = "initial weights, not trained" if untrained else f"weights of step {compute.step}"
     dealt = f"{last.samples} predictions of {plural(samples, 'sample')} on {plural(plan.ranks, 'rank')}"
-    scores = f"{_scores(last.scores)} (best constant: {compute.metric} {compute.chance:.4g})"
+    scores = _scores(last.scores) + _best_constant(compute)
     parts = [f"{compute.title}, {compute.parameters:,} parameters, {weights}", dealt]
     parts.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
     if last.held_out:
         parts.append(f"of samples that no training reads: {_scores(last.held_out)}")
     return "; ".join(parts)
+
+
+def _best_constant(compute: Compute) -> str:
+    return "" if compute.chance is None else f" (best constant: {compute.metric} {compute.chance:.4g})"
 
 
 def _scores(scores: Mapping[str, float]) -> str:

@@ -143,7 +143,7 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     published_parameters: int | None = None
     metric: str = ""
     better: str = ""
-    chance: float = 0.0
+    chance: float | None = 0.0  # None: no label says
     threads: Count = 0
     tensorflow: str = ""
     exchange: str | None = None

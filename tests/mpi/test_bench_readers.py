@@ -33,7 +33,7 @@ def test_small_samples_are_held_against_plain_loops(tmp_path: Path) -> None:
     done = bench(tmp_path, "--tiny", "--size", "1MB", "--ranks", "2", "--json")
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
-    assert [one["workload"] for one in found] == ["hepcnnb", "cdb", "cosmoflow", "imagenet"]
+    assert [one["workload"] for one in found] == ["hepcnnb", "cdb", "cosmoflow", "imagenet", "wsi"]
     for one in found:
         assert {"prefetch", "shuffled", "naive", "plain loop"} == set(one["bytes_per_second"])
         assert all(rate > 0 for rate in one["bytes_per_second"].values())

@@ -65,6 +65,7 @@ def run(
     t0 = clock()
     comm.barrier()
     started = clock()
+    last = 0  # step in which this rank got a batch
     for step in range(len(epoch_starts)):
         if epoch_starts[step]:
             at_epoch()
@@ -88,10 +89,12 @@ def run(
         row[5] = clock()
         trainer.save()
         row[6] = clock()
+        last = step
         if step in behind:
             behind[step]()
         if step in passes:
             run_pass(comm, batches, passes[step], trainer, ordered=ordered)
+    rows[last : last + 1, 4:] += trainer.finish()
     ended = clock()
     comm.barrier()
     elapsed = Elapsed(ended - started, clock() - t0, started, meet)
