@@ -13,7 +13,7 @@ A step on one rank, with `model` and `sample = model.sample(dataset)`:
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,11 @@ def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Mo
             f"The model '{name}' takes data of the variants {', '.join(chosen.variants)}, and these are '{variant}'."
         )
     return chosen
+
+
+def constant(model: Model, rate: float) -> Model:
+    """The model with one learning rate for all steps, instead of its published schedule."""
+    return replace(model, rate=lambda step, course: rate)  # noqa: ARG005 - a schedule's
 
 
 def build(

@@ -59,8 +59,8 @@ class Mpi:
     def _meet(self) -> None:
         meeting, hosts = self._places
         if meeting is None:
-            assert hosts is not None
-            wait_for([hosts.Ibarrier()])
+            if hosts is not None:  # else it is alone
+                wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
         if not last and (hosts is None or self.host_rank == 0):

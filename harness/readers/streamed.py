@@ -83,7 +83,7 @@ class Streamed:
                     tally.of(epoch).add(cost)
 
     def _joined(self, session: int) -> list[adios.Reader]:
-        """The streams of all producers. ADIOS2 deals in the order in which trainers join: that of their numbers."""
+        """The streams of all producers. ADIOS2 deals in the order in which trainers join."""
         crew, how = self._crew, self._crew.streaming.how
 
         def join(producer: int) -> adios.Reader:
@@ -98,7 +98,8 @@ class Streamed:
         if not how.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
-        for trainer in range(crew.trainers):
+        # the same rank of all models, one after the other: each gets its copy of a step
+        for trainer in sorted(range(crew.trainers), key=lambda trainer: crew.model(trainer)[::-1]):
             if trainer == crew.trainer:
                 joined = [join(producer) for producer in producers]
             self._comm.barrier()

@@ -22,6 +22,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.streams.adios import Arrays, Writer, contact
 from dlio_bench.harness.streams.crew import Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import Dealt, published
+from dlio_bench.harness.streams.modes import ROUND_ROBIN
 
 READS_AS = "double-buffer"  # the policy by which a producer reads what it publishes
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
@@ -77,7 +78,7 @@ def _publish(
             for batch in dealt:
                 content = next(batches) if len(batch.part.ids) else None
                 step = _step(batch, content)
-                for writer in writers if streaming.how.shared else _of_rank(crew, writers, batch.rank):
+                for writer in _takers(crew, writers, batch.rank):
                     with life.waits():
                         writer.put(step)
         for writer in writers:
@@ -107,8 +108,12 @@ def _writers(crew: Crew, session: int) -> list[Writer]:
     return writers
 
 
-def _of_rank(crew: Crew, writers: Sequence[Writer], rank: int) -> list[Writer]:
-    """The streams of those that ask for the batches of a rank: one of each model."""
+def _takers(crew: Crew, writers: Sequence[Writer], rank: int) -> list[Writer]:
+    """The streams that get a batch of a rank: that rank of each model takes it. ADIOS2 deals a step to one reader, so
+    it gets the step once for each model."""
+    how = crew.streaming.how
+    if how.shared:
+        return [*writers] * (crew.layout.models if how.name == ROUND_ROBIN else 1)
     return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
 
 

@@ -30,7 +30,7 @@ class Count:
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch; those that come twice, to fill the last step, count twice."""
+        """Samples of an epoch of a model; those that come twice, to fill the last step, count twice."""
         return self.different if self.job.last == KEEP else self.steps * self.job.batch * self.job.trainers
 
     @property
@@ -80,11 +80,15 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else ""
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else _models(count.job)
     each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
     return _epochs_check("exactly once", each, verified.epochs_once, verified.epochs)
+
+
+def _models(job: Job) -> str:
+    return f" in each of {len(job.models)} models" if len(job.models) > 1 else ""
 
 
 def _alike_check(verified: Verified) -> Check:
