@@ -23,7 +23,7 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
