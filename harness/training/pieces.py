@@ -54,11 +54,9 @@ class PieceInference(Inference):
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Once for any number of pieces, as that differs from batch to batch."""
         del batches
-        tf = tensorflow()
+        pieces = tensorflow().TensorSpec((None, self._piece.words), "float32")
         with memory_errors(self._model):
-            self._evaluate = self._evaluate.get_concrete_function(
-                (tf.TensorSpec((None, self._piece.words), tf.float32),)
-            )
+            self._evaluate = self._evaluate.get_concrete_function((pieces,))
             self._through(np.zeros((1, self._piece.words), np.float32))
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
