@@ -26,6 +26,11 @@ class Comm(Protocol):
     host_size: int
 
     @property
+    def launched(self) -> Sequence[int]:
+        """The number of each of these ranks among all that were launched together."""
+        ...
+
+    @property
     def cores(self) -> Cores:
         """What this rank computes with."""
         ...
@@ -66,6 +71,16 @@ class Comm(Protocol):
         All ranks call it together. Messages of one source arrive in the order in which it sent them. A message is at
         most 2 GiB - 1 and fits into `inbox`, which is used again after `arrived`, as may be the bytes of `outgoing`
         when the next are asked for. Neither iterator nor `arrived` may fail: another rank would wait for ever.
+        """
+        ...
+
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """Send a contiguous array to one rank while another fills `incoming`, contiguous and as large as its message.
+
+        Both may be this rank. Messages of one rank to another arrive in the order in which it sent them.
+        TimeoutError after `seconds`: a rank died or does not call it. The job can only end then.
         """
         ...
 

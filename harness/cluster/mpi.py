@@ -29,7 +29,7 @@ World: TypeAlias = "MPI.Comm"
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
-EXCHANGE_TAG, TREE_TAG, WORD_TAG = 1, 2, 3
+EXCHANGE_TAG, TREE_TAG, WORD_TAG, SWAP_TAG = 1, 2, 3, 4
 
 # Under srun a rank that has left MPI_Init may send to one that has not, which then dies by signal 11 (Open MPI 5.0,
 # open-mpi/ompi issue 12495 and pull request 13559). Ranks therefore keep quiet for this long before they talk. With 4
@@ -48,6 +48,15 @@ class Mpi:
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
         self._telling: list[tuple[MPI.Request, npt.NDArray[np.int64]]] = []  # numbers on their way
 
+    @functools.cached_property
+    def launched(self) -> Sequence[int]:
+        """See Comm. All ranks ask for it together, the first time."""
+        from mpi4py import MPI
+
+        with life.waits():
+            ranks: list[int] = self._world.allgather(MPI.COMM_WORLD.Get_rank())
+        return ranks
+
     def barrier(self) -> None:
         """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
         life.pending += 1  # as `life.waits` does, without what a context manager takes after a step: 30 us
@@ -60,7 +69,8 @@ class Mpi:
     def _meet(self) -> None:
         meeting, hosts = self._places
         if meeting is None:
-            assert hosts is not None
+            if hosts is None:  # there is no other rank
+                return
             wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
@@ -177,6 +187,17 @@ class Mpi:
 
     def _look_out(self, since: float) -> None:
         """Raise what ends a wait that has lasted since then. Nothing here: the launching command watches its ranks."""
+
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """See Comm."""
+        sent, received = outgoing.reshape(-1).view(np.uint8), incoming.reshape(-1).view(np.uint8)
+        with life.waits(seconds):
+            _within(
+                time.monotonic() + seconds,
+                lambda: [self._world.Irecv(received, source, SWAP_TAG), self._world.Isend(sent, receiver, SWAP_TAG)],
+            )
 
     def split(self, color: int | None) -> Comm | None:
         """See Comm."""

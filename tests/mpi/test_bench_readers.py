@@ -26,7 +26,7 @@ from tests.datasets import made, view_of
 
 def bench(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "dlio_bench", "bench-readers", "--cache-dir", str(folder), "--trials", "1"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_small_samples_are_held_against_plain_loops(tmp_path: Path) -> None:

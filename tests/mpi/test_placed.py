@@ -16,7 +16,7 @@ from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import dlio, start
 from tests.mpi.test_run import keeping, two_ranks
-from tests.processes import gone, until
+from tests.processes import PATIENCE, gone, until
 from tests.results import load
 
 SMALL = ("run", "hepcnnb", "--tiny", "--epochs", "3", "--warmup-trials", "0")
@@ -46,7 +46,7 @@ def test_every_row_runs_and_stands_beside_the_others_in_one_report(cache: Path, 
 def test_the_file_system_delivers_each_sample_once_where_all_tiers_together_hold_the_dataset(
     cache: Path, tmp_path: Path, scale: tuple[str, ...]
 ) -> None:
-    readers = ("--reader", "double-buffer,cooperative", "--trials", "1", "--epochs", "5")
+    readers = ("--reader", "double-buffer,cooperative", "--trials", "1")
     # 9.5 MB in all: more than a node's tier
     tiers = ("--tiers", "ram=6MB")
     dlio(cache, tmp_path, *RUN, *scale, *PFS, *readers, *tiers, "--out", "out")
@@ -85,7 +85,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
         until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
         time.sleep(0.5)  # into it
         os.kill(ranks[1], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
         gone(ranks)
     finally:
         process.kill()

@@ -17,6 +17,7 @@ class RankOptions:
     shard: str = "rank"
     check_crc: bool = False  # of every delivered field, in the reader's threads
     cache: str = "cold"
+    io: str = "buffered"  # or direct: reads of the dataset's files pass the page cache (O_DIRECT)
     tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
     trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py
@@ -67,6 +68,7 @@ class Options(RankOptions):
     tiers: Mapping[str, int] | None = None  # bytes of a node's tiers that keep samples, by name
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
+    models: str | None = None  # how many are trained, or which; see asked/models.py
     stream: str | None = None  # how steps of streams are dealt, as the next five; see asked/streaming.py
     producers: int | None = None
     inline: bool = False

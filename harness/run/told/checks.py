@@ -9,6 +9,7 @@ from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
+from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Check, Passes
@@ -31,12 +32,10 @@ class Count:
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch; those that come twice, to fill the last step, count twice."""
-        return (
-            self.different
-            if self.demanded or self.job.last == KEEP
-            else self.steps * self.job.batch * self.job.trainers
-        )
+        """Samples of an epoch of a model; those that come twice, to fill the last step, count twice."""
+        if self.demanded or self.job.last == KEEP:
+            return self.different
+        return self.steps * self.job.batch * self.job.trainers
 
     @property
     def dropped(self) -> int:
@@ -77,7 +76,7 @@ def checks(
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):
-        results.append(_cold_check(timed))
+        results.append(_direct_check(timed) if job.io == DIRECT else _cold_check(timed))
     if job.cache == "warm":
         results.append(_warm_check(timed))
     if job.step_seconds > 0:
@@ -86,11 +85,15 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else ""
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else _models(count.job)
     each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
     return _epochs_check("exactly once", each, verified.epochs_once, verified.epochs)
+
+
+def _models(job: Job) -> str:
+    return f" in each of {len(job.models)} models" if len(job.models) > 1 else ""
 
 
 def _alike_check(verified: Verified) -> Check:
@@ -137,10 +140,11 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
 def _published_check(job: Job, trials: Sequence[Trial]) -> Check:
     """Producers read each planned byte once, and published it to all who train with it."""
     planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
-    expected = f"{planned // job.copies} bytes read from files, once"
+    takers = job.copies * len(job.models)  # of each batch
+    expected = f"{planned // takers} bytes read from files, once"
     inline = job.streaming is not None and job.streaming.inline
     published = inline or planned + requested == requested + _sum_of(trials, "bytes_spared")
-    return Check("bytes as planned", published and requested * job.copies == planned, expected, f"{requested} bytes")
+    return Check("bytes as planned", published and requested * takers == planned, expected, f"{requested} bytes")
 
 
 def _sum_of(trials: Sequence[Trial], name: str) -> int:
@@ -168,6 +172,21 @@ def _cold_check(timed: Sequence[Trial]) -> Check:
         return Check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
     worst = max(host.resident_share or 0.0 for host in hosts)
     return Check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
+
+
+def _direct_check(timed: Sequence[Trial]) -> Check:
+    """Direct reads leave the page cache out, so that the device delivers, and counts, what they bring."""
+    hosts = [host for trial in timed for host in trial.cache.hosts.values()]
+    expected = "reads that pass the page cache (O_DIRECT): the device delivers what is requested"
+    if hidden := [host for host in hosts if not host.attestable]:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}, but not attestable ({hidden[0].note})")
+    requested = sum(trial.bytes_requested for trial in timed)
+    device = [trial.bytes_device for trial in timed]
+    if not requested or None in device:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}; what the device delivered is not known")
+    share = sum(size or 0 for size in device) / requested
+    found = f"{COLD_SAYS}: the device delivered {format_percent(share, 1)} of the bytes requested"
+    return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
 
 
 def _warm_check(timed: Sequence[Trial]) -> Check:
