@@ -63,3 +63,4 @@ class Job(SavedJob):
     batch: int
     trials: int
     seed: int
+    io: str = "buffered"
