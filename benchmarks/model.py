@@ -13,7 +13,7 @@ A step on one rank, with `model` and `sample = model.sample(dataset)`:
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ class Model:
     set to rate(step, course) before every step.
 
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
-    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None where no label says.
+    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None without labels.
     cutting: of samples, for a network of pieces, which has no labels and so only predicts.
     """
 
@@ -167,6 +167,11 @@ def require_labels(model: Model) -> None:
             f"{model.title} predicts pieces of samples, which have no labels: nothing can train it here. Use --compute "
             "infer, or another workload."
         )
+
+
+def constant(model: Model, rate: float) -> Model:
+    """The model with one learning rate for all steps, instead of its published schedule."""
+    return replace(model, rate=lambda step, course: rate)  # noqa: ARG005 - a schedule's
 
 
 def build(

@@ -25,6 +25,12 @@ def _steps(plan: Plan) -> int | str:
     return plan.steps
 
 
+def _models(plan: Plan) -> int | str:
+    """How many models were trained, and which."""
+    named = [f"{model.network} (rate {model.learning_rate})" for model in plan.models if model.network]
+    return ", ".join(named) or max(1, len(plan.models))
+
+
 def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
     """What played the trainer: its kind, and what is known of it by name."""
     return (
@@ -43,6 +49,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "batch": lambda result: result.plan.batch,
     "steps": lambda result: _steps(result.plan),
     "ranks that each sample goes to": lambda result: result.plan.copies,
+    "models": lambda result: _models(result.plan),
     "validation passes": lambda result: _passes(result.plan.validation),
     "synchronisation": lambda result: result.plan.sync,
     "cache regime": lambda result: result.plan.cache,

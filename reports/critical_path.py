@@ -38,7 +38,9 @@ class CriticalPath:
 
 
 def why_none(plan: Plan) -> str | None:
-    """Why a result has no critical path, or None: its ranks must meet in every step."""
+    """Why a result has no critical path, or None: all its ranks must meet in every step."""
+    if plan.models:
+        return f"{len(plan.models)} models do not wait for each other, so that no rank is critical step by step"
     if plan.sync == "step":
         return None
     return f"ranks do not meet in each step (--sync {plan.sync}), so that no rank is critical step by step"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports import judge, predictions, sentences, tables, transfers
+from dlio_bench.reports import judge, models, predictions, sentences, tables, transfers
 from dlio_bench.reports.advice import advice, shared_advice
 from dlio_bench.reports.comparable import comparable, groups, ordered, refusals
 from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
@@ -18,6 +18,7 @@ CEILING = "of the ceiling"
 SENTENCES = {
     "I/O": sentences.io,
     "delivers": sentences.delivers,
+    "models": models.together,
     "training": sentences.training,
     "inference": sentences.inference,
     "shares": sentences.sharing,
@@ -86,6 +87,11 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
     yield from listing("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
     for label, tell in SENTENCES.items():
         yield from listing(label, sentences.each(labels, results, tell))
+    for label, result in zip(labels, results, strict=True):
+        if result.models:
+            yield ""
+            yield f"  {label}"
+            yield from of_models(result)
     yield from listing("checked", sentences.shared(labels, [[_held(result)] for result in results]))
 
 
@@ -134,6 +140,7 @@ def _numbers(result: Result) -> Iterator[str]:
     yield from entry("step p50/p95/p99", percentiles)
     if metrics["over_bound"].value is not None:
         yield from metric(result, "over_bound", f"no-I/O bound {number(metrics['no_io_seconds'])}")
+    yield from of_models(result)
     yield from entry("step time", sentences.step_time(result))
     for label, tell in SENTENCES.items():
         if label != CEILING and (content := tell(result)):
@@ -143,6 +150,16 @@ def _numbers(result: Result) -> Iterator[str]:
     harness = sentences.harness([result])
     yield from entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
     yield from entry("meanwhile", sentences.meanwhile(result))
+
+
+def of_models(result: Result) -> Iterator[str]:
+    """The table of several models; nothing of one."""
+    if rows := models.rows(result):
+        titles = models.titles(result)
+        widths = [max(10, len(title) + 1) for title in titles]
+        yield f"  {'':<{NAME}}{_columns(titles, widths)}"
+        for name, cells in rows:
+            yield from _row(name, _columns(cells, widths))
 
 
 def _held(result: Result) -> str:

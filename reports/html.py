@@ -13,6 +13,7 @@ from dlio_bench.reports import (
     figures,
     formatting,
     judge,
+    models,
     predictions,
     published,
     repetition,
@@ -89,6 +90,11 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
         advice=shown_advice,
         all_advice=all_advice,
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
+        several_models=[
+            (label, models.titles(result), models.rows(result), models.together(result))
+            for label, result in zip(labels, results, strict=True)
+            if result.models
+        ],
         sections={
             "Training": sentences.each(labels, results, sentences.training),
             "Inference": sentences.each(labels, results, sentences.inference),

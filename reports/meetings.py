@@ -1,9 +1,11 @@
 """Seconds of the job from those of its ranks: between two meetings of all ranks the job takes what its slowest takes.
 
-Ranks meet behind every step (`--sync step`), every epoch, or only at the end of the trial (`none`).
+Ranks meet behind every step (`--sync step`), every epoch, or only at the end of the trial (`none`). Ranks of different
+models meet at the end of the trial alone: the job takes what its slowest model takes.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,26 @@ Ints = npt.NDArray[np.int64]
 Steps = Mapping[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class Meetings:
+    """Where ranks meet. number: of the meeting that ends each step, int64 [steps], rising; model: of each rank, int64
+    [ranks], or None where all ranks meet."""
+
+    number: Ints
+    model: Ints | None = None
+
+    def __getitem__(self, chosen: Any) -> "Meetings":
+        """Those of some steps."""
+        return Meetings(self.number[chosen], self.model)
+
+
+def model_of_ranks(plan: Plan) -> Ints | None:
+    """The model of each rank, int64 [ranks]; None where there is one. Nodes have their ranks in the order of models."""
+    if not plan.models:
+        return None
+    return np.arange(plan.ranks) % plan.ranks_per_node // (plan.ranks_per_node // len(plan.models))
+
+
 def phase(steps: Steps, name: str) -> Floats:
     """Seconds in a phase, [trials, ranks, steps]; zeros where it did not take place."""
     return np.asarray(steps[name] if name in steps else np.zeros_like(steps["stall"]), dtype=np.float64)
@@ -27,26 +49,37 @@ def busy(steps: Steps) -> Floats:
     return np.asarray(steps["check"] + phase(steps, "convert") + steps["compute"], dtype=np.float64)
 
 
-def meetings(plan: Plan, steps: Steps) -> Ints:
-    """The number of the meeting that ends each step, int64 [steps], rising.
+def meetings(plan: Plan, steps: Steps) -> Meetings:
+    """Where the ranks of a result meet.
 
     Ranks that need not meet do so behind a validation pass, and where the caches are dropped between epochs.
     """
-    epoch = steps["epoch"]
+    epoch, model = steps["epoch"], model_of_ranks(plan)
     if plan.sync == "step":
-        return np.arange(len(epoch))
+        return Meetings(np.arange(len(epoch)), model)
     if plan.sync == "epoch" or plan.cache == "cold-epochs":
-        return epoch
-    return np.searchsorted(steps.get("validation_epoch", epoch[:0]), epoch).astype(np.int64)
+        return Meetings(epoch, model)
+    return Meetings(np.searchsorted(steps.get("validation_epoch", epoch[:0]), epoch).astype(np.int64), model)
 
 
-def slowest(seconds: Floats, meeting: Ints) -> Floats:
-    """Seconds of the slowest rank from each meeting to the next, added up, [trials].
+def slowest(seconds: Floats, meeting: Meetings) -> Floats:
+    """Seconds of the slowest rank from each meeting to the next, added up, [trials]; of the slowest model.
 
-    seconds: [trials, ranks, n]; meeting: [n], the number of the meeting that ends each of them.
+    seconds: [trials, ranks, n]; meeting: that ends each of the n.
     """
-    starts = np.flatnonzero(np.diff(meeting, prepend=meeting[:1] - 1))
-    return np.asarray(np.add.reduceat(seconds, starts, axis=2).max(axis=1).sum(axis=1), dtype=np.float64)
+    return np.asarray(slowest_peer(seconds, meeting).max(axis=1), dtype=np.float64)
+
+
+def slowest_peer(seconds: Floats, meeting: Meetings) -> Floats:
+    """As `slowest`, for each rank among those that it meets, [trials, ranks]."""
+    number = meeting.number
+    starts = np.flatnonzero(np.diff(number, prepend=number[:1] - 1))
+    between = np.add.reduceat(seconds, starts, axis=2)  # [trials, ranks, meetings]
+    total = np.empty(seconds.shape[:2])
+    for model in [None] if meeting.model is None else np.unique(meeting.model):
+        peers = slice(None) if model is None else meeting.model == model
+        total[:, peers] = between[:, peers].max(axis=1).sum(axis=1)[:, None]
+    return total
 
 
 def first_steps(steps: Steps) -> Ints:
@@ -62,7 +95,7 @@ def epoch_spans(steps: Steps) -> Floats:
     return np.asarray(steps["start"][:, :, last] + took - steps["start"][:, :, first], dtype=np.float64)
 
 
-def job_stall(steps: Steps, meeting: Ints) -> Floats:
+def job_stall(steps: Steps, meeting: Meetings) -> Floats:
     """Seconds that the job loses because data are missing, [trials]: what its slowest ranks take, less what they would
     with data in memory. So the wait for a rank that waits for data counts, wherever the clock has booked it.
     """
@@ -70,7 +103,7 @@ def job_stall(steps: Steps, meeting: Ints) -> Floats:
     return slowest(steps["stall"] + work, meeting) - slowest(work, meeting)
 
 
-def utilisation(steps: Steps, meeting: Ints) -> Floats | None:
+def utilisation(steps: Steps, meeting: Meetings) -> Floats | None:
     """Job's AU, [trials]: measured compute over the wall time of its window, mean of the ranks.
 
     The window is all epochs but the first step of each, as in MLPerf Storage and DLIO (utils/statscounter.py: wall
@@ -84,7 +117,7 @@ def utilisation(steps: Steps, meeting: Ints) -> Floats | None:
         return None
     compute = np.delete(steps["compute"], first, axis=2).sum(axis=2)  # [trials, ranks]
     opening = sum(phase(steps, name)[:, :, first].sum(axis=2) for name in PHASES)
-    window = slowest(epoch_spans(steps), meeting[first])[:, None] - opening
+    window = slowest_peer(epoch_spans(steps), meeting[first]) - opening
     if not ((compute > 0) & (window > 0)).all():
         return None
     return np.asarray((compute / window).mean(axis=1), dtype=np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dlio_bench import documents
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
-from dlio_bench.reports import bound, earlier, judge, statistics
+from dlio_bench.reports import bound, earlier, judge, models, statistics
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
@@ -47,6 +47,7 @@ def complete(draft: Draft, steps: Steps) -> Result:
         class_=judge.classify(known.checks),
         verdict=judge.NO_LIMITS,
         metrics=metrics,
+        models=models.figures(known, steps),
         bound=bound.determine(known, metrics, steps),
         steps_file=StepsFile(STEPS_NAME, hashlib.sha256(_pack(steps)).hexdigest()),
         digest=f"sha256:{'0' * 64}",

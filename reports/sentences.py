@@ -153,9 +153,14 @@ def training(result: Result) -> str | None:
     compute, last = result.compute, result.measured[-1].training
     if last is None:
         return None
+    several = result.plan.models
+    networks = dict.fromkeys(f"{model.network}, {model.parameters:,} parameters" for model in several)
     parts = [
-        f"{compute.title}, {compute.parameters:,} parameters",
-        f"loss {last.loss[0]:.4g} to {last.final_loss:.4g} in {plural(len(last.loss), 'step')}",
+        f"{len(several)} models ({'; '.join(networks)})"
+        if several
+        else f"{compute.title}, {compute.parameters:,} parameters",
+        f"loss {last.loss[0]:.4g} to {last.final_loss:.4g} in {plural(len(last.loss), 'step')}"
+        + (", mean of the models" if several else ""),
         f"gradients by {compute.exchange} ({compute.exchange_why})",
     ]
     if last.allreduce_bytes:
@@ -166,10 +171,16 @@ def training(result: Result) -> str | None:
         mean = sum(checkpoint.seconds for checkpoint in saved) / len(saved)
         parts.append(f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1].bytes)}, {format_time(mean)} each")
     if last.scores:
-        scores = last.scores[-1]
-        shown = ", ".join(f"{name} {scores[name]:.4g}" for name in scores if name != "epoch")
+        final = [scores for scores in last.scores if scores["epoch"] == last.scores[-1]["epoch"]]
+        shown = "; ".join(_of_pass(scores) for scores in final)
         parts.append(f"validation: {shown}{_best_constant(compute)}")
     return "; ".join(parts)
+
+
+def _of_pass(scores: Mapping[str, float]) -> str:
+    """'accuracy 0.5', of one of several models 'model 1 accuracy 0.5'."""
+    model = f"model {scores['model']:.0f} " if "model" in scores else ""
+    return model + _scores({name: value for name, value in scores.items() if name not in ("epoch", "model")})
 
 
 def inference(result: Result) -> str | None:

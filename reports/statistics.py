@@ -4,23 +4,24 @@ Each metric has one value per trial, which is what the confidence interval resam
 share a cache and a placement and are not independent. Warm-up trials are left out. Times in seconds, sizes in bytes.
 """
 
-from typing import Any
-
 import numpy as np
 
 from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports import intervals
 from dlio_bench.reports.meetings import (
     Floats,
+    Meetings,
     Steps,
     busy,
     epoch_spans,
     first_steps,
     job_stall,
     meetings,
+    model_of_ranks,
     part,
     phase,
     slowest,
+    slowest_peer,
     utilisation,
 )
 from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
@@ -68,12 +69,16 @@ def median_trial(draft: Draft) -> int:
     return positions[(len(positions) - 1) // 2]
 
 
-def step_cost(steps: Steps) -> Floats:
+def step_cost(draft: Draft, steps: Steps) -> Floats:
     """What a step costs the job, [trials, steps]: its slowest rank's stall + check + convert + compute.
 
-    The exchange is left out, as it is mostly the wait for that slowest rank.
+    The exchange is left out, as it is mostly the wait for that slowest rank. Several models have their steps one behind
+    the other, [trials, models x steps].
     """
-    return np.asarray((steps["stall"] + busy(steps)).max(axis=1), dtype=np.float64)
+    cost, model = np.asarray(steps["stall"] + busy(steps), dtype=np.float64), model_of_ranks(draft.plan)
+    if model is None:
+        return np.asarray(cost.max(axis=1), dtype=np.float64)
+    return np.concatenate([cost[:, model == number].max(axis=1) for number in np.unique(model)], axis=1)
 
 
 def phase_shares(steps: Steps) -> Floats:
@@ -108,14 +113,15 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     computes = draft.compute.mode != "none"
 
     shares = phase_shares(steps)[rows]
-    cost = step_cost(steps)[rows]
+    cost = step_cost(draft, steps)[rows]
     timed, meeting = part(steps, rows), meetings(draft.plan, steps)
     loop, passes = steps["loop"][rows], validation(steps)[rows]
     in_training = 1 - passes.sum(axis=2) / loop  # [trials, ranks], share of the loop
     by_phase = (shares * in_training[:, :, None]).mean(axis=1)
     # checkpoints are written whatever is read, and a pass ends when its slowest rank does
-    no_io = slowest(busy(timed) + phase(timed, "checkpoint"), meeting)
-    no_io = no_io + validation(steps, "validation_busy")[rows].max(axis=1).sum(axis=1)
+    no_io = slowest_peer(busy(timed) + phase(timed, "checkpoint"), meeting)  # [trials, ranks]
+    each_pass = Meetings(np.arange(passes.shape[2]), meeting.model)
+    no_io = (no_io + slowest_peer(validation(steps, "validation_busy")[rows], each_pass)).max(axis=1)
     validated = passes.max(axis=1)  # [trials, passes]
     training = elapsed - passes.min(axis=1).sum(axis=1)  # a pass begins when the last rank does
     own_stall = timed["stall"].sum(axis=2) / training[:, None]  # [trials, ranks]
@@ -156,7 +162,7 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     return values
 
 
-def _steady(steps: Steps, meeting: Any, *, computes: bool) -> dict[str, Floats | None]:
+def _steady(steps: Steps, meeting: Meetings, *, computes: bool) -> dict[str, Floats | None]:
     """Stall and AU from the second epoch on, of the wall time of those epochs; None where there is none."""
     later = steps["epoch"] > steps["epoch"][0]
     if not later.any():

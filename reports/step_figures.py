@@ -82,7 +82,7 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
     named: set[str] = set()
     looks = zip(labels, flagged(readers_of(results), results), colours(results), dashes(results), strict=True)
     for (result, steps), (label, name, colour, dash) in zip(pairs, looks, strict=True):
-        cost = statistics.step_cost(steps)
+        cost = statistics.step_cost(result, steps)
         for row in statistics.measured(result):
             values = np.maximum(np.sort(cost[row]), SHORTEST)
             share = np.arange(1, len(values) + 1) / len(values)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports import detail, judge, predictions, sentences, tables
+from dlio_bench.reports import detail, judge, models, predictions, sentences, tables
 from dlio_bench.reports.advice import shared_advice
 from dlio_bench.reports.comparable import comparable, ordered, refusals
 from dlio_bench.reports.comparison import answer, credits
@@ -17,6 +17,7 @@ LINES = 20  # of the screen; the command adds where the files are, and the shell
 NUMBERS = 5  # of one result
 LEAST_ROWS = 4  # of a table, where sentences take the rest of the screen
 MOST_ADVICE = 3  # lines
+MOST_MODELS = 4  # lines
 MOST_FAILURES = 2  # lines, where there are sentences too
 
 
@@ -57,11 +58,13 @@ def _one(result: Result) -> Iterator[str]:
     else:
         yield from clipped(entry("bound by", f"{result.bound.by}: {result.bound.evidence[0]}"), 2)
         for label, sentence in (
+            ("models", models.together(result)),
             ("training", sentences.training(result)),
             ("inference", sentences.inference(result)),
             ("of the ceiling", sentences.ceiling(result)),
         ):
             yield from clipped(listing(label, [sentence] if sentence else []), 2)
+        yield from detail.of_models(result)
         yield from _predicted([result])
         names = ", ".join(check.name for check in result.checks)
         yield from clipped(entry("checked", f"{plural(len(result.checks), 'check')} held: {names}"), 1)
@@ -70,7 +73,7 @@ def _one(result: Result) -> Iterator[str]:
 
 def _several(results: Sequence[Result], most: int) -> Iterator[str]:
     results = ordered(results)
-    head, last = list(_head(results)), [*_predicted(results), *_advice(results)]
+    head, last = list(_head(results)), [*_models(results), *_predicted(results), *_advice(results)]
     room = most - len(head) - len(last) - lines_beside(results) - 1  # lines for rows and sentences
     failed = clipped(_failures(results), MOST_FAILURES if comparable(results) else max(1, room - LEAST_ROWS))
     said = [*_sentences(results, room - len(failed)), *failed]
@@ -138,6 +141,11 @@ def _predicted(results: Sequence[Result]) -> Iterator[str]:
         least, most = (f"{'+' if share >= 0 else '-'}{format_share(abs(share))}" for share in (off[0], off[-1]))
         span = least if least == most else f"{least} to {most}"
         yield from clipped(entry("predicted", f"{span} off the measured time of an epoch"), 1)
+
+
+def _models(results: Sequence[Result]) -> list[str]:
+    """How fast several models are, and how often each reader's run read the dataset; nothing of one model."""
+    return clipped(listing("models", sentences.each(tables.labels(results), results, models.brief)), MOST_MODELS)
 
 
 def _advice(results: Sequence[Result]) -> list[str]:

@@ -89,8 +89,20 @@ class PlannedPasses(Passes, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class ModelPlan(Struct, frozen=True, kw_only=True):
+    """One of several models that a run trained. learning_rate: of all its steps; None: as published."""
+
+    network: str | None = None
+    parameters: Count = 0
+    learning_rate: Amount | None = None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
-    """Who reads how much, and how often. A result is comparable when its trials had min_seconds and min_steps."""
+    """Who reads how much, and how often. A result is comparable when its trials had min_seconds and min_steps.
+
+    models: those that were trained side by side, empty where it was one. A node has its ranks_per_node ranks in the
+    order of the models, equally many of each. samples_per_epoch and dropped_samples are those of one model.
+    """
 
     nodes: Some
     ranks_per_node: Some
@@ -105,6 +117,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     dropped_samples: Count
     shard: str = "rank"
     copies: Some = 1
+    models: list[ModelPlan] = []
     last: str = "drop"
     seed: Count
     sync: Sync
@@ -119,6 +132,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     min_seconds: Amount = 0.0
     min_steps: Some = 16
     notes: list[str]
+
+    def __post_init__(self) -> None:
+        """ValueError where models do not share the ranks of a node equally."""
+        if self.models and self.ranks_per_node % len(self.models):
+            raise ValueError(f"plan.models are {len(self.models)}, of {self.ranks_per_node} ranks of a node")
 
 
 class Profile(Struct, frozen=True):
@@ -257,14 +275,24 @@ class Draft(Struct, frozen=True, kw_only=True):
         return [trial for trial in self.trials if not trial.warmup]
 
 
+class ModelFigures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one of several models came to, see `reports.models`. ranks: those that trained it."""
+
+    name: str
+    ranks: Annotated[list[Count], Meta(min_length=1)]
+    metrics: dict[str, Metric]
+
+
 class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A draft with its conclusions. digest: of everything else, see `result.digest`."""
+    """A draft with its conclusions. models: of each, where there are several. digest: of everything else, see
+    `result.digest`."""
 
     schema: Literal["dlio-bench/result/3"]
     kind: Literal["run"]
     class_: Class = field(name="class")
     verdict: Literal["pass", "fail", "none"]
     metrics: dict[str, Metric]
+    models: list[ModelFigures] = []
     bound: Bound
     steps_file: StepsFile
     digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]

@@ -58,8 +58,16 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--ranks-per-node",
         type=int,
         metavar="R",
-        help="ranks on each node; a rank is one trainer (default: the allocation's tasks per node, else its GPUs per "
-        "node, else 1)",
+        help="ranks on each node, of each model; a rank is one trainer (default: the allocation's tasks per node, else "
+        "its GPUs per node, else 1)",
+    )
+    scale.add_argument(
+        "--models",
+        metavar="K|NAME[:lr=X][,...]",
+        help="train several models side by side, each with nodes x ranks-per-node ranks of its own, so that K times as "
+        "many ranks train. All have one plan, and none waits for another. --reader stream reads the dataset once for "
+        "all of them; with other readers each model reads for itself. With --compute train, name the networks: "
+        "cnn,cnn:lr=0.2 trains one at its published learning rates, one at 0.2 throughout",
     )
     add_launcher(scale)
     scale.add_argument(
@@ -311,7 +319,10 @@ def _add_output(run: argparse.ArgumentParser) -> None:
 
 def _add_what(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+        "workload",
+        nargs="?",
+        metavar="WORKLOAD",
+        help="hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)",
     )
     run.add_argument(
         "--from",

@@ -35,7 +35,8 @@ def require_covered(request: Request, asked: Limits) -> None:
             f"--trials {options.trials}: '{options.limits}' asks for {asked.settings.trials}. Give --trials "
             f"{asked.settings.trials}, or leave it out."
         )
-    scales = [f"{nodes}x{options.ranks_per_node}" for nodes in options.nodes]
+    per_node = options.ranks_per_node * len(request.models)
+    scales = [f"{nodes}x{per_node}" for nodes in options.nodes]
     rows = [(name, row.name) for name, row in request.readers.items()]
     if not any(
         limit.covers(options.workload, names, scale) for limit in asked.limits for names in rows for scale in scales

@@ -44,7 +44,7 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """One after every so many steps, in `folder`/READER-`scale`/checkpoints/trial-NUMBER.
+    """One after every so many steps, in `folder`/READER-`scale`/`kept`/trial-NUMBER.
 
     about: what must be the same to go on, see checkpoint.State.
     """
@@ -53,10 +53,11 @@ class Checkpoints:
     folder: Path
     scale: str
     about: dict[str, Any]
+    kept: str = "checkpoints"
 
     def of(self, reader: str, trial: int) -> Path:
         """The folder of a trial, beside the result of its reader."""
-        return self.folder / f"{reader}-{self.scale}" / "checkpoints" / f"trial-{trial}"
+        return self.folder / f"{reader}-{self.scale}" / self.kept / f"trial-{trial}"
 
 
 class NetworkTrainer:

@@ -12,7 +12,7 @@ from dlio_bench.harness.run.measured.trial import Trial
 
 
 def test_every_trial_and_epoch_has_an_order_of_its_own_and_no_sample_twice() -> None:
-    job: Any = SimpleNamespace(seed=5, epochs=2, tiers=Tiers())
+    job: Any = SimpleNamespace(model_of=lambda rank: (0, rank), seed=5, epochs=2, tiers=Tiers())
     site: Any = None  # asked nothing before the trial runs
     trials = [Trial(job, site, Shape(40, 2, 4), find("shuffled"), number) for number in (0, 1)]
     orders = [

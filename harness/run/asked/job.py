@@ -8,11 +8,12 @@ from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.plan.shape import JOB
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.inference import Inference
+from dlio_bench.harness.run.asked.models import TrainedModel
 from dlio_bench.harness.run.asked.options import RankOptions
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.streams.crew import Layout
+from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.settings import Streaming
 
 CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
@@ -22,7 +23,10 @@ MEMORY = "memory"  # in `left_open`, beside the names of the tiers
 
 @dataclass(frozen=True)
 class Job(SavedJob, RankOptions):
-    """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset."""
+    """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset.
+
+    models: that are trained side by side, each by as many ranks of each node; ranks_per_node: of all of them.
+    """
 
     workload: str
     readers: Mapping[str, Policy]  # name that the user gave -> row
@@ -60,6 +64,7 @@ class Job(SavedJob, RankOptions):
     board: str = ""  # the file of the mounts' counters
     streaming: Streaming | None = None
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
+    models: tuple[TrainedModel, ...] = (TrainedModel(),)
 
     @property
     def ranks(self) -> int:
@@ -69,7 +74,22 @@ class Job(SavedJob, RankOptions):
     @property
     def layout(self) -> Layout:
         """Where its ranks are, those that publish streams included."""
-        return Layout(self.nodes, self.ranks_per_node, 0 if self.streaming is None else self.streaming.producers)
+        producers = 0 if self.streaming is None else self.streaming.producers
+        return Layout(self.nodes, self.ranks_per_node, producers, len(self.models))
+
+    @property
+    def model_per_node(self) -> int:
+        """Ranks of a node that train one of the models."""
+        return self.ranks_per_node // len(self.models)
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that train one of the models."""
+        return self.ranks // len(self.models)
+
+    def model_of(self, rank: int) -> tuple[int, int]:
+        """The model that a rank trains, and its number among the ranks of that model."""
+        return model_of(rank, self.ranks_per_node, len(self.models))
 
     def step_seconds_of(self, rank: int) -> float:
         """Emulated compute in a step of a rank that trains."""
@@ -77,13 +97,13 @@ class Job(SavedJob, RankOptions):
 
     @property
     def copies(self) -> int:
-        """Ranks that each sample goes to: all of them, if they hold parts of one model."""
+        """Ranks of a model that each sample goes to: all of them, if they hold parts of it."""
         return self.ranks if self.shard == JOB else 1
 
     @property
     def trainers(self) -> int:
-        """How many ranks read different samples: one if all ranks read the same."""
-        return self.ranks // self.copies
+        """How many ranks of a model read different samples: one if all ranks read the same."""
+        return self.model_ranks // self.copies
 
     @property
     def heading(self) -> str:

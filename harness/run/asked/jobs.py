@@ -11,6 +11,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
+from dlio_bench.harness.run.asked import models
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
@@ -42,8 +43,9 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         options = request.options.at(nodes)
         allocation.require(allocated, nodes)
         virtual = nodes > 1 and allocated is None
+        per_node = options.ranks_per_node * len(request.models)
         job = Job(
-            **options.for_ranks(),
+            **options.for_ranks() | {"ranks_per_node": per_node},
             workload=request.workload.name,
             readers=request.readers,
             nodes=nodes,
@@ -63,8 +65,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             node_memory=options.memory_per_node or (memory // nodes if virtual else memory),
             sync=options.sync or ("step" if inference is None and not demanded else "none"),
             step_seconds=request.step_seconds(size.batch),
-            threads=options.threads
-            or _threads(options, nodes * options.ranks_per_node if virtual else options.ranks_per_node),
+            threads=options.threads or _threads(options, nodes * per_node if virtual else per_node),
             most_threads=options.threads or defaults.MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
@@ -79,6 +80,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             pfs=options.emulate_pfs,
             streaming=request.streaming,
             step_scale=options.step_scale,
+            models=request.models,
         )
         _require_memory(job)
         planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))
@@ -87,7 +89,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
 
 def require_machine(options: Options) -> None:
     """UsageError if this machine is too small for so many virtual nodes."""
-    ranks = max(options.nodes) * options.ranks_per_node
+    per_node = options.ranks_per_node * len(models.listed(options.models))
+    ranks = max(options.nodes) * per_node
     if max(options.nodes) == 1 or allocation.nodes() is not None:
         return
     each = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging)
@@ -97,7 +100,7 @@ def require_machine(options: Options) -> None:
             f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
             f"{format_bytes(ranks * each)} of memory ({format_bytes(each)} each, of which --staging is "
             f"{format_bytes(each - RANK_BYTES)}), and it has {format_bytes(memory)}. Ask for at most "
-            f"--nodes {max(1, memory // (each * options.ranks_per_node))}, or run inside a scheduler's allocation."
+            f"--nodes {max(1, memory // (each * per_node))}, or run inside a scheduler's allocation."
         )
 
 

@@ -68,6 +68,7 @@ class Options(RankOptions):
     tiers: Mapping[str, int] | None = None  # bytes of a node's tiers that keep samples, by name
     emulate_pfs: PfsSpec | None = None
     memory_per_node: int | None = None  # bytes
+    models: str | None = None  # how many are trained, or which; see asked/models.py
     stream: str | None = None  # how steps of streams are dealt, as the next five; see asked/streaming.py
     producers: int | None = None
     inline: bool = False

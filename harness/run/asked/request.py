@@ -17,9 +17,10 @@ from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.shape import JOB, KEEP
-from dlio_bench.harness.run.asked import inference, refusals, streaming, training, validation
+from dlio_bench.harness.run.asked import inference, models, refusals, streaming, training, validation
 from dlio_bench.harness.run.asked.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.asked.inference import Inference
+from dlio_bench.harness.run.asked.models import TrainedModel
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.sizing import (
     Minimum,
@@ -53,10 +54,11 @@ class Request:
     training: Training | None = None
     inference: Inference | None = None
     streaming: Streaming | None = None
+    models: tuple[TrainedModel, ...] = (TrainedModel(),)
 
     @property
     def most_ranks(self) -> int:
-        """Trainers at the largest node count, which decides batch and data for all counts (strong scaling)."""
+        """Trainers of a model at the largest node count, which decides batch and data for all (strong scaling)."""
         return 1 if self.options.shard == JOB else max(self.options.nodes) * self.options.ranks_per_node
 
     @property
@@ -236,6 +238,7 @@ def look_up(options: Options) -> Request:
     refusals.require_values(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     refusals.require_plans(options, rows)
+    several = models.resolve(options, rows)
     trained = training.resolve(options, workload, layout, rows)
     inferred = inference.resolve(options, workload, layout, rows)
     step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
@@ -245,4 +248,4 @@ def look_up(options: Options) -> Request:
     every = validation.resolve(options, workload, layout, rows)
     streams = streaming.resolve(options, rows)
     dealt = {name: streaming.as_dealt(row, streams) for name, row in readers.items()}
-    return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams)
+    return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several)

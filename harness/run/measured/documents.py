@@ -84,7 +84,7 @@ class Verified:
 
 
 class ReaderMeasured(Struct, frozen=True, kw_only=True):
-    """One reader and its trials, ranks[rank][trial]."""
+    """One reader and its trials, ranks[rank][trial]. trained: the network of each model; None where none is at work."""
 
     options: dict[str, int]
     decode: str | None
@@ -92,7 +92,7 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
     steps_per_epoch: int
     different_samples: int
     validation: Passes | None
-    trained: Network | None
+    trained: list[Network | None]
     verified: Verified | None
     ranks: list[list[RankTrial]]
 

@@ -47,6 +47,7 @@ def run(
     starts: Sequence[npt.NDArray[np.int64]] = (),
     passes: Mapping[int, Pass] = NO_PASSES,
     behind: Mapping[int, Callable[[], None]] = NOTHING,
+    peers: Comm | None = None,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
@@ -54,12 +55,14 @@ def run(
     them; where none is left for a step (None), it takes no time. starts: where the samples of each batch will lie, by
     the reader's plan. passes: step -> validation pass after it.
     behind: step -> what else is done behind it, inside the clock.
-    Ranks meet in a barrier after each step, unless the `trainer`'s exchange makes them meet.
+    All ranks (`comm`) begin and end together; those of a model (`peers`; None: all) meet in a barrier after each step,
+    unless the `trainer`'s exchange makes them meet.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
     """
     clock, rows = time.perf_counter, log.clock
+    peers = peers or comm
     consumer = Consumer(steps, starts if ordered else (), log, ordered=ordered)
     meet = sync == "step" and not trainer.meets
     t0 = clock()
@@ -70,7 +73,7 @@ def run(
         if epoch_starts[step]:
             at_epoch()
             if sync == "epoch":
-                comm.barrier()
+                peers.barrier()
         row = rows[step]
         life.moves += 1
         row[0] = clock()
@@ -85,7 +88,7 @@ def run(
         row[3] = row[2] + spent.convert
         row[4] = clock() - spent.exchange
         if meet:
-            comm.barrier()
+            peers.barrier()
         row[5] = clock()
         trainer.save()
         row[6] = clock()
@@ -93,7 +96,7 @@ def run(
         if step in behind:
             behind[step]()
         if step in passes:
-            run_pass(comm, batches, passes[step], trainer, ordered=ordered)
+            run_pass(peers, batches, passes[step], trainer, ordered=ordered)
     rows[last : last + 1, 4:] += trainer.finish()
     ended = clock()
     comm.barrier()

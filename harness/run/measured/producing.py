@@ -23,7 +23,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.streams.adios import Arrays, Writer, contact
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published
-from dlio_bench.harness.streams.modes import Mode
+from dlio_bench.harness.streams.modes import ROUND_ROBIN, Mode
 from dlio_bench.harness.streams.modes import find as find_mode
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a request
@@ -88,7 +88,7 @@ def _publish(
             if mode.known:
                 for batch in dealt:
                     step = _step(batch, next(batches) if len(batch.part.ids) else None)
-                    _put(step, writers if mode.shared else _of_rank(crew, writers, batch.rank))
+                    _put(step, _takers(crew, mode, writers, batch.rank))
             else:
                 _answer(crew, writers, dealt, batches)
         for writer in writers:
@@ -146,8 +146,11 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
     return writers
 
 
-def _of_rank(crew: Crew, writers: Sequence[Writer], rank: int) -> list[Writer]:
-    """The streams of those that ask for the batches of a rank: one of each model."""
+def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> list[Writer]:
+    """The streams that get a batch of a rank: that rank of each model takes it. ADIOS2 deals a step to one reader, so
+    it gets the step once for each model."""
+    if mode.shared:
+        return [*writers] * (crew.layout.models if mode.name == ROUND_ROBIN else 1)
     return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
 
 

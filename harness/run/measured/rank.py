@@ -23,7 +23,7 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
@@ -101,6 +101,7 @@ def _measure(
     crew: Crew | None,
 ) -> None:
     idle = resident_bytes()
+    peers = _peers(job, comm)
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
@@ -133,7 +134,7 @@ def _measure(
         name: opened(
             job.readers[name],
             views[name],
-            _parts(job, site.dataset, comm, reader_trials),
+            _parts(job, site.dataset, comm, peers, reader_trials),
             resources,
             site.context,
             pipeline,
@@ -149,7 +150,8 @@ def _measure(
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    with training.opened(job, comm, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+    with training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+        networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
         for number in range(job.all_trials):
             # readers take turns within a trial, so that a drift of the machine affects all of them alike
             for name in turns(tuple(job.readers), number):
@@ -157,14 +159,11 @@ def _measure(
                 tell({"event": "trial", "reader": name, "trial": number})
                 if spans is not None:
                     spans.prepare(name, number, reader)
-                times[name].append(reader_trials[number].run(name, reader, comm, trainer, at_epoch))
+                times[name].append(reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch))
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
-                    steps = reader_trials[0].steps
-                    if job.readers[name].demanded:
-                        steps = most_steps(times[name], comm)
-                        times[name] = [trial.cut(steps) for trial in times[name]]
+                    steps, times[name] = _equal_steps(job.readers[name], reader_trials[0].steps, times[name], comm)
                     finished[name] = ReaderMeasured(
                         options=reader.options,
                         decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
@@ -172,9 +171,9 @@ def _measure(
                         steps_per_epoch=steps,
                         different_samples=reader_trials[0].different,
                         validation=_described(passes.get(name)),
-                        trained=trained,
+                        trained=networks,
                         verified=None,
-                        ranks=_kept(name, times[name], folder, comm),
+                        ranks=_kept(name, times[name], folder, comm, peers),
                     )
                     if spans is not None:
                         spans.write(name, folder / f"{name}-{SPANS_NAME}")
@@ -183,7 +182,7 @@ def _measure(
     for name, reader in readers.items() if job.verify else ():
         tell({"event": "verify", "reader": name})
         ordered, different = job.readers[name].order_known, trials[name][0].different
-        verified = verify(reader, job, times[name], comm, ordered=ordered, different=different)
+        verified = verify(reader, job, times[name], comm, peers, ordered=ordered, different=different)
         if comm.rank == 0:
             documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
     comm.barrier()
@@ -224,15 +223,23 @@ def _describe(
         documents.save(of_job, folder / MEASURED_FILE)
 
 
+def _equal_steps(row: Policy, steps: int, trials: list[TrialTimes], comm: Comm) -> tuple[int, list[TrialTimes]]:
+    """Steps of an epoch, and the trials with as many: where ranks get batches as they ask, the most that one took."""
+    if not row.demanded:
+        return steps, trials
+    most = most_steps(trials, comm)
+    return most, [trial.cut(most) for trial in trials]
+
+
 def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
     """The order of the readers in a trial: each trial starts with another reader."""
     first = trial % len(readers)
     return (*readers[first:], *readers[:first])
 
 
-def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm) -> list[list[RankTrial]]:
+def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm, peers: Comm) -> list[list[RankTrial]]:
     """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
-    steps_file.write(folder / f"{name}.npz", [trial.arrays(comm) for trial in times], comm)
+    steps_file.write(folder / f"{name}.npz", [trial.arrays(peers) for trial in times], comm)
     return comm.gather([trial.summary() for trial in times]) or []
 
 
@@ -272,9 +279,20 @@ def _described(passes: Passes | None) -> types.Passes | None:
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
-def _parts(job: Job, dataset: Dataset, comm: Comm, trials: Sequence[Trial]) -> Iterator[tuple[int, Sequence[Ids]]]:
+def _peers(job: Job, comm: Comm) -> Comm:
+    """The ranks of this rank's model, in the order of `Job.model_of`."""
+    if len(job.models) == 1:
+        return comm
+    peers = comm.split(job.model_of(comm.rank)[0])
+    assert peers is not None  # every rank trains a model
+    return peers
+
+
+def _parts(
+    job: Job, dataset: Dataset, comm: Comm, peers: Comm, trials: Sequence[Trial]
+) -> Iterator[tuple[int, Sequence[Ids]]]:
     """All that a reader is asked for on this rank: by the verification and by its trials."""
-    yield from whole_dataset(dataset, job, comm.size, comm.rank)
+    yield from whole_dataset(dataset, job, peers.size, peers.rank)
     for trial in trials:
         yield from ((pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank))
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.model import Course, choose
+from dlio_bench.benchmarks.model import Course, choose, constant
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
@@ -53,6 +53,7 @@ def begin(job: Job, comm: Comm) -> str:
 def opened(
     job: Job,
     comm: Comm,
+    peers: Comm,
     dataset: Dataset,
     device: str,
     readers: Mapping[str, Reader],
@@ -61,7 +62,7 @@ def opened(
 ) -> Iterator[tuple[Trainer, Network | None]]:
     """The trainer, compiled for the batches that the readers will deliver, and its description for the result.
 
-    folder: of the run's results, where its checkpoints go.
+    peers: the ranks of this rank's model. folder: of the run's results, where its checkpoints go.
     """
     if job.infer is not None:
         yield _predictor(job, job.infer, comm, dataset, device, readers, trials, folder)
@@ -73,19 +74,24 @@ def opened(
         )
         return
     training = job.train
-    model = choose(find(job.workload).models, dataset.manifest.variant, training.model)
+    number = job.model_of(comm.rank)[0]
+    asked = job.models[number]
+    model = choose(find(job.workload).models, dataset.manifest.variant, asked.network or training.model)
+    if (rate := asked.rate) is not None:
+        model = constant(model, rate)
     sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
-    exchange = open_exchange(comm, training.exchange(job.ranks_per_node))
-    about, scale = _about(job, training, course), f"{job.nodes}x{job.ranks_per_node}"
+    exchange = open_exchange(peers, training.exchange(job.model_per_node))
+    about, scale = _about(job, model.name, training, course), f"{job.nodes}x{job.ranks_per_node}"
+    kept = "checkpoints" if len(job.models) == 1 else f"checkpoints/model-{number}"
     trainer = NetworkTrainer(
-        comm,
+        peers,
         model,
         sample,
         course,
         exchange,
         device=device,
         seed=job.seed % 2**31,
-        checkpoints=Checkpoints(training.checkpoint, folder, scale, about) if training.checkpoint else None,
+        checkpoints=Checkpoints(training.checkpoint, folder, scale, about, kept) if training.checkpoint else None,
         resumed=None if training.resume is None else resumed(comm, Path(training.resume), about),
     )
     blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
@@ -134,12 +140,12 @@ def _predictor(
     return network, replace(network.described, resume=options.resume, step=options.step)
 
 
-def _about(job: Job, training: Training, course: Course) -> dict[str, Any]:
+def _about(job: Job, model: str, training: Training, course: Course) -> dict[str, Any]:
     """What must be the same in a checkpoint and in the training that continues it."""
     return {
-        "model": training.model,
+        "model": model,
         "dataset": job.dataset_digest,
-        "ranks": job.ranks,
+        "ranks": job.model_ranks,
         "batch": job.batch,
         "steps an epoch": course.steps_per_epoch,
         "gradient lag": training.lag,

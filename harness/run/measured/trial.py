@@ -76,8 +76,9 @@ class TrialTimes:
         """Phases of a step that this trial's trainer does not have; its clock runs through them."""
         return set(TRAINING) - set(() if self.left is None else self.left.phases)
 
-    def arrays(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
-        """The per-step times of `reports` (see its input contract) on this rank. All ranks call it together."""
+    def arrays(self, peers: Comm) -> dict[str, npt.NDArray[Any]]:
+        """The per-step times of `reports` (see its input contract) on this rank. All ranks of a model (`peers`) call it
+        together."""
         epoch = np.repeat(np.arange(len(self.plan)), [len(steps) for steps in self.plan])
         phases, left = self.log.phases(), self.left
         return {
@@ -85,16 +86,16 @@ class TrialTimes:
             **({} if left is None else left.arrays()),
             "start": self.starts,
             "loop": np.array(self.loop_seconds),
-            **self._barrier(comm),
+            **self._barrier(peers),
             "epoch": epoch,
             **(passes_seconds(self.passes) if self.passes else {}),
         }
 
-    def _barrier(self, comm: Comm) -> dict[str, npt.NDArray[Any]]:
+    def _barrier(self, peers: Comm) -> dict[str, npt.NDArray[Any]]:
         """Seconds in barriers after the last rank had come. Nothing if there are several hosts: they share no clock."""
-        if comm.host_size < comm.size:
+        if peers.host_size < peers.size:
             return {}
-        last = comm.greatest(np.ascontiguousarray(self.log.clock[:, MEETING]))
+        last = peers.greatest(np.ascontiguousarray(self.log.clock[:, MEETING]))
         return {"barrier": beyond_last(self.log.clock[:, MEETING + self.met], last)}
 
     def summary(self) -> RankTrial:
@@ -170,7 +171,10 @@ class Trial:
         return min(self._fit.different, self.steps * self._shape.step)
 
     def ids(self, rank: int) -> list[Ids]:
-        """The plan of a rank: for each epoch the sample ids, int64 [steps, batch], -1 where a batch is smaller."""
+        """The plan of a rank: for each epoch the sample ids, int64 [steps, batch], -1 where a batch is smaller.
+
+        Every model has the same plan, which its ranks share.
+        """
         return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
@@ -183,6 +187,7 @@ class Trial:
         if self._draw is not None:
             return self._draw(rank, self.steps, self._seed)[epoch]
         epoch += self.first_epoch
+        rank = self._job.model_of(rank)[1]
         return part_of_pass(self._order, self._shape, rank, epoch, self._seed, steps=self.steps, parts=self.parts)
 
     def ids_read(self, rank: int, epoch: int) -> Ids:
@@ -192,22 +197,26 @@ class Trial:
             return ids[ids >= 0]
         assert self._passes is not None
         number = self._passes.epochs.index(validation_after(epoch))
-        return np.concatenate(self._passes.batches(rank, number, self._seed))
+        return np.concatenate(self._passes.batches(self._job.model_of(rank)[1], number, self._seed))
 
     def passes(self, rank: int) -> list[Pass]:
         """The validation passes of a rank, with empty logs."""
         passes = self._passes
         if passes is None:
             return []
-        plans = ((epoch, passes.batches(rank, number, self._seed)) for number, epoch in enumerate(passes.epochs))
+        number_of = self._job.model_of(rank)[1]
+        plans = ((epoch, passes.batches(number_of, number, self._seed)) for number, epoch in enumerate(passes.epochs))
         return [
             Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch, passed=epoch)) for epoch, batches in plans
         ]
 
     def run(
-        self, name: str, reader: Reader, comm: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
+        self, name: str, reader: Reader, comm: Comm, peers: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
     ) -> TrialTimes:
-        """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch."""
+        """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch.
+
+        peers: the ranks of this rank's model.
+        """
         job, plan = self._job, self.ids(comm.rank)
         log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
         times = TrialTimes(self._number, self._seed, plan, log)
@@ -222,7 +231,7 @@ class Trial:
             for segment in segments:
                 times.residency.append(self._site.prepare_cache(comm, job.cache))
                 of_segment = trace if segment[0] == 0 else None
-                starts.append(self._run_segment(segment, reader, comm, trainer, times, at_epoch, of_segment))
+                starts.append(self._run_segment(segment, reader, comm, peers, trainer, times, at_epoch, of_segment))
             if trace is not None:
                 delivered = times.log.ids[: trace.steps]
                 times.traced = trace.read(int(reader.sample_view.sizes(delivered[delivered >= 0]).sum()))
@@ -268,6 +277,7 @@ class Trial:
         epochs: list[int],
         reader: Reader,
         comm: Comm,
+        peers: Comm,
         trainer: Trainer,
         times: TrialTimes,
         at_epoch: Callable[[int], None],
@@ -316,6 +326,7 @@ class Trial:
                     if epoch in pass_after
                 },
                 behind={} if trace is None else trace.behind(len(steps)),
+                peers=peers,
             )
             times.cpu_seconds += time.process_time() - cpu
             if comm.host_rank == 0:

@@ -25,21 +25,22 @@ SHOWN = 5  # damaged fields named in a result; the count is exact
 
 
 def verify(
-    reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, *, ordered: bool, different: int
+    reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, peers: Comm, *, ordered: bool, different: int
 ) -> Verified:
     """Verify content on all ranks together, then compare every delivery of timed steps and passes with it.
 
-    different: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks.
+    different: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks of each model. peers:
+    the ranks of this rank's model, which share the samples: every model gets the whole dataset.
     """
     dataset = reader.sample_view.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
-    parts = whole_dataset(dataset, job, comm.size, comm.rank)
+    parts = whole_dataset(dataset, job, peers.size, peers.rank)
     share = [ids for _, batches in parts for ids in batches]
     delivered = []
 
     def ids_read(rank: int, epoch: int) -> Ids:
-        batches = dict(whole_dataset(dataset, job, comm.size, rank))[epoch]
+        batches = dict(whole_dataset(dataset, job, peers.size, job.model_of(rank)[1]))[epoch]
         return np.concatenate([np.zeros(0, np.int64), *batches])
 
     with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
@@ -50,38 +51,43 @@ def verify(
             delivered.append(batch.ids.copy())
     if share:
         require_same_set(np.concatenate(delivered), np.concatenate(share))
-    table = comm.total(table)
+    table = peers.total(table)
 
-    deliveries = altered = once = alike = passes_once = 0
+    deliveries = altered = 0
+    once: list[bool] = []  # of each epoch, for this model
+    alike: list[bool] = []
+    passes_once: list[bool] = []
     for times in trials:
         ids = times.log.ids.reshape(len(times.plan), -1)
         filled = times.log.ids >= 0
         for epoch in ids:
-            seen = _seen(epoch[epoch >= 0], dataset.samples, comm)
+            seen = _seen(epoch[epoch >= 0], dataset.samples, peers)
             came = seen[seen > 0]
             # --last pad delivers some of them twice
-            once += len(came) == different and bool((came == job.copies).all() or job.last == "pad")
-            alike += len(set(comm.allgather(sha256(epoch.tobytes()).digest()))) == 1
+            once.append(len(came) == different and bool((came == job.copies).all() or job.last == "pad"))
+            alike.append(len(set(peers.allgather(sha256(epoch.tobytes()).digest()))) == 1)
         deliveries += int(filled.sum())
         altered += int((table[times.log.ids[filled]] != times.log.samples[filled]).sum())
         for pass_ in times.passes:
-            seen = _seen(pass_.delivered, dataset.samples, comm)
-            passes_once += bool((seen[seen > 0] == job.copies).all())  # every rank took as many samples as planned
+            seen = _seen(pass_.delivered, dataset.samples, peers)
+            # every rank took as many samples as planned
+            passes_once.append(bool((seen[seen > 0] == job.copies).all()))
             deliveries += pass_.delivered.size
             altered += int((table[pass_.delivered] != pass_.marks).sum())
-    totals = comm.total(np.array([len(lines), deliveries, altered], dtype=np.uint64)).tolist()
+    fields = int((table > 0).sum()) * len(reader.sample_view.fields) if peers.rank == 0 else 0
+    totals = comm.total(np.array([len(lines), deliveries, altered, fields], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(
-        fields=int((table > 0).sum()) * len(reader.sample_view.fields),
+        fields=totals[3],
         damaged_fields=totals[0],
         damaged=shown,
         deliveries=totals[1],
         altered_deliveries=totals[2],
         epochs=sum(len(times.plan) for times in trials),
-        epochs_once=once,
+        epochs_once=_everywhere(once, comm),
         passes=sum(len(times.passes) for times in trials),
-        passes_once=passes_once,
-        epochs_alike=alike,
+        passes_once=_everywhere(passes_once, comm),
+        epochs_alike=_everywhere(alike, comm),
     )
 
 
@@ -98,8 +104,13 @@ def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tup
     return parts
 
 
+def _everywhere(holds: Sequence[bool], comm: Comm) -> int:
+    """How many of these hold on all ranks, that is for every model."""
+    return int((comm.total(np.array(holds, dtype=np.uint64)) == comm.size).sum()) if holds else 0
+
+
 def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
-    """How often each sample was delivered, over all ranks, uint64 [samples]."""
+    """How often each sample was delivered, over the ranks of `comm`, uint64 [samples]."""
     seen = np.zeros(samples, dtype=np.uint64)
     np.add.at(seen, ids, np.uint64(1))
     return comm.total(seen)

@@ -124,6 +124,7 @@ def build(
             dropped_samples=count.dropped,
             shard=job.shard,
             copies=job.copies,
+            models=trained.models(job, reader_measured.trained),
             last=job.last,
             seed=job.seed,
             sync=cast(types.Sync, job.sync),
@@ -146,8 +147,8 @@ def build(
             ],
         ),
         compute=_emulated(job, request)
-        if reader_measured.trained is None
-        else trained.compute(job, reader_measured.trained),
+        if (network := reader_measured.trained[0]) is None
+        else trained.compute(job, network),
         marks=_marks(job, row, setting, count, trials, is_verified=reader_measured.verified is not None),
         checks=checks(job, count, row, trials, reader_measured.validation, reader_measured.verified),
         trials=trials,
@@ -212,7 +213,8 @@ def _trial(
         )
         for epoch in range(job.epochs)
     ]
-    held_out = reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
+    models = len(job.models)
+    held_out = models * reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
     # over all ranks: each waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
     batches = [count.steps * job.epochs if rank.batches is None else rank.batches for rank in ranks]
@@ -225,7 +227,7 @@ def _trial(
         seed=ranks[0].seed,
         elapsed_seconds=elapsed,
         steps=count.steps * job.epochs,
-        samples=count.samples * job.epochs,
+        samples=models * count.samples * job.epochs,
         validation_samples=held_out,
         cache=Cache(job.cache, _residency(ranks, measured.rank_hosts)),
         epochs=epochs,

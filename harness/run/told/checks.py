@@ -32,12 +32,10 @@ class Count:
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch; those that come twice, to fill the last step, count twice."""
-        return (
-            self.different
-            if self.demanded or self.job.last == KEEP
-            else self.steps * self.job.batch * self.job.trainers
-        )
+        """Samples of an epoch of a model; those that come twice, to fill the last step, count twice."""
+        if self.demanded or self.job.last == KEEP:
+            return self.different
+        return self.steps * self.job.batch * self.job.trainers
 
     @property
     def dropped(self) -> int:
@@ -87,11 +85,15 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else ""
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else _models(count.job)
     each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"
     return _epochs_check("exactly once", each, verified.epochs_once, verified.epochs)
+
+
+def _models(job: Job) -> str:
+    return f" in each of {len(job.models)} models" if len(job.models) > 1 else ""
 
 
 def _alike_check(verified: Verified) -> Check:
@@ -138,10 +140,11 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
 def _published_check(job: Job, trials: Sequence[Trial]) -> Check:
     """Producers read each planned byte once, and published it to all who train with it."""
     planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
-    expected = f"{planned // job.copies} bytes read from files, once"
+    takers = job.copies * len(job.models)  # of each batch
+    expected = f"{planned // takers} bytes read from files, once"
     inline = job.streaming is not None and job.streaming.inline
     published = inline or planned + requested == requested + _sum_of(trials, "bytes_spared")
-    return Check("bytes as planned", published and requested * job.copies == planned, expected, f"{requested} bytes")
+    return Check("bytes as planned", published and requested * takers == planned, expected, f"{requested} bytes")
 
 
 def _sum_of(trials: Sequence[Trial], name: str) -> int:

@@ -55,6 +55,13 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("folder", job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
         ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}{origin}"),
+        (
+            "models",
+            f"{len(job.models)}, each with the whole plan and with {plural(job.model_per_node, 'rank')} of a node; "
+            "models do not wait for each other"
+            if len(job.models) > 1
+            else "",
+        ),
         ("step", f"{plural(job.batch, 'sample')} a rank, {compute}, ranks meet: {job.sync}"),
         ("trial", f"{_trial(request, job, steps, per_epoch)}; {left}"),
         (

@@ -23,7 +23,7 @@ READ = 400e6  # stored bytes a second, of a local disk and of a checksum over th
 def shape_of(source: Source, job: Job) -> Shape:
     """The shape of a job's plan over data that need not exist; orders of files may drop more samples."""
     return Shape(
-        source.samples, job.ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.ranks_per_node
+        source.samples, job.model_ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.model_per_node
     )
 
 
@@ -65,7 +65,7 @@ def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, 
     trial = steps * job.step_seconds
     if job.validation is not None:
         validated = job.epochs // job.validation.every * source.validation_samples
-        trial += validated * job.validation.sample_seconds / job.ranks
+        trial += validated * job.validation.sample_seconds / job.model_ranks
     if request.is_unpaced:
         trial = job.epochs * source.stored_bytes / READ
     if request.looks_first:
