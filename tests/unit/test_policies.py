@@ -4,7 +4,17 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS
-from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, REDRAWN, find, resolve
+from dlio_bench.harness.plan.policies import (
+    ALIASES,
+    DELIVERIES,
+    OWN,
+    PLACEMENTS,
+    POLICIES,
+    REDRAWN,
+    SHUFFLING,
+    find,
+    resolve,
+)
 
 DRAWN = [name for name, row in POLICIES.items() if row.rule.draws_order]
 RUNNABLE = [name for name in POLICIES if name not in DRAWN]
@@ -34,7 +44,7 @@ def test_what_a_row_promises_is_what_its_axes_promise() -> None:
         elif row.delivery != OWN:
             assert row.order in ORDERS
             assert row.exactly_once == ORDERS[row.order].exactly_once
-            assert row.order_known == (row.delivery != "tf.data")
+            assert row.order_known == (row.delivery not in SHUFFLING)
 
 
 @pytest.mark.parametrize(
