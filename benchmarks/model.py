@@ -114,7 +114,7 @@ class Model:
     set to rate(step, course) before every step.
 
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
-    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None where no label says.
+    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None without labels.
     cutting: of samples, for a network of pieces, which has no labels and so only predicts.
     """
 

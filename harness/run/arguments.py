@@ -319,7 +319,10 @@ def _add_output(run: argparse.ArgumentParser) -> None:
 
 def _add_what(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+        "workload",
+        nargs="?",
+        metavar="WORKLOAD",
+        help="hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)",
     )
     run.add_argument(
         "--from",
