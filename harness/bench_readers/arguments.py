@@ -24,6 +24,13 @@ def add_bench_readers(commands: Commands) -> None:
     parser.add_argument(
         "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="size of each dataset (default 1GB)"
     )
+    parser.add_argument(
+        "--io",
+        default="buffered",
+        metavar="MODE",
+        help="buffered: from the page cache (default). direct: from the device, past the page cache, with O_DIRECT; "
+        "our readers and raw preadv alone, as libraries know only the page cache",
+    )
     add_cache_dir(parser)
     parser.add_argument(
         "--threads", type=int, metavar="T", help="most reading threads of a rank of `prefetch` (default: as `run`)"

@@ -46,6 +46,7 @@ from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import damaged, require_same_set
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
@@ -108,7 +109,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                 if comm.rank == 0:
                     tell({"event": "trial", "contender": name, "trial": trial})
                 comm.barrier()
-                if cache.residency(share).share < 1:
+                if job.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
@@ -162,7 +163,9 @@ def _prepare(
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-    resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
+    alignment = alignment_of(form.dataset) if job.io == DIRECT else None
+    check = name == PREFETCH_CRC
+    resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
     if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
         policy = find(row)
         resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
@@ -181,7 +184,7 @@ def _prepare(
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
     if raw := raws(job.ranks).get(name):
         plan = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
-        return _theirs(enter(yardsticks.raw(form, plan, raw.threads)), plan, comm)
+        return _theirs(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
     if how := H5PYS.get(name):
         return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
     assert name in TFDATAS
