@@ -129,14 +129,11 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     folder = cache_folder(options.cache_dir).resolve() / "datasets" / f"{name}-{layout.variant}{tiny}-random-{digest}"
     dataset = generate(layout, files, folder, SEED, progress=progress.bytes_written)
     expected = ratios(workload, CONTAINERS[layout.container], options.ranks, tiny=options.tiny)
-<<<<<<< .merge_file_xvgZPm
-    if any(ratio.label == "webdataset" for ratio in expected):
-        shards.ready(dataset, workload.view, progress)
-=======
     if options.io == DIRECT:
         alignment_of(dataset)
         expected = direct_ratios(options.ranks)
->>>>>>> .merge_file_iUtbot
+    if any(ratio.label == "webdataset" for ratio in expected):
+        shards.ready(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
     job = Job(

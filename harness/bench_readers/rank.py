@@ -163,19 +163,12 @@ def _prepare(
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-<<<<<<< .merge_file_cjsib9
-    resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
-    if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
-        policy = find(row)
-        resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
-=======
     alignment = alignment_of(form.dataset) if job.io == DIRECT else None
     check = name == PREFETCH_CRC
     resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
-    if name in OURS or name in TORCHES:
-        policy = find(OURS.get(name, "torch"))
-        resources = replace(resources, threads=TORCHES.get(name, job.threads))
->>>>>>> .merge_file_Rze69x
+    if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
+        policy = find(row)
+        resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
         plan = plans[policy.order]
         reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
         return _trained(

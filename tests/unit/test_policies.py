@@ -4,7 +4,17 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS
-from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, REDRAWN, SHUFFLING, find, resolve
+from dlio_bench.harness.plan.policies import (
+    ALIASES,
+    DELIVERIES,
+    OWN,
+    PLACEMENTS,
+    POLICIES,
+    REDRAWN,
+    SHUFFLING,
+    find,
+    resolve,
+)
 
 DRAWN = [name for name, row in POLICIES.items() if row.rule.draws_order]
 RUNNABLE = [name for name in POLICIES if name not in DRAWN]

@@ -18,12 +18,8 @@ from dlio_bench.harness.storage_bench.folder import NAME, claimed
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made
-<<<<<<< .merge_file_fGWV4v
-from tests.processes import PATIENCE, dlio, start, until
-=======
 from tests.direct_folder import direct_folder
-from tests.processes import dlio, start, until
->>>>>>> .merge_file_qsckAw
+from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
 LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
