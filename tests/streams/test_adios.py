@@ -82,7 +82,7 @@ def test_a_writer_that_is_killed_and_one_that_says_nothing_are_told_in_time(tmp_
     path = tmp_path / "stream"
     with writing(path, SST, 1, "hold=1") as process, closing(Reader(path)) as reader:
         assert reader.next(PATIENCE) is not None
-        with pytest.raises(StreamTimeout, match="sent nothing for 0.1 s"):
+        with pytest.raises(StreamTimeout, match=r"sent nothing for 0\.1 s"):
             reader.next(0.1)
         process.kill()
         with pytest.raises(StreamLost, match="The writer of the stream stream has ended before the stream did"):

@@ -8,18 +8,15 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlio_bench.free_space import SHARED_MEMORY
-from dlio_bench.harness.streams.adios import Reader
 from tests import processes
 from tests.processes import PATIENCE, descendants, gone, ranks_of, until
 
@@ -104,7 +101,7 @@ def test_the_emulated_file_system_delivers_each_byte_once_whoever_trains(dlio: D
 
 
 def test_two_trainers_train_on_a_stream(dlio: Dlio) -> None:
-    words = ("--ranks-per-node", "2", "--batch", "4", "--compute", "train", "--validation", "none", "--min-steps", "4")
+    words = ("--ranks-per-node", "2", "--batch", "4", "--compute", "train", "--validation", "none")
     [trial] = result(dlio("hepcnnb", "--tiny", *ONE_NODE, *words, "--json"))["trials"]
     assert trial["training"] is not None
 
@@ -121,13 +118,13 @@ def streaming(folder: Path) -> bool:
     return any(folder.glob("out/work-*/streams/*"))
 
 
-LONG = (*ONE_NODE, "--ranks-per-node", "2", "--producers", "2", "--epochs", "50", "--compute", "emulate:0.05")
+LONG = (*ONE_NODE, "--ranks-per-node", "2", "--producers", "2", "--epochs", "50", "--compute", "emulate:50ms")
 
 
 def test_a_trainer_that_stands_still_for_a_while_loses_nothing(
     start: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
-    words = ("--ranks-per-node", "2", "--compute", "emulate:0.05", "--stream", "all", "--stream-queue", "1", "--json")
+    words = ("--ranks-per-node", "2", "--compute", "emulate:50ms", "--stream", "all", "--stream-queue", "1", "--json")
     process = start("cdb", "--tiny", *ONE_NODE, *words)
     until(lambda: streaming(tmp_path), process, "no streams")
     [trainer, _, _] = ranks_of(process.pid)
