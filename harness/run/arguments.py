@@ -86,8 +86,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, upstream, ... (see `dlio-bench list`; "
-        "default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, webdataset, upstream, ... (see "
+        "`dlio-bench list`; default prefetch)",
     )
     for flag, dest, values in (
         ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
@@ -97,7 +97,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data or torch"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch or webdataset"),
     ):
         how.add_argument(
             flag,
