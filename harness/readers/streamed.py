@@ -101,7 +101,10 @@ class Streamed:
     ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
         """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
-        parts = [Part(batch.epoch, batch.ids) for batch in plan]
+        assert crew.trainer is not None
+        # producers need each plan once: models read alike, and on demand every rank has the plan of all
+        tells = crew.model(crew.trainer)[0] == 0 if mode.known else crew.trainer == 0
+        parts = [Part(batch.epoch, batch.ids) for batch in plan] if tells else []
         folder = str(self.sample_view.dataset.folder)
         openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name)))
         streams = self._joined(number, mode)

@@ -95,8 +95,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, stream, upstream, ... (see `dlio-bench "
-        "list`; default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, webdataset, stream, upstream, ... (see "
+        "`dlio-bench list`; default prefetch)",
     )
     for flag, dest, values in (
         ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
@@ -106,7 +106,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch or stream"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch, webdataset or stream"),
     ):
         how.add_argument(
             flag,
