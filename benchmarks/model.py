@@ -12,8 +12,9 @@ A step on one rank, with `model` and `sample = model.sample(dataset)`:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,27 @@ class Sample:
     fields: Callable[[Sequence[Tensor]], Fields]
 
 
+Pieces = Mapping[int, npt.NDArray[np.float32]]  # sample -> value of each of its pieces, float32 [pieces]
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A network that predicts pieces of samples, and not samples. A sample is delivered as int32 [pieces] flags, then
+    its pieces; those whose flag is 0 are left out.
+
+    of: one piece. least: pieces of a batch, which closes at the end of the sample in which it has so many, and at the
+    end of a file. values(outputs) -> float32 [n]: what is kept of outputs [n, ...]; pieces left out have 0.
+    write(dataset, predictions, folder): the application's own files. agree(some, others) -> how far they are alike,
+    by name.
+    """
+
+    of: Callable[[Dataset], Part]
+    least: int
+    values: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+    write: Callable[[Dataset, Pieces, Path], None]
+    agree: Callable[[Pieces, Pieces], dict[str, float]]
+
+
 @dataclass(frozen=True)
 class Course:
     """What schedules go by: steps of an epoch, and samples of a step over all ranks."""
@@ -92,7 +114,8 @@ class Model:
     set to rate(step, course) before every step.
 
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
-    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores.
+    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None where no label says.
+    cutting: of samples, for a network of pieces, which has no labels and so only predicts.
     """
 
     name: str
@@ -113,9 +136,10 @@ class Model:
     score: Callable[[Counts], dict[str, float]]
     metric: str
     better: str
-    chance: float
+    chance: float | None
     penalty: Callable[[Any], Tensor] | None = None
     notes: tuple[str, ...] = ()  # where it departs from what was published, or follows it though it seems a mistake
+    cutting: Cutting | None = None
 
 
 def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Model:
@@ -139,6 +163,15 @@ def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Mo
 def constant(model: Model, rate: float) -> Model:
     """The model with one learning rate for all steps, instead of its published schedule."""
     return replace(model, rate=lambda step, course: rate)  # noqa: ARG005 - a schedule's
+
+
+def require_labels(model: Model) -> None:
+    """UsageError for a network whose samples have no labels to be trained by."""
+    if model.cutting is not None:
+        raise UsageError(
+            f"{model.title} predicts pieces of samples, which have no labels: nothing can train it here. Use --compute "
+            "infer, or another workload."
+        )
 
 
 def build(

@@ -5,6 +5,7 @@ from dlio_bench.benchmarks.cosmoflow.workload import COSMOFLOW
 from dlio_bench.benchmarks.hepcnnb.workload import HEPCNNB
 from dlio_bench.benchmarks.imagenet.workload import IMAGENET
 from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.benchmarks.wsi.workload import WSI
 from dlio_bench.refusals import unknown
 
 WORKLOADS: dict[str, Workload] = {
@@ -12,6 +13,7 @@ WORKLOADS: dict[str, Workload] = {
     "cdb": CDB,
     "cosmoflow": COSMOFLOW,
     "imagenet": IMAGENET,
+    "wsi": WSI,
 }
 
 

@@ -19,6 +19,7 @@ from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
 from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
+from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.ground.subcommands import going_on
@@ -35,7 +36,7 @@ from dlio_bench.harness.tracing.command import run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
-LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate")  # ranks
+LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
 IN_PARTS = ("run", "capacity", "accept")  # start no part that cannot be over in time
 STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
@@ -60,6 +61,7 @@ def parser() -> Parser:
     bench_readers.add_bench_readers(commands)
     calibration.add_calibrate(commands)
     feeding.add_capacity(commands)
+    coupling.add_couple(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
     job_script.add_sbatch(commands)
@@ -133,6 +135,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench-readers": bench_readers.run_bench_readers,
     "calibrate": calibration.run_calibrate,
     "capacity": feeding.run_capacity,
+    "couple": coupling.run_couple,
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
     "sbatch": job_script.run_sbatch,
@@ -156,6 +159,7 @@ NEED_LESS = {  # command -> options that need less memory
     "storage": "a smaller --sample-size, or fewer --threads or --ranks",
     "bench-readers": "a smaller --size, or fewer --ranks or --threads",
     "capacity": "a smaller --batch, --staging or --max-data, or fewer --ranks-per-node",
+    "couple": "a smaller --size, or fewer --steps or --consumers",
     "simulate": "fewer --nodes or --epochs",
     "accept": "a smaller batch, staging or tiers in the plan, or fewer ranks_per_node",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",

@@ -53,6 +53,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "validation passes": lambda result: _passes(result.plan.validation),
     "synchronisation": lambda result: result.plan.sync,
     "cache regime": lambda result: result.plan.cache,
+    "I/O": lambda result: result.plan.io,
     "compute": lambda result: _compute(result.compute),
 }
 """What must be equal before two readers' times may be put side by side."""

@@ -16,6 +16,7 @@ from dlio_bench.wrapping import wrapped
 NAME = 18
 CEILING = "of the ceiling"
 SENTENCES = {
+    "I/O": sentences.io,
     "delivers": sentences.delivers,
     "models": models.together,
     "training": sentences.training,

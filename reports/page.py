@@ -1,7 +1,6 @@
 """What the HTML pages share: templates, figures as data, plotly.js packed, and a policy for scripts."""
 
 import base64
-import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from isal import igzip
 from markupsafe import Markup
 
 from dlio_bench.reports.drawing import Figure
@@ -39,7 +39,7 @@ def _plotly() -> tuple[str, str]:
     from plotly.offline import get_plotlyjs
 
     library = get_plotlyjs()
-    return base64.b64encode(gzip.compress(library.encode(), mtime=0)).decode(), _script_hash(library)
+    return base64.b64encode(igzip.compress(library.encode(), mtime=0)).decode(), _script_hash(library)
 
 
 def _script_hash(script: str) -> str:

@@ -6,7 +6,7 @@ from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.formatting import format_share, format_time, number, plural
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import SHARES
-from dlio_bench.reports.types import Draft, Metric, Result
+from dlio_bench.reports.types import Compute, Draft, Metric, Result
 from dlio_bench.units import format_bytes
 
 EMULATED_PFS = "EMULATED PFS"  # the mark
@@ -173,7 +173,7 @@ def training(result: Result) -> str | None:
     if last.scores:
         final = [scores for scores in last.scores if scores["epoch"] == last.scores[-1]["epoch"]]
         shown = "; ".join(_of_pass(scores) for scores in final)
-        parts.append(f"validation: {shown} (best constant: {compute.metric} {compute.chance:.4g})")
+        parts.append(f"validation: {shown}{_best_constant(compute)}")
     return "; ".join(parts)
 
 
@@ -192,12 +192,16 @@ def inference(result: Result) -> str | None:
     untrained = compute.resume is None
     weights = "initial weights, not trained" if untrained else f"weights of step {compute.step}"
     dealt = f"{last.samples} predictions of {plural(samples, 'sample')} on {plural(plan.ranks, 'rank')}"
-    scores = f"{_scores(last.scores)} (best constant: {compute.metric} {compute.chance:.4g})"
+    scores = _scores(last.scores) + _best_constant(compute)
     parts = [f"{compute.title}, {compute.parameters:,} parameters, {weights}", dealt]
     parts.append(f"scores of an untrained network: {scores}" if untrained else f"scores: {scores}")
     if last.held_out:
         parts.append(f"of samples that no training reads: {_scores(last.held_out)}")
     return "; ".join(parts)
+
+
+def _best_constant(compute: Compute) -> str:
+    return "" if compute.chance is None else f" (best constant: {compute.metric} {compute.chance:.4g})"
 
 
 def _scores(scores: Mapping[str, float]) -> str:
@@ -240,6 +244,14 @@ def delivers(result: Result) -> str | None:
     if policy.check_crc:
         parts.append("CRC32C of every field compared inside the loop")
     return "; ".join(parts) or None
+
+
+def io(result: Result) -> str | None:
+    """That reads were direct, and what whole blocks brought besides; None of buffered ones."""
+    if result.plan.io != "direct":
+        return None
+    rounded = result.metrics["bytes_rounded"].value or 0.0
+    return f"direct (O_DIRECT), past the page cache; whole blocks brought {format_bytes(rounded)} more than requested"
 
 
 def emulated(results: Sequence[Result]) -> list[str]:

@@ -23,6 +23,7 @@ APART: tuple[Callable[[Result], str], ...] = (
         else f"{next(iter(result.environment.hosts))} and others"
     ),
     lambda result: f"{plural(result.plan.ranks_per_node, 'rank')} a node",
+    lambda result: f"{result.plan.io} reads",
     lambda result: f"{plural(result.dataset.samples, 'sample')}",
 )
 """What tells results of one reader and node count apart, best first."""

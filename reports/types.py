@@ -18,6 +18,7 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 SCHEMA = "dlio-bench/result/3"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
+IoMode = Literal["buffered", "direct"]
 Mode = Literal["none", "emulate", "train", "infer"]
 Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
 BoundBy = Literal["storage", "CPU", "compute", "not determined"]
@@ -123,6 +124,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     trials: Some
     warmup_trials: Count
     cache: CacheMode
+    io: IoMode = "buffered"
     validation: PlannedPasses | None = None
     view_bytes_per_epoch: Amount
     node_memory_bytes: Amount | None
@@ -159,7 +161,7 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     published_parameters: int | None = None
     metric: str = ""
     better: str = ""
-    chance: float = 0.0
+    chance: float | None = 0.0  # None: no label says
     threads: Count = 0
     tensorflow: str = ""
     exchange: str | None = None

@@ -32,8 +32,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def running(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[tuple[Emulation, Board]]:
-    with emulated(spec, source, nodes, work) as emulation, Board.open(emulation.board) as board:
+def running(
+    spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False
+) -> Iterator[tuple[Emulation, Board]]:
+    with emulated(spec, source, nodes, work, writable=writable) as emulation, Board.open(emulation.board) as board:
         yield emulation, board
 
 

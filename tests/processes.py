@@ -49,7 +49,8 @@ def until(done: Callable[[], object], process: "subprocess.Popen[str] | None" = 
     deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline, missing
-        assert process is None or process.poll() is None, process.communicate()
+        # it may have ended just after it brought it about
+        assert process is None or process.poll() is None or done(), process.communicate()
         time.sleep(0.01)
 
 
@@ -75,6 +76,24 @@ def gone(pids: Iterable[int]) -> None:
     """Wait until all of these have ended."""
     left = list(pids)
     until(lambda: not any(map(alive, left)), missing=f"orphans: {left}")
+
+
+def ranks_of(pid: int) -> list[int]:
+    """The ranks that a command has started under Open MPI, in the order of their numbers."""
+
+    def number(rank: int) -> int:
+        for entry in Path(f"/proc/{rank}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                return int(entry.partition(b"=")[2])
+        return -1
+
+    ranks = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):  # it has ended
+            line = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if line[3:4] and line[3].startswith(b"dlio_bench.harness.") and line[3].endswith(b".rank"):
+                ranks.append(child)
+    return sorted(ranks, key=number)
 
 
 def pids_of(command: str) -> list[int]:

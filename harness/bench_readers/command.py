@@ -24,7 +24,8 @@ from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.readers import torch_loader
+from dlio_bench.harness.readers import torch_loader, web_loader
+from dlio_bench.harness.run import shards
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.refusals import require_at_least
@@ -83,6 +84,8 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
     beside = [_BESIDE[container.read_with]] if container.read_with else []
     if torch_loader.installed():
         beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
+    if web_loader.installed():
+        beside.append(Ratio(names.PREFETCH, "webdataset", tuple(names.WEBDATASETS), 1.0))
     return [raw, *beside, *of_all]
 
 
@@ -108,6 +111,8 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     folder = cache_folder(options.cache_dir).resolve() / "datasets" / f"{name}-{layout.variant}{tiny}-random-{digest}"
     dataset = generate(layout, files, folder, SEED, progress=progress.bytes_written)
     expected = ratios(workload, CONTAINERS[layout.container], options.ranks, tiny=options.tiny)
+    if any(ratio.label == "webdataset" for ratio in expected):
+        shards.ready(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
     job = Job(

@@ -45,6 +45,8 @@ H5PYS = {
 TFDATA, TFDATA_BATCHED, TFDATA_INTERLEAVED = TFDATAS = ("tf.data", "tf.data batched", "tf.data interleave")
 # PyTorch's DataLoader by its worker processes of each rank: more overlap reads and copies, or only wait for a core.
 TORCHES = {f"torch, {_count(workers, 'worker')}": workers for workers in (1, 2)}
+# WebDataset likewise, on tar shards of the same samples.
+WEBDATASETS = {f"webdataset, {_count(workers, 'worker')}": workers for workers in (1, 2)}
 # What was compared of a contender's samples, apart from the clock.
 EVERY_BYTE, NUMBER, NOTHING = "every byte", "number", "nothing"
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
@@ -26,6 +28,7 @@ from dlio_bench.harness.bench_readers.job import (
     SHUFFLED,
     TFDATAS,
     TORCHES,
+    WEBDATASETS,
     Job,
     raws,
 )
@@ -34,18 +37,20 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured import loop
-from dlio_bench.harness.run.measured.consumer import damaged
+from dlio_bench.harness.run.measured.consumer import damaged, require_same_set
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
 
+SHARDS = "buffered-shuffle"  # each rank has shards of its own
 OURS = {PREFETCH: "prefetch", PREFETCH_CRC: "prefetch", SHUFFLED: "shuffled", NAIVE: "naive"}
 
 
@@ -82,7 +87,11 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     dataset = open_dataset(Path(job.dataset))
     form = SampleView(dataset, registry.find(job.workload).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
-    paths = [dataset.path(file) for file in range(len(dataset.training_files))]
+    files = range(len(dataset.training_files))
+    paths = [dataset.path(file) for file in files]
+    if WEBDATASETS.keys() & set(job.contenders):
+        plans[SHARDS] = _plan(form, job, job.ranks, comm.rank, SHARDS)
+        paths += web_shards.paths(dataset, form.fields, files)
     share = paths[comm.rank :: comm.size]
     residency = 1.0
     times: dict[str, list[Timed]] = {}
@@ -130,7 +139,9 @@ def verify(name: str, session: Callable[[], AbstractContextManager[Iterator[Batc
 
 def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list[Planned]:
     """What a rank of `ranks` reads in an epoch."""
-    shape = Shape(form.dataset.training_samples, ranks, job.batch)
+    files = form.dataset.training_files
+    bounds = np.array([*(entry.first for entry in files), form.dataset.training_samples]) if order == SHARDS else None
+    shape = Shape(form.dataset.training_samples, ranks, job.batch, bounds)
     return planned(form, [(0, list(ORDERS[order](shape, rank, 0, job.seed)))])
 
 
@@ -152,12 +163,19 @@ def _prepare(
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
     resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
-    if name in OURS or name in TORCHES:
-        policy = find(OURS.get(name, "torch"))
-        resources = replace(resources, threads=TORCHES.get(name, job.threads))
+    if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
+        policy = find(row)
+        resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
         plan = plans[policy.order]
         reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
-        return _trained(lambda: reader.session(plan, Tally()), plan, job, comm, lambda: reader.processes)
+        return _trained(
+            lambda: reader.session(plan, Tally()),
+            plan,
+            job,
+            comm,
+            lambda: reader.processes,
+            ordered=policy.order_known,
+        )
     enter = stack.enter_context
     if name == PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
@@ -184,8 +202,10 @@ def _trained(
     job: Job,
     comm: Comm,
     processes: Callable[[], Sequence[int]] = tuple,
+    *,
+    ordered: bool = True,
 ) -> Contender:
-    """The run's own loop: ids compared with the plan, 64 bytes of every sample taken."""
+    """The run's own loop: ids compared with the plan (not `ordered`: as a set), 64 bytes of every sample taken."""
     steps = [batch.ids for batch in plan]
     size, samples = sum(batch.bytes for batch in plan), sum(map(len, steps))
 
@@ -201,11 +221,13 @@ def _trained(
                 log,
                 trainer=Emulated(),
                 sync="none",
-                ordered=True,
+                ordered=ordered,
                 at_epoch=lambda: None,
                 starts=[batch.starts for batch in plan],
             )
             cpu = _cpu_seconds(processes()) - cpu
+        if not ordered:
+            require_same_set(log.ids, np.array(steps))
         return Timed(elapsed.enclosing, cpu, size, samples)
 
     return Contender(run, session, EVERY_BYTE)

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,7 @@ def place() -> str:
     return repr((sys.executable, sys.path, [(folder.st_dev, folder.st_ino) for folder in folders]))
 
 
+@cache
 def code_digest() -> str:
     """One name for this rank's code: all .py files of dlio_bench and the versions of NumPy, h5py and mpi4py."""
     return digest(sources(), {package: installed(package) for package in _BESIDE})

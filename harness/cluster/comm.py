@@ -26,6 +26,11 @@ class Comm(Protocol):
     host_size: int
 
     @property
+    def launched(self) -> Sequence[int]:
+        """The number of each of these ranks among all that were launched together."""
+        ...
+
+    @property
     def cores(self) -> Cores:
         """What this rank computes with."""
         ...
@@ -69,6 +74,16 @@ class Comm(Protocol):
         """
         ...
 
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """Send a contiguous array to one rank while another fills `incoming`, contiguous and as large as its message.
+
+        Both may be this rank. Messages of one rank to another arrive in the order in which it sent them.
+        TimeoutError after `seconds`: a rank died or does not call it. The job can only end then.
+        """
+        ...
+
     def split(self, color: int | None) -> "Comm | None":
         """The ranks that gave the same color, in their order, as a communicator of its own; None where `color` is.
 
@@ -96,6 +111,14 @@ class Comm(Protocol):
 
     def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
         """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+        ...
+
+    def tell(self, rank: int, number: int) -> None:
+        """Send a number to another rank, which takes it by `told`. Returns at once."""
+        ...
+
+    def told(self) -> tuple[int, int] | None:
+        """The rank that sent a number to this one, and the number, the earliest of that rank first; None: none came."""
         ...
 
     def abort(self, status: int) -> None:

@@ -29,7 +29,7 @@ World: TypeAlias = "MPI.Comm"
 FIRST_POLL, LONGEST_POLL = 20e-6, 500e-6
 POLLS_GROW = 1 / 16  # of the time waited: what comes is noticed that much late, at most
 
-EXCHANGE_TAG, TREE_TAG = 1, 2
+EXCHANGE_TAG, TREE_TAG, WORD_TAG, SWAP_TAG = 1, 2, 3, 4
 
 # Under srun a rank that has left MPI_Init may send to one that has not, which then dies by signal 11 (Open MPI 5.0,
 # open-mpi/ompi issue 12495 and pull request 13559). Ranks therefore keep quiet for this long before they talk. With 4
@@ -46,6 +46,16 @@ class Mpi:
         self.cores = of_rank
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.host_rank, self.host_size = host.Get_rank(), host.Get_size()
+        self._telling: list[tuple[MPI.Request, npt.NDArray[np.int64]]] = []  # numbers on their way
+
+    @functools.cached_property
+    def launched(self) -> Sequence[int]:
+        """See Comm. All ranks ask for it together, the first time."""
+        from mpi4py import MPI
+
+        with life.waits():
+            ranks: list[int] = self._world.allgather(MPI.COMM_WORLD.Get_rank())
+        return ranks
 
     def barrier(self) -> None:
         """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
@@ -59,8 +69,9 @@ class Mpi:
     def _meet(self) -> None:
         meeting, hosts = self._places
         if meeting is None:
-            if hosts is not None:  # else it is alone
-                wait_for([hosts.Ibarrier()])
+            if hosts is None:  # there is no other rank
+                return
+            wait_for([hosts.Ibarrier()])
             return
         last = meeting.come()
         if not last and (hosts is None or self.host_rank == 0):
@@ -177,6 +188,17 @@ class Mpi:
     def _look_out(self, since: float) -> None:
         """Raise what ends a wait that has lasted since then. Nothing here: the launching command watches its ranks."""
 
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """See Comm."""
+        sent, received = outgoing.reshape(-1).view(np.uint8), incoming.reshape(-1).view(np.uint8)
+        with life.waits(seconds):
+            _within(
+                time.monotonic() + seconds,
+                lambda: [self._world.Irecv(received, source, SWAP_TAG), self._world.Isend(sent, receiver, SWAP_TAG)],
+            )
+
     def split(self, color: int | None) -> Comm | None:
         """See Comm."""
         from mpi4py import MPI
@@ -227,6 +249,23 @@ class Mpi:
     def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
         data = content.reshape(-1).view(np.uint8)
         _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
+
+    def tell(self, rank: int, number: int) -> None:
+        """See Comm."""
+        content = np.array([number], np.int64)
+        self._telling = [(sending, kept) for sending, kept in self._telling if not sending.Test()]
+        self._telling.append((self._world.Isend(content, rank, WORD_TAG), content))
+
+    def told(self) -> tuple[int, int] | None:
+        """See Comm."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        if not self._world.Iprobe(MPI.ANY_SOURCE, WORD_TAG, status):
+            return None
+        content = np.empty(1, np.int64)
+        self._world.Recv(content, status.Get_source(), WORD_TAG)
+        return status.Get_source(), int(content[0])
 
     def abort(self, status: int) -> None:
         """See Comm."""

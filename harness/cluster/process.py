@@ -150,8 +150,11 @@ def _listen(
     """
     assert process.stdout is not None
     asked_all, stalled, over, look = False, None, math.inf, 0.0
+    now = seen = time.monotonic()
     for line in _lines(process.stdout, LOOK_SECONDS):
-        now = time.monotonic()
+        # while this process was stopped, or had no processor, it heard nobody: that is not the ranks' silence
+        before, seen = seen, time.monotonic()
+        now += min(seen - before, 2 * LOOK_SECONDS)
         if watching is not None and stalled is None and now >= look:
             look = now + LOOK_SECONDS  # not at every line: each look goes through all ranks, which all send lines
             stalled = watching.verdict(now)

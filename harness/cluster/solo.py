@@ -16,6 +16,7 @@ class Solo:
     """One rank, no MPI."""
 
     rank, size, host_rank, host_size = 0, 1, 0, 1
+    launched = (0,)
 
     @functools.cached_property
     def cores(self) -> cores.Cores:
@@ -55,6 +56,13 @@ class Solo:
                 inbox[: len(content)] = content
                 arrived(0, inbox[: len(content)])
 
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """See Comm."""
+        del receiver, source, seconds
+        incoming[...] = outgoing
+
     def split(self, color: int | None) -> Comm | None:
         """See Comm."""
         return None if color is None else self
@@ -74,6 +82,14 @@ class Solo:
 
     def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
         """See Comm."""
+
+    def tell(self, rank: int, number: int) -> None:
+        """See Comm. There is nobody else."""
+        raise ValueError(f"there is no rank {rank} to tell {number}")
+
+    def told(self) -> tuple[int, int] | None:
+        """See Comm."""
+        return None
 
     def abort(self, status: int) -> None:
         """See Comm."""

@@ -58,6 +58,11 @@ def as_tf(loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", nam
     return dataset
 
 
+def is_tensorflows(error: BaseException) -> bool:
+    """Whether it is an error of TensorFlow, which keeps the text alone of what a dataset's function raised."""
+    return type(error).__module__.partition(".")[0] == "tensorflow"
+
+
 def _spec(tf: Any, samples: int | None, dtype: str, shape: tuple[int, ...]) -> Any:
     if shape == VARYING:
         return tf.TensorSpec((samples,), tf.string)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_bench.batches import Ids
+from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.found_files import found
@@ -18,11 +19,12 @@ from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.ground.defaults import MOST_THREADS
 from dlio_bench.harness.library import ranks, sizes
+from dlio_bench.harness.library.asked import require_kinds, seeded, whole
 from dlio_bench.harness.library.course import Course
 from dlio_bench.harness.library.decoding import Decoder, delivered
 from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy, find, order_of
+from dlio_bench.harness.plan.policies import LOADERS, OWN, REDRAWN, Policy, find, order_of
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
@@ -73,7 +75,11 @@ def load(
 
     UsageError, DataError, EnvironmentFailure, the same on all ranks.
     """
+    tensors.own_process = False
+    batch, epochs, seed = whole("batch", batch), whole("epochs", epochs), seeded(seed)
+    threads = None if threads is None else whole("threads", threads)
     require_at_least(1, batch=batch, epochs=epochs, threads=threads)
+    require_kinds(dataset, fields, decode, tiers, patience)
     row = _row(reader)
     here = ranks.ranks(comm, patience)
     place = Path(dataset)
@@ -118,8 +124,13 @@ def load(
 
 
 def _row(reader: str) -> Policy:
-    """The row of a reader whose order is a plan. UsageError."""
+    """The row of a reader of ours whose order is a plan. UsageError."""
     row = find(reader)
+    if row.delivery in LOADERS:
+        raise UsageError(
+            f"Reader '{reader}' is another loader ({row.source}), to be measured beside ours. A program uses that "
+            "itself, or one of our readers, such as prefetch, through as_tf or as_torch."
+        )
     if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
         raise UsageError(
             f"Reader '{reader}' does not promise which sample comes next, so that a training could not go on where it "

@@ -1,5 +1,6 @@
 """The loader: batches of a dataset as arrays, in the order of a plan that is known to the last sample."""
 
+import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,8 @@ from dlio_bench.harness.cluster.borrowed import Borrowed
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split
+from dlio_bench.harness.library.as_tf import as_tf, is_tensorflows
+from dlio_bench.harness.library.asked import whole
 from dlio_bench.harness.library.course import Course, Session
 from dlio_bench.harness.readers.session import Reader
 
@@ -55,6 +58,8 @@ class Loader:
         self._steps = course.steps
         self._epoch = self._step = self._iterations = 0
         self._closed = False
+        self._failure: Exception | None = None  # what ended it
+        self._process = os.getpid()
         self._session: list[Session] = []  # one at most
         self._finalizer = weakref.finalize(self, _abandon, self._session)
 
@@ -138,6 +143,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0 on; nothing to do where the loader stands there. UsageError."""
+        epoch = whole("epoch", epoch)
         if not 0 <= epoch < self.epochs:
             raise UsageError(f"set_epoch({epoch}): the loader has the epochs 0 to {self.epochs - 1}.")
         self._move(epoch, 0)
@@ -151,6 +157,8 @@ class Loader:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to where a loader stood. UsageError for a state of another dataset, reader, seed, batch or rank count."""
+        if not isinstance(state, Mapping):
+            raise UsageError(f"load_state_dict takes what state_dict gave, and not {state!r}.")
         here = {"version": VERSION, **self._identity()}
         for name, value in here.items():
             if state.get(name) != value:
@@ -192,7 +200,7 @@ class Loader:
 
     def close(self) -> None:
         """End all threads, give back memory, files and sockets. All ranks close together; a second time is harmless."""
-        if self._closed:
+        if self._closed or not self._is_here():
             return
         with self._failing():
             while self._session:
@@ -212,6 +220,7 @@ class Loader:
             yield
         except BaseException as error:
             told = _told(error)
+            self._failure = told if isinstance(told, Exception) else None  # a Ctrl-C is the program's own
             self._abandon(told)
             if told is error:
                 raise
@@ -219,14 +228,24 @@ class Loader:
 
     def _abandon(self, why: BaseException) -> None:
         """This rank cannot go on. The others learn of it when they next ask for a batch, or wait."""
-        if self._closed:
+        if self._closed or not self._is_here():
             return
         self._forget()
         if isinstance(self._comm, Borrowed):
             self._comm.fail(str(why) or type(why).__name__)
         _abandon(self._session)
 
+    def _is_here(self) -> bool:
+        """Whether this is the process that has its threads, and no copy of it made by fork."""
+        return self._process == os.getpid()
+
     def _require_open(self) -> None:
+        if not self._is_here():
+            raise UsageError(
+                "The loader was opened by another process, which has its threads. Open one in this process."
+            )
+        if self._failure is not None:
+            raise self._failure
         if self._closed:
             raise UsageError("The loader is closed. Open another one with dlio_bench.load.")
 
@@ -237,12 +256,17 @@ class Loader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
     ) -> None:
-        """Close it; after an exception without waiting for the other ranks, which are told."""
+        """Close it; after an exception without waiting for the other ranks, which are told.
+
+        In place of TensorFlow's error for a failure of the loader comes the failure itself.
+        """
         del kind, trace
         if error is None:
             self.close()
-        else:
-            self._abandon(error)
+            return
+        self._abandon(error)
+        if self._failure is not None and is_tensorflows(error):
+            raise self._failure from error
 
     def as_tf(self, *names: str) -> "tf.data.Dataset":
         """A tf.data.Dataset; each time it is iterated it gives what `for batch in loader` would, as tensors that stay.
@@ -250,8 +274,6 @@ class Loader:
         An element is a dict of all arrays, `ids` among them; with names it is a tuple of these, as ("data", "label")
         for Keras' `fit`. Samples of varying length are a tensor of strings. EnvironmentFailure without TensorFlow.
         """
-        from dlio_bench.harness.library.as_tf import as_tf
-
         return as_tf(self, Loader._copied, names)
 
     def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":

@@ -21,6 +21,8 @@ def in_bytes(name: str, size: Size) -> int:
         count = parse_bytes(size) if isinstance(size, str) else int(size)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f'{name} is {size!r}. Give bytes, or a text with a unit, such as "2GB".') from error
     if count < 0:
         raise UsageError(f"{name} is {size}: a size is not below 0.")
     return count

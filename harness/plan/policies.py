@@ -22,8 +22,16 @@ LOCALITY = "Yang and Cong, Accelerating Data Loading in Deep Neural Network Trai
 
 REDRAWN = "redrawn"  # the placement draws the order from what it keeps
 OWN = "its own"  # what the application's published pipeline does
-ON_DEMAND, AHEAD, TF_DATA, TORCH, STREAM = "on demand", "ahead", "tf.data", "torch", "stream"
-DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, TORCH, STREAM, OWN)
+ON_DEMAND, AHEAD, TF_DATA, TORCH, WEBDATASET, STREAM = (
+    "on demand", "ahead", "tf.data", "torch", "webdataset", "stream"
+)  # fmt: skip
+DELIVERIES = (ON_DEMAND, AHEAD, TF_DATA, TORCH, WEBDATASET, STREAM, OWN)
+# Deliveries that know no copies. SHUFFLING: those that shuffle by themselves, files and samples in a buffer.
+LOADERS = {
+    TF_DATA: "A tf.data pipeline", TORCH: "PyTorch's DataLoader", WEBDATASET: "WebDataset",
+    STREAM: "A producer of streams",
+}  # fmt: skip
+SHUFFLING = (TF_DATA, WEBDATASET)
 MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
 
 
@@ -88,6 +96,11 @@ class Policy:
     published: str | None = None
 
     @property
+    def demanded(self) -> bool:
+        """Whether a rank gets the next batch when it asks for one, so that ranks take unequal numbers of steps."""
+        return self.delivery == STREAM and not self.order_known
+
+    @property
     def rule(self) -> Placement:
         """The row of its placement; for a published pipeline that of `none`."""
         return PLACEMENTS["none" if self.placement == OWN else self.placement]
@@ -130,6 +143,10 @@ _POLICIES = (
     Policy("staged-subset", "subset-shuffle", "stage-subset", AHEAD, CLIMATE, exactly_once=False),
     Policy("tfdata", "buffered-shuffle", "none", TF_DATA, "tf.data: shuffle, map, prefetch", order_known=False),
     Policy("torch", "global-shuffle", "none", TORCH, "PyTorch's DataLoader: map-style, worker processes"),
+    Policy(
+        "webdataset", "buffered-shuffle", "none", WEBDATASET, "WebDataset: tar shards, shuffle buffer, workers",
+        order_known=False,
+    ),
     Policy("stream", "global-shuffle", "none", STREAM, GAINARU),
     Policy("upstream", OWN, OWN, OWN, "each application's published pipeline", exactly_once=False, order_known=False),
 )  # fmt: skip
@@ -169,7 +186,8 @@ def resolve(
 
     own_order: the order of the workload's own pipeline, which `upstream` has without `order`; its name then stays. The
     caller checks whether the workload has the order. What a policy promises follows from its axes: exactly_once from
-    the order, order_known from the delivery (tf.data and published pipelines may deliver an epoch as a multiset).
+    the order, order_known from the delivery (loaders that shuffle by themselves, and published pipelines, may deliver
+    an epoch as a multiset).
     UsageError for unknown names and for axes that do not go together.
     """
     row = find(name)
@@ -199,12 +217,8 @@ def resolve(
     return replace(
         policy,
         exactly_once=policy.order != REDRAWN and find_order(policy.order).exactly_once,
-        order_known=policy.delivery not in (TF_DATA, OWN),
+        order_known=policy.delivery not in (*SHUFFLING, OWN),
     )
-
-
-# Deliveries that know no copies.
-_WHERE_IT_LIES = {TF_DATA: "A tf.data pipeline", TORCH: "PyTorch's DataLoader", STREAM: "A producer of streams"}
 
 
 def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> None:
@@ -219,16 +233,15 @@ def _require_sense(row: Policy, policy: Policy, replaced: dict[str, str]) -> Non
         if row.delivery != OWN:
             raise UsageError("Only reader 'upstream' has a delivery of its own. Use --reader upstream.")
         return
-    if delivery in _WHERE_IT_LIES and placement != "none":
-        loader = _WHERE_IT_LIES[delivery]
+    if delivery in LOADERS and placement != "none":
         raise UsageError(
-            f"{loader} reads where the dataset lies, so it cannot go with placement {placement}. Use "
+            f"{LOADERS[delivery]} reads where the dataset lies, so it cannot go with placement {placement}. Use "
             "--placement none, or --delivery ahead."
         )
-    if delivery == TF_DATA and (order not in ORDERS or not ORDERS[order].tf_data):
+    if delivery in SHUFFLING and (order not in ORDERS or not ORDERS[order].tf_data):
         possible = ", ".join(name for name, known in ORDERS.items() if known.tf_data)
         raise UsageError(
-            f"A tf.data pipeline cannot deliver the order {policy.order}. Use one of {possible}, or --delivery ahead."
+            f"{LOADERS[delivery]} cannot deliver the order {policy.order}. Use one of {possible}, or --delivery ahead."
         )
     if policy.rule.order not in (None, order):
         raise UsageError(

@@ -14,24 +14,39 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, STREAM, TF_DATA, TORCH, Policy
+from dlio_bench.harness.plan.policies import (
+    AHEAD,
+    LOADERS,
+    ON_DEMAND,
+    OWN,
+    STREAM,
+    TF_DATA,
+    TORCH,
+    WEBDATASET,
+    Policy,
+    find,
+)
 from dlio_bench.harness.readers.ahead import Ahead
+from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenFetcher, Reader, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
+from dlio_bench.harness.readers.web_loader import WebLoader
+from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.streams.crew import Crew
 
 NO_TIERS = Tiers()
+READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Resources:
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
     fetcher: OpenFetcher | None = None  # the source of samples, if not their files
     most_threads: int | None = None
+    inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
+    alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,21 @@ def _deliver(
             step_seconds=resources.step_seconds,
             spare_cores=spare_cores(context.comm.cores.rank),
         )
+    if policy.delivery == STREAM:
+        return _streamed(sample_view, resources, context)
+    if policy.delivery in LOADERS:
+        return _loader(sample_view, policy, resources, extents)
+    assert policy.delivery == OWN
+    if pipeline is None:
+        raise UsageError(
+            f"Reader '{policy.name}' is a workload's published pipeline, and workload "
+            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
+        )
+    return Published(sample_view, pipeline)
+
+
+def _loader(sample_view: SampleView, policy: Policy, resources: Resources, extents: OpenExtents) -> Reader:
+    """Somebody else's loader."""
     if policy.delivery == TF_DATA:
         return TfData(
             sample_view,
@@ -116,18 +148,21 @@ def _deliver(
             batch_bytes=resources.batch_bytes,
             check=resources.check_crc,
         )
-    if policy.delivery == STREAM:
-        return _streamed(sample_view, resources, context)
-    assert policy.delivery == OWN
-    if pipeline is None:
-        raise UsageError(
-            f"Reader '{policy.name}' is a workload's published pipeline, and workload "
-            f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
-        )
-    return Published(sample_view, pipeline)
+    assert policy.delivery == WEBDATASET
+    return WebLoader(
+        sample_view,
+        threads=resources.threads,
+        staging_bytes=resources.staging_bytes,
+        batch_bytes=resources.batch_bytes,
+        buffer=shuffle_buffer(policy.order),
+        check=resources.check_crc,
+    )
 
 
 def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
+    if resources.inline_queue:
+        reader = _deliver(sample_view, find(READS_AS), resources, context, None)
+        return Inline(reader, resources.inline_queue, resources.batch_bytes)
     if context.crew is None:
         raise UsageError("Reader 'stream' needs ranks that publish, which `dlio-bench run` starts. Use another reader.")
     return Streamed(
@@ -143,7 +178,14 @@ def _extents(
     sample_view: SampleView, resources: Resources, staged: Mapping[int, Path] | None = None, *, decoded: bool = True
 ) -> ExtentReader:
     decode = sample_view.decode if decoded else None
-    return ExtentReader(sample_view.dataset, sample_view.fields, decode, check=resources.check_crc, staged=staged)
+    return ExtentReader(
+        sample_view.dataset,
+        sample_view.fields,
+        decode,
+        check=resources.check_crc,
+        staged=staged,
+        alignment=resources.alignment,
+    )
 
 
 def open_reader(
@@ -170,11 +212,19 @@ def open_reader(
             context,
             resources.tiers,
             threads=filling_threads(resources.threads),
+            direct=resources.alignment is not None,
         )
     if policy.rule.files is None:
         return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, threads=resources.threads)
+    return Staged(
+        deliver(replace(resources, staged=copies)),
+        copies,
+        policy.rule,
+        context,
+        threads=resources.threads,
+        alignment=resources.alignment,
+    )
 
 
 def view_of(

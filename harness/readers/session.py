@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import ALIGNMENT, Batch, Ids
+from dlio_bench.batches import Batch, Ids
 from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -131,10 +132,10 @@ def planned(
 def touched(size: int) -> npt.NDArray[np.uint8]:
     """A buffer whose pages exist: the first touch of a page is slower than most storage, and is not to be measured.
 
-    It is aligned so that TensorFlow uses it without a copy.
+    It begins on a page, so that direct reads may go straight into it, and TensorFlow uses it without a copy.
     """
-    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = np.empty(size + PAGESIZE, dtype=np.uint8)
+    start = -raw.ctypes.data % PAGESIZE
     buffer = raw[start : start + size]
     buffer[::4096] = 0
     return buffer

@@ -20,6 +20,7 @@ from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
 from dlio_bench.harness.storage import tier
+from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,9 +38,18 @@ class Staged:
     """
 
     def __init__(
-        self, delivery: Reader, copies: dict[int, Path], placement: Placement, context: "RankContext", *, threads: int
+        self,
+        delivery: Reader,
+        copies: dict[int, Path],
+        placement: Placement,
+        context: "RankContext",
+        *,
+        threads: int,
+        alignment: Alignment | None = None,
     ) -> None:
-        """`copies`: filled here, and used by `delivery` to find a file's copy. UsageError when there is no tier."""
+        """`copies`: filled here, and used by `delivery` to find a file's copy. `alignment`: of direct reads of what is
+        copied; None: they are buffered. UsageError when there is no tier.
+        """
         assert placement.files is not None
         if context.tier is None:
             raise UsageError(
@@ -52,6 +62,9 @@ class Staged:
         self._name, self._rule = placement.name, placement.files
         largest = max(entry.bytes for entry in self.sample_view.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
+        self._alignment = alignment
+        if alignment is not None:
+            chunk = alignment.up(chunk)
         self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
         # pieces from other ranks need their own buffer: one is received while another is sent
         self._inbox = memoryview(touched(chunk if self._rule.handed_over else 0))
@@ -196,7 +209,7 @@ class Staged:
                         file = next(waiting, None)
                     if file is None:
                         return
-                    tier.copy(dataset, file, held, buffer, copied, stop.is_set)
+                    tier.copy(dataset, file, held, buffer, copied, stop.is_set, self._alignment)
             except BaseException as error:  # noqa: BLE001 - every failure is raised below, in the trainer's thread
                 errors.append(error)
                 stop.set()

@@ -1,19 +1,21 @@
 """The trainer's side of streams: producers read the dataset and publish batches, which a thread here takes in order.
 
 The thread fills the slots of a bounded staging buffer while the trainer computes. Each batch comes with its place in
-the plan and its ids, which are compared with the plan of this rank.
+the plan and its ids, which are compared with the plan of this rank; on demand, with the plan of all ranks, later.
 """
 
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Self, TypeVar
 
 import numpy as np
 
 from dlio_bench import recorder
-from dlio_bench.batches import Batch, Block, Bytes
+from dlio_bench.batches import Batch, Block, Bytes, Ids
 from dlio_bench.components import CODE
 from dlio_bench.errors import DataError, StreamLost, UsageError
 from dlio_bench.harness.cluster.comm import Comm
@@ -21,12 +23,14 @@ from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Planned, Tally, touched
-from dlio_bench.harness.streams import adios
-from dlio_bench.harness.streams.crew import Closing, Crew, Opening
+from dlio_bench.harness.streams import adios, modes
+from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import HEAD, Part, Taken, taken
 from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
+ASKED = 2  # batches that a trainer asks for at a time, on demand: one on its way while it computes with another
+T = TypeVar("T")
 
 
 class Streamed:
@@ -61,41 +65,70 @@ class Streamed:
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session. All ranks that train enter and leave together."""
+        # what nobody's plan gives to a rank is dealt by the plan where the order must be known
+        mode = self._crew.streaming.how if self._crew.streaming.how.known else modes.find(modes.PLANNED)
+        with self._opened(plan, mode, tally) as (streams, openings):
+            assert self._crew.trainer is not None
+            positions = max(len(opening.plan) for opening in openings)
+            rank, producers = self._crew.model(self._crew.trainer)[1], self._crew.streaming.producers
+            steps = taken(positions, self._crew.of_model, mode.name, rank, producers)
+            with _Planned(self._crew, streams, self._slots, plan, rank, steps) as receiving:
+                yield receiving.batches()
+            for epoch, stored in self.asks(plan).items():
+                tally.of(epoch).bytes_spared += stored
+            for batch in plan:
+                tally.of(batch.epoch).bytes_remote += batch.bytes
+
+    @contextmanager
+    def demanded(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch | None]]:
+        """As `session`, but a rank gets batches as it asks for them.
+
+        plan: of all ranks of the job, one after the other in a step. As many items come: where an epoch has no batch
+        left, None takes the place of those that went to others.
+        """
+        with self._opened(plan, modes.find(modes.ON_DEMAND), tally) as (streams, _):
+            with _Demanding(self._crew, streams, self._slots[:ASKED], plan, self.sample_view) as receiving:
+                yield receiving.batches()
+                receiving.leave()
+            for epoch, ids in receiving.delivered.items():
+                tally.of(epoch).bytes_spared += sum(map(self.sample_view.stored, ids))
+                tally.of(epoch).bytes_remote += sum(int(self.sample_view.sizes(each).sum()) for each in ids)
+
+    @contextmanager
+    def _opened(
+        self, plan: Sequence[Planned], mode: modes.Mode, tally: Tally
+    ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
+        """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
         parts = [Part(batch.epoch, batch.ids) for batch in plan]
-        openings = crew.openings(crew.meet(Opening(number, parts, str(self.sample_view.dataset.folder))))
-        positions = max(len(opening.plan) for opening in openings)
-        receiving = _Receiving(crew, self._joined(number), plan, positions, self._slots)
+        folder = str(self.sample_view.dataset.folder)
+        openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name)))
+        streams = self._joined(number, mode)
         try:
-            yield receiving.batches(plan)
-        except BaseException:
-            receiving.stop()  # the job ends, and nobody closes a stream in peace
-            raise
-        receiving.stop()
+            yield streams, openings
+        finally:
+            for stream in streams:
+                stream.close()
         costs = [word.costs for word in crew.meet(Closing({})) if isinstance(word, Closing)]
-        for epoch, stored in self.asks(plan).items():
-            tally.of(epoch).bytes_spared += stored
-        for batch in plan:
-            tally.of(batch.epoch).bytes_remote += batch.bytes
         if self._comm.rank == 0:
             for epochs in costs:
                 for epoch, cost in epochs.items():
                     tally.of(epoch).add(cost)
 
-    def _joined(self, session: int) -> list[adios.Reader]:
+    def _joined(self, session: int, mode: modes.Mode) -> list[adios.Reader]:
         """The streams of all producers. ADIOS2 deals in the order in which trainers join."""
-        crew, how = self._crew, self._crew.streaming.how
+        crew = self._crew
 
         def join(producer: int) -> adios.Reader:
             return adios.Reader(
-                crew.stream(session, producer, None if how.shared else crew.trainer),
+                crew.stream(session, producer, None if mode.shared else crew.trainer),
                 engine=crew.streaming.engine,
-                parameters=crew.parameters(shared=how.shared),
+                parameters=crew.parameters(mode),
                 join_seconds=crew.streaming.timeout,
             )
 
         producers = range(crew.streaming.producers)
-        if not how.shared:
+        if not mode.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
         # the same rank of all models, one after the other: each gets its copy of a step
@@ -107,92 +140,231 @@ class Streamed:
 
 
 class _Receiving:
-    """One session: the thread, the slots it fills, and the batches that are ready."""
+    """A thread that takes steps of streams into free slots. `run` is what it does; `stop` ends it, early too."""
+
+    def __init__(self, crew: Crew, streams: Sequence[adios.Reader], slots: Sequence[Bytes]) -> None:
+        self.crew, self.streams, self.slots = crew, streams, slots
+        self.free: SimpleQueue[int | None] = SimpleQueue()  # None: end
+        for slot in reversed(range(len(slots))):
+            self.free.put(slot)
+        self.stopped = False
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._guarded, name="receiver", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Ready to begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread."""
+        self.stopped = True
+        self.free.put(None)
+        self.wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def begin(self) -> None:
+        """Producers begin to read when all trainers ask for their first batch."""
+        self.crew.world.barrier()
+        self._thread.start()
+
+    def run(self) -> None:
+        """What the thread does."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Have the thread look whether it is stopped."""
+
+    def fail(self) -> None:
+        """Have the trainer look whether the thread has failed."""
+        raise NotImplementedError
+
+    def ready(self, queue: "SimpleQueue[T | None]") -> T:
+        """What the thread has made ready. What the thread failed with."""
+        with life.waits():
+            item = queue.get()
+        if item is None:
+            assert self._failure is not None
+            raise self._failure
+        return item
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - the trainer raises it
+            self._failure = error
+            self.fail()
+
+    def step(self, producer: int) -> adios.Reader | None:
+        """The stream of a producer, at its next step; None when stopped. StreamLost, StreamTimeout."""
+        stream = self.streams[producer]
+        if stream.begin(self.crew.streaming.timeout, given_up=lambda: self.stopped):
+            return stream
+        if self.stopped:
+            return None
+        raise StreamLost(f"Producer {producer} has ended its stream before the plan did.")
+
+
+class _Planned(_Receiving):
+    """Batches as the plan of this rank has them."""
 
     def __init__(
         self,
         crew: Crew,
         streams: Sequence[adios.Reader],
-        plan: Sequence[Planned],
-        positions: int,
         slots: Sequence[Bytes],
+        plan: Sequence[Planned],
+        rank: int,
+        steps: Iterator[Taken],
     ) -> None:
-        self._crew, self._streams, self._plan = crew, streams, plan
-        assert crew.trainer is not None
-        self._rank = crew.model(crew.trainer)[1]
-        self._steps = taken(positions, crew.of_model, crew.streaming.mode, self._rank, crew.streaming.producers)
-        self._ready: SimpleQueue[int | Exception] = SimpleQueue()  # slots in the order of the plan
-        self._free: SimpleQueue[int | None] = SimpleQueue()  # None: end
-        self._slots = slots
-        for slot in reversed(range(len(slots))):
-            self._free.put(slot)
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
+        super().__init__(crew, streams, slots)
+        self._plan, self._rank, self._steps = plan, rank, steps
+        self._filled: SimpleQueue[int | None] = SimpleQueue()  # slots in the order of the plan
 
-    def batches(self, plan: Sequence[Planned]) -> Iterator[Batch]:
-        """The trainer's side. Producers begin to read when all trainers ask for their first batch."""
-        self._crew.world.barrier()
-        self._thread.start()
-        for batch in plan:
-            with life.waits():
-                slot = self._ready.get()
-            if isinstance(slot, Exception):
-                raise slot
-            yield Batch(batch.ids, (Block(self._slots[slot][: batch.bytes], batch.starts),))
-            self._free.put(slot)
+    def batches(self) -> Iterator[Batch]:
+        """The trainer's side."""
+        self.begin()
+        for batch in self._plan:
+            slot = self.ready(self._filled)
+            yield Batch(batch.ids, (Block(self.slots[slot][: batch.bytes], batch.starts),))
+            self.free.put(slot)
 
-    def stop(self) -> None:
-        """End the thread, in the middle of the plan too, and close the streams."""
-        self._stopped = True
-        self._free.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
-        for stream in self._streams:
-            stream.close()
+    def fail(self) -> None:
+        """See _Receiving."""
+        self._filled.put(None)
 
-    def _run(self) -> None:
-        try:
-            for step in self._steps:
-                self._take(step)
-                if self._stopped:
-                    return
-        except Exception as error:  # noqa: BLE001 - the trainer raises it
-            self._ready.put(error)
-
-    def _take(self, step: Taken) -> None:
-        stream = self._streams[step.producer]
-        position = step.position if step.position is not None and step.position < len(self._plan) else None
-        slot = None
-        if position is not None:
-            slot = self._free.get()
-            if slot is None:
+    def run(self) -> None:
+        """See _Receiving."""
+        for step in self._steps:
+            position = len(self._plan) if step.position is None else step.position
+            planned = self._plan[position] if position < len(self._plan) else None
+            slot = None if planned is None else self.free.get()
+            stream = self.step(step.producer)
+            if stream is None or self.stopped:
                 return
-        if not stream.begin(self._crew.streaming.timeout, given_up=lambda: self._stopped):
-            if self._stopped:
-                return
-            raise StreamLost(f"Producer {step.producer} has ended its stream before the plan did.")
-        begun = time.perf_counter()
-        if slot is not None and position is not None:
-            self._require(stream, position, step.producer)
-            batch = self._plan[position]
-            if batch.bytes:
-                stream.get("content", self._slots[slot])
-        stream.end()
-        if slot is not None and position is not None:
-            if (track := recorder.here()) is not None:
-                track.epoch = self._plan[position].epoch
-                track.step = self._plan[position].step
-                track.add(RECEIVE, begun, time.perf_counter(), self._plan[position].bytes)
-            self._ready.put(slot)
+            begun = time.perf_counter()
+            if planned is not None and slot is not None:
+                self._require(stream.get("head"), planned, position, step.producer)
+                if planned.bytes:
+                    stream.get("content", self.slots[slot])
+            stream.end()
+            if planned is not None and slot is not None:
+                _record(planned.epoch, planned.step, begun, planned.bytes)
+                self._filled.put(slot)
 
-    def _require(self, stream: adios.Reader, position: int, producer: int) -> None:
+    def _require(self, head: Ids, planned: Planned, position: int, producer: int) -> None:
         """DataError where the present step is not the batch of this position of the plan."""
-        head, batch = stream.get("head"), self._plan[position]
-        expected = [position, self._rank, batch.epoch, len(batch.ids)]
-        if head[:HEAD].tolist() != expected or not np.array_equal(head[HEAD:], batch.ids):
+        expected = [position, self._rank, planned.epoch, len(planned.ids)]
+        if head[:HEAD].tolist() != expected or not np.array_equal(head[HEAD:], planned.ids):
             came = dict(zip(("position", "rank", "epoch", "samples"), head[:HEAD].tolist(), strict=True))
             raise DataError(
                 f"Producer {producer} sent another batch than the plan has: {came} instead of "
                 f"{dict(zip(came, expected, strict=True))}, or other samples. A step was lost, repeated or dealt to "
                 "another rank."
             )
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The answer of a producer: a batch in a slot, or that it has no batch left of the epoch."""
+
+    producer: int
+    slot: int | None
+    ids: Ids
+
+
+class _Demanding(_Receiving):
+    """Batches as this rank asks for them: of one producer after the other, until none has one left of an epoch."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        streams: Sequence[adios.Reader],
+        slots: Sequence[Bytes],
+        plan: Sequence[Planned],
+        sample_view: SampleView,
+    ) -> None:
+        super().__init__(crew, streams, slots)
+        self._plan, self._view = plan, sample_view
+        self._asked: SimpleQueue[int | None] = SimpleQueue()  # producers, in the order in which they were asked
+        self._given: SimpleQueue[_Given | None] = SimpleQueue()
+        self.delivered: dict[int, list[Ids]] = {}
+
+    def batches(self) -> Iterator[Batch | None]:
+        """The trainer's side."""
+        self.begin()
+        epochs = list(dict.fromkeys(batch.epoch for batch in self._plan))
+        for epoch in epochs:
+            taken = 0
+            for batch in self._of_epoch(epoch):
+                taken += 1
+                yield batch
+            yield from (None for _ in range(sum(batch.epoch == epoch for batch in self._plan) - taken))
+
+    def leave(self) -> None:
+        """Tell producers that this rank asks for nothing more."""
+        for producer in range(len(self.streams)):
+            self.crew.world.tell(self.crew.layout.rank_of(producer), DONE)
+
+    def _of_epoch(self, epoch: int) -> Iterator[Batch]:
+        assert self.crew.trainer is not None
+        producers = len(self.streams)
+        left = [(self.crew.trainer + number) % producers for number in range(producers)]  # that may have batches
+        pending = 0
+
+        def ask() -> int:
+            if not left:
+                return 0
+            left.append(left.pop(0))
+            self.crew.world.tell(self.crew.layout.rank_of(left[-1]), epoch)
+            self._asked.put(left[-1])
+            return 1
+
+        for _ in self.slots:
+            pending += ask()
+        while pending:
+            given = self.ready(self._given)
+            pending -= 1
+            if given.slot is None:
+                if given.producer in left:
+                    left.remove(given.producer)
+                pending += ask()
+                continue
+            starts = np.concatenate(([0], np.cumsum(self._view.sizes(given.ids))))
+            self.delivered.setdefault(epoch, []).append(given.ids)
+            yield Batch(given.ids, (Block(self.slots[given.slot][: starts[-1]], starts),))
+            self.free.put(given.slot)
+            pending += ask()
+
+    def fail(self) -> None:
+        """See _Receiving."""
+        self._given.put(None)
+
+    def wake(self) -> None:
+        """See _Receiving."""
+        self._asked.put(None)
+
+    def run(self) -> None:
+        """See _Receiving."""
+        while (producer := self._asked.get()) is not None:
+            stream = self.step(producer)
+            if stream is None:
+                return
+            begun, slot, head = time.perf_counter(), None, stream.get("head")
+            _, _, epoch, samples = head[:HEAD].tolist()
+            if samples:
+                slot = self.free.get()
+                if slot is None:
+                    return
+                stream.get("content", self.slots[slot])
+            stream.end()
+            if slot is not None:
+                _record(epoch, -1, begun, len(self.slots[slot]))
+            self._given.put(_Given(producer, slot, head[HEAD:].copy()))
+
+
+def _record(epoch: int, step: int, begun: float, size: int) -> None:
+    """Where spans are recorded, that of a batch that has come."""
+    if (track := recorder.here()) is not None:
+        track.epoch, track.step = epoch, step
+        track.add(RECEIVE, begun, time.perf_counter(), size)

@@ -39,10 +39,10 @@ def require_torch(reader: str) -> None:
         raise EnvironmentFailure(f"Reader '{reader}' needs PyTorch, which is not installed. {_FIX}")
 
 
-def _pytorch() -> Any:
+def pytorch() -> Any:
     """torch.utils.data. EnvironmentFailure where it cannot be imported."""
     try:
-        with _quiet():
+        with quiet():
             import torch.utils.data
     except ImportError as error:
         raise EnvironmentFailure(f"This reader needs PyTorch, which cannot be imported: {error}. {_FIX}") from error
@@ -57,16 +57,14 @@ class TorchLoader:
     ) -> None:
         """Load PyTorch. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
-        self._data = _pytorch()
+        self._data = pytorch()
         self._check = check
         batches = max(1, staging_bytes // max(1, batch_bytes))
         self._workers = max(1, min(threads, batches))
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()
-        # a process that has MPI and threads must not be forked
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([_WORKER])
+        self._context = forked_by_server(_WORKER)
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
@@ -75,23 +73,12 @@ class TorchLoader:
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
-        threads = set(threading.enumerate())
         steps: list[list[int]] = [[]] * self._workers  # the next pass: at first nothing, until all workers are there
         loader = self._loader(steps)
         try:
-            with _explained(), _quiet():
-                for _ in loader:
-                    pass
-            # Workers are children of the server that forks them. It counts the reads of those that have ended.
-            workers = [worker.pid for worker in loader._iterator._workers]
-            server = _parent(workers[0])
-            self.processes = (server, *workers)
-            yield self._batches(plan, tally, loader, steps)
+            with working(loader) as self.processes:
+                yield self._batches(plan, tally, loader, steps)
         finally:
-            if loader._iterator is not None:
-                loader._iterator._shutdown_workers()  # the loader has no public way to end them at a given moment
-            for thread in set(threading.enumerate()) - threads:
-                thread.join()  # those that hand ids to the workers
             self.processes = self.processes[:1]
 
     def _loader(self, steps: list[list[int]]) -> Any:
@@ -99,7 +86,7 @@ class TorchLoader:
 
         view = self.sample_view
         samples = torch_samples.Samples(view.dataset, view.view, decoded=view.decode is not None, check=self._check)
-        with _quiet():
+        with quiet():
             return self._data.DataLoader(
                 samples,
                 batch_sampler=steps,
@@ -115,10 +102,10 @@ class TorchLoader:
         for epoch, batches in groupby(plan, key=lambda batch: batch.epoch):
             of_epoch = list(batches)
             steps[:] = [batch.ids.tolist() for batch in of_epoch]
-            with _explained():
+            with explained():
                 delivered = iter(loader)
             for batch in of_epoch:
-                with _explained():
+                with explained():
                     collated = next(delivered)
                 if isinstance(collated, BenchError):
                     raise collated
@@ -129,8 +116,36 @@ class TorchLoader:
                 yield Batch(batch.ids, (Block(content.numpy(), batch.starts),))
 
 
+def forked_by_server(module: str) -> Any:
+    """How worker processes are made: a process that has MPI and threads must not be forked. module: theirs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    return context
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def working(loader: Any) -> Iterator[tuple[int, ...]]:
+    """Start a DataLoader's workers, by a first pass that is to be empty, and end them.
+
+    Gives the processes whose reads count: the server that forks the workers, which counts the reads of those that have
+    ended, and the workers.
+    """
+    threads = set(threading.enumerate())
+    try:
+        with explained(), quiet():
+            for _ in loader:
+                pass
+        workers = [worker.pid for worker in loader._iterator._workers]
+        yield (_parent(workers[0]), *workers)
+    finally:
+        if loader._iterator is not None:
+            loader._iterator._shutdown_workers()  # the loader has no public way to end them at a given moment
+        for thread in set(threading.enumerate()) - threads:
+            thread.join()  # those that hand ids to the workers
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
     """PyTorch warns of more workers than processors, which wait for storage here; its dependencies of each other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -138,7 +153,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """EnvironmentFailure where a worker has ended."""
     try:
         yield

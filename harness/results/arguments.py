@@ -25,11 +25,20 @@ def add_show(commands: Commands) -> None:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print results."""
-    from dlio_bench.reports import repetition, text
+    from dlio_bench.reports import couple, couple_text, repetition, text
     from dlio_bench.reports.collection import load_all
     from dlio_bench.reports.typed import to_json
 
-    results = [result for result, _ in load_all(options.results)]
+    coupled, others = couple.apart(options.results)
+    results = [result for result, _ in load_all(others)] if others else []
+    if coupled:
+        documents = [couple.load(path) for path in coupled]
+        if options.json:
+            print(json.dumps([to_json(document) for document in (*documents, *results)]))
+            return 0
+        print("\n".join(map(couple_text.render, documents)), end="\n" if results else "")
+        if not results:
+            return 0
     if options.json:
         print(json.dumps([to_json(result) for result in results]))
     else:

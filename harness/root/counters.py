@@ -46,6 +46,10 @@ class Cost(Struct):
     """
 
     bytes_requested: Requested = 0
+    bytes_rounded: Annotated[
+        Count,
+        _counter(BYTES, "rounded", "bytes read beside those requested, as direct reads bring whole blocks", READERS),
+    ] = 0
     bytes_ram: Annotated[Count, _counter(BYTES, "RAM tier", "bytes read from the node's tier in memory", READERS)] = 0
     bytes_local: Annotated[
         Count, _counter(BYTES, "local tier", "bytes read from the node's tier on node-local storage", READERS)

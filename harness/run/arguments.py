@@ -1,6 +1,7 @@
 """The options of `dlio-bench run`."""
 
 import argparse
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -184,6 +185,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "it once, on one of the ranks",
     )
     how.add_argument(
+        "--step-scale",
+        type=_factors,
+        metavar="F[,F...]",
+        help="make the emulated step of rank i F[i] times as long, in turn: unequal trainers (default 1)",
+    )
+    how.add_argument(
         "--sync",
         metavar="WHEN",
         help="when ranks wait for each other: step (default), epoch, or none: never (default with --compute infer)",
@@ -245,6 +252,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--cache",
         metavar="MODE",
         help="page cache before a trial: cold (default), cold-epochs (cold before each epoch too), warm, or as-is",
+    )
+    trust.add_argument(
+        "--io",
+        metavar="MODE",
+        help="how the files of the dataset are read. buffered: through the page cache (default). direct: past it, with "
+        "O_DIRECT, so that cold needs no cache to be dropped (not tfdata, torch and upstream); tiers and staged copies "
+        "stay buffered",
     )
     trust.add_argument(
         "--storage",
@@ -392,6 +406,16 @@ def _add_training(run: argparse.ArgumentParser) -> None:
         help="start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one "
         "trial. With --compute infer: predict with its weights",
     )
+
+
+def _factors(value: str) -> tuple[float, ...]:
+    try:
+        factors = tuple(float(factor) for factor in value.split(","))
+    except ValueError:
+        factors = ()
+    if not factors or not all(0 < factor < math.inf for factor in factors):
+        raise UsageError(f"--step-scale '{value}': give positive numbers, as in --step-scale 1,2.")
+    return factors
 
 
 def _names(flag: str, value: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.run import resuming
+from dlio_bench.harness.run import resuming, shards
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
@@ -31,6 +31,7 @@ from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
@@ -79,6 +80,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     planned = jobs(request, size, source.folder, validation)
     launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
     require_possible(options, source.folder)
+    if options.io == DIRECT:
+        data.require_direct(source)
     if options.dry_run:
         _print_plans(request, source, size, planned, launches)
         return 0
@@ -104,8 +107,11 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     """
     request, progress = work.request, work.progress
     dataset = data.ready(work.source, request.layout, progress)
+    if request.options.io == DIRECT:
+        alignment_of(dataset)
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
+    sharded = shards.made(work.planned[0], dataset, progress)
     planned, size = _sized(work, place, dataset, tiers)
     finished = {job.nodes: place.finished(job) for job in planned}
     left = [job for job in planned if not finished[job.nodes]]
@@ -116,7 +122,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     predicted = (
         forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
     )
-    setting = Setting(request, dataset, size.notes, work.yardstick)
+    setting = Setting(request, dataset, (*size.notes, *sharded), work.yardstick)
     try:
         for template in left:
             least = least_seconds(request, work.source, template)

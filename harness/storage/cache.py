@@ -134,6 +134,20 @@ def residency(paths: Sequence[Path]) -> Residency:
     return Residency(total, resident, not notes, in_memory, "; ".join(notes) or None)
 
 
+def passed(paths: Sequence[Path]) -> Residency:
+    """What direct reads (O_DIRECT) find of the files in the page cache: nothing, whatever it holds.
+
+    Raises DataError for a file that is gone, EnvironmentFailure for one that cannot be opened.
+    """
+    total, beyond = 0, set[str | None]()
+    for path in paths:
+        with _opened(path) as fd:
+            total += os.fstat(fd).st_size
+        beyond.add(mounts.cache_beyond(path))
+    notes = [f"{name} keeps data in caches beyond the page cache, which cannot be seen" for name in beyond if name]
+    return Residency(total, 0, not notes, note="; ".join(sorted(notes)) or None)
+
+
 def _resident_bytes(fd: int, size: int, path: Path) -> int:
     """Bytes of the file's pages that are in the cache; the last page counts as far as the file goes."""
     resident = 0

@@ -20,7 +20,9 @@ from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Checksums
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
+from dlio_bench.harness.storage import direct
 from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
+from dlio_bench.harness.storage.direct import Alignment, Piece, Span
 from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
@@ -70,7 +72,8 @@ class ExtentReader:
     """Reads samples into buffers; several threads may share one. `close` it to give its file handles back.
 
     With `decode`, what it makes of the fields is delivered. `check` compares every field with its CRC32C of generation.
-    `staged`: where copies of some files lie on node-local storage.
+    `staged`: where copies of some files lie on node-local storage. `alignment`: of direct reads; without it, and of
+    copies, reads are buffered.
     """
 
     def __init__(
@@ -81,19 +84,21 @@ class ExtentReader:
         *,
         check: bool = False,
         staged: Mapping[int, Path] | None = None,
+        alignment: Alignment | None = None,
     ) -> None:
         self._dataset = dataset
         self._fields = tuple(fields)
         self._application = decode
         self._check = check
         self._staged = staged or {}
+        self._alignment, self._bounce = alignment, direct.Bounce()
         self._uncode = CONTAINERS[dataset.manifest.container].decode
         self._library = Libraries(CONTAINERS[dataset.manifest.container].library)
         self._of_one = dataset.samples == len(dataset.manifest.files)
         self._visits = 0  # samples that were read from files of one
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
-        self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES)
+        self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES, self._flags)
         self._scratch = threading.local()
 
     def read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
@@ -188,6 +193,8 @@ class ExtentReader:
         rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
         if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
             rows, bounds = _rejoined(rows, bounds)
+        if self._alignment is not None:
+            rows, bounds = self._straight_directly(rows, bounds, out, cost)
         pieces = [out[start:stop] for start, stop in bounds]
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
@@ -219,6 +226,55 @@ class ExtentReader:
         cost.bytes_requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started
 
+    def _straight_directly(
+        self, rows: list[list[int]], bounds: list[list[int]], out: memoryview, cost: Cost
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Make the calls that are to be direct. What is left of calls and pieces: those of copies."""
+        wanted: list[Piece] = []
+        left, left_bounds, first = [], [], 0
+        for row in rows:
+            key, file, offset, _, count = row
+            of_call = bounds[first : first + count]
+            first += count
+            if file in self._staged:
+                left.append(row)
+                left_bounds += of_call
+                continue
+            for start, stop in of_call:
+                wanted.append(Piece(key, file, offset, stop - start, start))
+                offset += stop - start
+        self._read_directly(wanted, out, cost)
+        return left, left_bounds
+
+    def _read_directly(self, wanted: Sequence[Piece], out: memoryview, cost: Cost) -> None:
+        """Bring pieces of files into `out` by direct reads."""
+        alignment = self._alignment
+        assert alignment is not None
+        address = direct.address_of(out)
+        for span in direct.spans(wanted, alignment):
+            first = span.pieces[0]
+            opened = self._files.get(first.key, first.file)
+            layout = direct.layout(span, alignment, out, address, self._bounce)
+            brought = self._read_blocks(opened.handle(), first.file, span, layout.parts, alignment)
+            layout.spread(span, out)
+            useful = sum(piece.length for piece in span.pieces)
+            cost.bytes_requested += useful
+            cost.bytes_rounded += max(0, brought - useful)  # a sample may be wanted twice
+
+    def _read_blocks(
+        self, handle: int, file: int, span: Span, parts: Sequence[memoryview], alignment: Alignment
+    ) -> int:
+        """Read until all that is needed of a span is there: bytes read. The kernel may stop behind any block."""
+        done = brought = 0
+        while True:
+            count = self._read_once(handle, direct.behind(parts, done), file, span.start + done)
+            brought += count
+            if done + count >= span.needed:
+                return brought
+            if count < alignment.block:
+                raise self._ended(file, span.start + done + count, span.start + span.needed)
+            done = alignment.down(done + count)
+
     def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
         """One sample: its fields decoded from their container, compared with their CRC32C, and decoded further."""
         samples = work.samples
@@ -228,10 +284,17 @@ class ExtentReader:
         raw = out[start : start + whole] if self._application is None else self._memory("raw", whole)
         at, found = 0, []
         offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
-        for name, offset, length, size in zip(self._fields, offsets, stored, sizes, strict=True):
+        codes: Sequence[memoryview] = ()
+        if self._alignment is not None and file not in self._staged:
+            codes = self._codes(int(samples.keys[row]), file, offsets, stored, raw, cost)
+        for field, (name, offset, length, size) in enumerate(zip(self._fields, offsets, stored, sizes, strict=True)):
             out_of_it = raw[at : at + size]
             if self._library.needed:
                 found.append(self._fetched(file, name, offset, length, out_of_it, cost))
+            elif codes:
+                if self._uncode is not None:
+                    self._uncode_into(codes[field], file, out_of_it, cost)
+                found.append(crc32c.crc32c(out_of_it) if self._check else 0)
             else:
                 found.append(self._field(opened, file, offset, length, out_of_it, cost))
             at += size
@@ -240,6 +303,19 @@ class ExtentReader:
         if self._application is not None:
             out = out[start : start + self._application.sample_bytes]
             self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
+
+    def _codes(
+        self, key: int, file: int, offsets: list[int], stored: list[int], raw: memoryview, cost: Cost
+    ) -> list[memoryview]:
+        """All fields of a sample as they are stored, read together and directly; into `raw` if that is all of it."""
+        started, whole = time.perf_counter(), sum(stored)
+        into = raw if self._uncode is None else self._memory("code", whole)
+        ends = list(accumulate(stored))
+        starts = [end - length for end, length in zip(ends, stored, strict=True)]
+        wanted = [Piece(key, file, *extent) for extent in zip(offsets, stored, starts, strict=True)]
+        self._read_directly(sorted(wanted, key=lambda piece: piece.offset), into, cost)
+        cost.read_seconds += time.perf_counter() - started
+        return [into[start:end] for start, end in zip(starts, ends, strict=True)]
 
     def _fetched(self, file: int, name: str, place: int, length: int, out: memoryview, cost: Cost) -> int:
         """One field through the container's library; its CRC32C where that is asked for, else 0."""
@@ -347,10 +423,15 @@ class ExtentReader:
             while left:
                 count = self._read_once(handle, [left], file, offset)
                 if count == 0:
-                    raise DataError(
-                        f"{self._name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}"
-                    )
+                    raise self._ended(file, offset, end)
                 left, offset = left[count:], offset + count
+
+    def _ended(self, file: int, offset: int, end: int) -> DataError:
+        return DataError(f"{self._name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}")
+
+    def _flags(self, file: int) -> int:
+        """Of open(2): how a file of the dataset is read. Copies come from where they were written: the page cache."""
+        return 0 if self._alignment is None or file in self._staged else os.O_DIRECT
 
     def _count(self, file: int, size: int, cost: Cost) -> None:
         if file in self._staged:

@@ -23,9 +23,9 @@ LIBRARY_FILES = 16  # open at a time
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
-    def __init__(self, path: Path, file: int = NOWHERE, *, jumps: bool = False) -> None:
-        """file: its number in the dataset."""
-        self._path, self._file, self._jumps = path, file, jumps
+    def __init__(self, path: Path, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0) -> None:
+        """file: its number in the dataset. flags: of open(2), besides those of a file that is only read."""
+        self._path, self._file, self._jumps, self._flags = path, file, jumps, flags
         self._lock = threading.Lock()
         self._handle = -1
 
@@ -34,7 +34,7 @@ class OpenFile:
         if self._handle < 0:
             with self._lock:
                 if self._handle < 0:
-                    self._handle = _open(self._path, self._file, jumps=self._jumps)
+                    self._handle = _open(self._path, self._file, self._flags, jumps=self._jumps)
         return self._handle
 
     def close(self) -> None:
@@ -52,12 +52,13 @@ class OpenFile:
 class OpenFiles:
     """The `keep` files used last, by a key of the caller's. A forgotten file stays open while a thread still reads it.
 
-    jumps: whether reads of files opened from now on jump, so that the kernel should not read ahead.
+    jumps: whether reads of files opened from now on jump, so that the kernel should not read ahead. flags: of open(2)
+    for a file's number, besides those of a file that is only read.
     """
 
-    def __init__(self, path: Callable[[int], Path], keep: int) -> None:
+    def __init__(self, path: Callable[[int], Path], keep: int, flags: Callable[[int], int] | None = None) -> None:
         self.jumps = False
-        self._path, self._keep = path, keep
+        self._path, self._keep, self._flags = path, keep, flags
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
         self._alive: WeakSet[OpenFile] = WeakSet()  # forgotten ones too, which the traceback of an error may hold
@@ -69,7 +70,8 @@ class OpenFiles:
             if opened is not None:
                 self._files.move_to_end(key)
                 return opened
-            opened = self._files[key] = OpenFile(self._path(file), file, jumps=self.jumps)
+            opened = OpenFile(self._path(file), file, jumps=self.jumps, flags=self._flags(file) if self._flags else 0)
+            self._files[key] = opened
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
         del forgotten  # closed here, outside the lock, unless a thread reads it
@@ -82,16 +84,16 @@ class OpenFiles:
             file.close()
 
 
-def _open(path: Path, file: int, *, jumps: bool) -> int:
+def _open(path: Path, file: int, flags: int, *, jumps: bool) -> int:
     started = time.perf_counter()
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
     _note(OPEN, started, file)
-    if jumps:
+    if jumps and not flags & os.O_DIRECT:
         started = time.perf_counter()
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)

@@ -21,6 +21,7 @@ from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
 
 NODES = "dlio-bench-tiers-"  # prefix of the folders that nodes have while a job runs
@@ -114,17 +115,24 @@ class Copied:
 
 
 def copy(
-    dataset: Dataset, file: int, held: Hold, buffer: memoryview, copied: Copied, stopped: Callable[[], bool]
+    dataset: Dataset,
+    file: int,
+    held: Hold,
+    buffer: memoryview,
+    copied: Copied,
+    stopped: Callable[[], bool],
+    alignment: Alignment | None = None,
 ) -> None:
     """Copy one file through `buffer`; it has its name when it is whole. Once `stopped()`, the copy is given up.
 
+    With `alignment` the file is read directly, and `buffer` is such memory of whole blocks. Its copy is not.
     The copy is not synced: it does not outlive the job. DataError when the file is missing or shorter than the
     manifest says, EnvironmentFailure when it cannot be read or its copy not be written.
     """
     source, target, size = dataset.path(file), held.copy_of(file), dataset.manifest.files[file].bytes
     started = time.perf_counter()
     try:
-        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | (0 if alignment is None else os.O_DIRECT))
     except FileNotFoundError as error:
         raise DataError(f"{source} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
@@ -141,11 +149,12 @@ def copy(
             done = 0
             while done < size and not stopped():
                 started = time.perf_counter()
-                count = _read(reading, source, buffer[: size - done], done, copied)
+                left = size - done if alignment is None else alignment.up(size - done)
+                count = min(_read(reading, source, buffer[:left], done, copied), size - done)
                 ended = time.perf_counter()
                 if track is not None:
                     track.add(STAGE_READ, started, ended, count, done, file)
-                if count == 0:
+                if count == 0 or (alignment is not None and done + count < size and count % alignment.block):
                     raise DataError(f"{source} ends at byte {done}, but has {size} by its manifest. {DAMAGED}")
                 write(writing, held, buffer[:count], done, size)
                 if track is not None:

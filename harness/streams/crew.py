@@ -14,7 +14,10 @@ from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.dealing import Part
+from dlio_bench.harness.streams.modes import Mode
 from dlio_bench.harness.streams.settings import Streaming
+
+DONE = -(2**62)  # what a trainer tells a producer instead of an epoch, when it asks for nothing more
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Layout:
         number = (place - self.trainers_per_node) * self.nodes + node
         return number if place >= self.trainers_per_node and number < self.producers else None
 
+    def rank_of(self, producer: int) -> int:
+        """The launched rank of a producer."""
+        place, node = divmod(producer, self.nodes)
+        return node * self.ranks_per_node + self.trainers_per_node + place
+
     def node(self, rank: int) -> int:
         """The node of a launched rank."""
         return rank // self.ranks_per_node
@@ -66,11 +74,15 @@ def model_of(trainer: int, per_node: int, models: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a trainer tells when a session of its reader begins. folder: of the dataset, as its node sees it."""
+    """What a trainer tells when a session of its reader begins. folder: of the dataset, as its node sees it.
+
+    mode: by which this session deals.
+    """
 
     number: int
     plan: Sequence[Part]
     folder: str
+    mode: str
 
 
 @dataclass(frozen=True)
@@ -130,15 +142,15 @@ class Crew:
         of = "all" if trainer is None else str(trainer)
         return self.folder / f"{session}-{producer}-{of}"
 
-    def parameters(self, *, shared: bool) -> dict[str, object]:
+    def parameters(self, mode: Mode) -> dict[str, object]:
         """What ADIOS2 is told of a stream. The queue of a stream with several readers has a step for each at least."""
         streaming = self.streaming
         if streaming.engine != SST:
             return {}
         given: dict[str, object] = {"NetworkInterface": self.interface} if self.interface else {}
-        queue = max(streaming.queue, self.trainers + 1) if shared else streaming.queue
+        queue = max(streaming.queue, self.trainers + 1) if mode.shared else streaming.queue
         return given | {
             "QueueLimit": queue,
             "QueueFullPolicy": streaming.full.capitalize(),
-            "StepDistributionMode": streaming.how.distribution,
+            "StepDistributionMode": mode.distribution,
         }

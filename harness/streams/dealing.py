@@ -56,6 +56,12 @@ def published(plans: Sequence[Sequence[Part]], mode: str, producer: int, produce
                 yield Dealt(position, rank, plan[position] if position < len(plan) else Part(epoch, NO_SAMPLES))
 
 
+def demanded(plan: Sequence[Part], producer: int, producers: int, ranks: int) -> list[Dealt]:
+    """The batches that one producer gives to whoever asks, in its order. plan: of all ranks, step after step."""
+    parts = enumerate(plan)
+    return [Dealt(at // ranks, at % ranks, part) for at, part in parts if (at // ranks) % producers == producer]
+
+
 @dataclass(frozen=True)
 class Taken:
     """A step that a trainer takes from a stream. position: of its plan; None: the step is for another rank."""

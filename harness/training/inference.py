@@ -1,14 +1,14 @@
 """Inference: batches go forward through a published network, and its predictions are scored."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.batches import Batch
+from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks import model as models
 from dlio_bench.benchmarks.model import Counts, Model, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
@@ -79,24 +79,22 @@ class Inference:
         began = time.perf_counter()
         lent = lend(batch)
         converted = time.perf_counter()
-        with memory_errors(self._model):
-            outputs, labels = (tensor.numpy() for tensor in self._evaluate(lent))
-        if not np.isfinite(outputs).all():
-            raise Diverged(
-                f"Some of what {self._model.name} predicts for samples {batch.ids[:4]}... is no number. Use weights of "
-                "a training that did not diverge, or data whose values mean something (--fill physical)."
-            )
+        outputs, labels = self._forward_lent(lent)
+        self._require_finite(outputs, batch.ids)
         seen = batch.ids < self._training
         for part in (True, False):
             chosen = seen == part
             if chosen.any():
-                counts = self._model.count(outputs[chosen], labels[chosen])
-                self._counts[part] = self._counts[part] + counts if part in self._counts else counts
+                self._add(self._model.count(outputs[chosen], labels[chosen]), seen=part)
         self._samples += len(batch.ids)
         return Spent(converted - began)
 
     def save(self) -> None:
         """Nothing: weights stay as they are."""
+
+    def finish(self) -> float:
+        """See Trainer."""
+        return 0.0
 
     def forward(self, batch: Batch) -> None:
         """As a step: an inference has no validation passes."""
@@ -112,6 +110,22 @@ class Inference:
         every = [part for of_rank in counts for part in of_rank.values()]
         held_out = [of_rank[False] for of_rank in counts if False in of_rank]
         return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
+
+    def _forward_lent(self, lent: Sequence[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        with memory_errors(self._model):
+            outputs, labels = self._evaluate(lent)
+            return outputs.numpy(), labels.numpy()
+
+    def _require_finite(self, outputs: npt.NDArray[Any], ids: Ids) -> None:
+        if not np.isfinite(outputs).all():
+            raise Diverged(
+                f"Some of what {self._model.name} predicts for samples {ids[:4]}... is no number. Use weights of "
+                "a training that did not diverge, or data whose values mean something (--fill physical)."
+            )
+
+    def _add(self, counts: Counts, *, seen: bool) -> None:
+        """seen: whether they are of samples of the training split."""
+        self._counts[seen] = self._counts[seen] + counts if seen in self._counts else counts
 
     def _score(self, counts: list[Counts]) -> dict[str, float]:
         if not counts:

@@ -179,6 +179,10 @@ class NetworkTrainer:
         saved = save(self._folder, state)
         self._saved.append(Checkpoint(self._step, saved.nbytes, saved.ended - saved.started))
 
+    def finish(self) -> float:
+        """See Trainer."""
+        return 0.0
+
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
         with memory_errors(self._model):

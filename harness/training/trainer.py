@@ -73,6 +73,10 @@ class Trainer(Protocol):
         """Write a checkpoint if one is due behind this step."""
         ...
 
+    def finish(self) -> float:
+        """No step follows in this loop: compute what is left of those before, and return its seconds."""
+        ...
+
     def forward(self, batch: Batch) -> None:
         """A batch of a validation pass goes forward."""
         ...
@@ -104,6 +108,10 @@ class Emulated:
 
     def save(self) -> None:
         """See Trainer."""
+
+    def finish(self) -> float:
+        """See Trainer."""
+        return 0.0
 
     def forward(self, batch: Batch) -> None:
         """See Trainer."""

@@ -11,7 +11,7 @@ import pytest
 
 from dlio_bench.reports import timeline
 from tests.cluster.cluster import Cluster
-from tests.processes import DLIO, until
+from tests.processes import DLIO, PATIENCE, until
 
 NODES = ["node1", "node2"]
 BESIDE = "192.168.231"  # a network of the two hosts' second interfaces, eth1
@@ -169,7 +169,7 @@ def test_a_host_whose_cable_is_cut_ends_the_job_and_leaves_nothing(hosts: Cluste
         while "trial 1" not in (line := process.stderr.readline()):
             assert line, "the run has ended"
         hosts.do("cut", "node2")
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 4, out + err
         assert "on node2" in err
         assert "gave no sign of life for 4 s: stopped, or cut off" in err

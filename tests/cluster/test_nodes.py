@@ -17,7 +17,7 @@ from dlio_bench.harness.storage.tier import NODES
 from tests.cluster.cluster import PATIENCE, Cluster
 
 LAGGING, LAG = Path(__file__).with_name("lagging.py"), 2.0  # seconds
-SOON = 30.0  # seconds
+SOON = 120.0  # seconds
 NODE_NAMES = ("node1", "node2")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 # libfaketime 0.9.10 that leaves the monotonic clock alone refuses Python's sleeps, which it has no reason to touch.

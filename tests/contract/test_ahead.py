@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,16 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.cores import Cores
+from dlio_bench.harness.readers import ahead
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import extents
+from tests import processes
 from tests.contract import test_readers
 from tests.contract.test_readers import EVERY, ReaderContract, readers, view
 
 world, nothing_is_left, dataset = test_readers.world, test_readers.nothing_is_left, test_readers.dataset
 
+PAUSE = 2e-3  # seconds that a read lasts, in which other threads come to theirs
 TRAINER, THREADS = "MainThread", {"reader-0", "reader-1", "reader-2"}
 
 
@@ -40,26 +43,30 @@ class TestDoubleBuffer(ReaderContract):
         with pytest.raises(UsageError, match="cannot hold two batches"):
             self.make(dataset, world, staging=2 * most - 1, batch_bytes=most)
 
-    def test_it_reads_ahead_as_far_as_its_slots_and_no_further(self, dataset: Dataset, world: Comm) -> None:
+    def test_it_reads_ahead_as_far_as_its_slots_and_no_further(
+        self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         plan = self.epochs(dataset, 1, 0)
         most = largest(plan)
-        tally = Tally()
+        expected = sum(dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4])
+        real, come, tally = os.preadv, list[int](), Tally()
+        monkeypatch.setattr(os, "preadv", lambda *call: come.append(real(*call)) or come[-1])
         reader = self.make(dataset, world, staging=3 * most, batch_bytes=most, step_seconds=9.0)
         with reader.session(plan, tally) as batches:
             next(batches)
             time.sleep(0.01)  # as a trainer that computes: there is something to read behind
             next(batches)
+            processes.until(lambda: sum(come) >= expected)
             for thread in readers():
                 thread.join(0.3)  # they wait for a slot; a joined thread would have run to the end of the plan
             assert readers()
-        ahead = [dataset.locate(batch.ids, view(dataset))[2].sum() for batch in plan[:4]]
-        assert sum(cost.bytes_requested for cost in tally.epochs.values()) == sum(ahead)
+        assert sum(cost.bytes_requested for cost in tally.epochs.values()) == expected
 
     def test_the_first_batch_has_the_storage_to_itself(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plan = self.epochs(dataset, 1, 0, epochs=1)
-        real, go, early, held_up = os.preadv, threading.Event(), list[int](), list[int]()
+        real, go, held_up, early = os.preadv, threading.Event(), threading.Event(), list[int]()
         files, offsets, stored, _ = dataset.locate(plan[0].ids, view(dataset))
         first = {
             (str(dataset.path(int(file))), offset)
@@ -70,24 +77,35 @@ class TestDoubleBuffer(ReaderContract):
 
         def held(handle: int, buffers: Any, offset: int) -> int:
             if (str(Path(f"/proc/self/fd/{handle}").readlink()), offset) in first:
-                if threading.current_thread() is threading.main_thread():
+                if threading.current_thread() is not threading.main_thread():
+                    if not held_up.is_set():  # by one of them; the others could read on
+                        held_up.set()
+                        time.sleep(0.3)
+                        go.set()
+                elif readers():  # which have begun: one of them is to come
+                    held_up.wait(60)
+                else:
                     time.sleep(0.02)  # slow, so that threads are roused
-                elif not held_up:  # by one of them; the others could read on
-                    held_up.append(offset)
-                    go.wait(5)
             elif not go.is_set():
                 early.append(offset)
             return real(handle, buffers, offset)
 
         monkeypatch.setattr(os, "preadv", held)
         monkeypatch.setattr(extents, "CHUNK_BYTES", max(1, plan[0].bytes // 4))
-        release = threading.Timer(0.3, go.set)
         with self.make(dataset, world, step_seconds=9.0).session(plan, Tally()) as batches:
-            release.start()
             assert len(list(batches)) == len(plan)
-        release.join()
-        assert held_up
+        assert held_up.is_set()
         assert early == []
+
+
+class Clock(threading.local):
+    """What a thread's clocks say: no preemption shows in them."""
+
+    now = computed = 0.0
+
+    def spend(self, seconds: float, *, computing: bool) -> None:
+        self.now += seconds
+        self.computed += seconds * computing
 
 
 class OnMachine(ReaderContract):
@@ -108,26 +126,33 @@ class OnMachine(ReaderContract):
         *,
         from_memory: Callable[[int], bool],
         step: float = 0.0,
+        awaited: Collection[str] = (),
     ) -> list[str]:
-        """The thread of each read of a plan. Reads take 1 ms, in computing where the read of that number comes
-        `from_memory`, else in waiting.
+        """The thread of each read of a plan. By its clock a read takes 1 ms, in computing where the read of that number
+        comes `from_memory`, else in waiting. Once all `awaited` threads have begun, each waits until all have read.
         """
-        real, found, computed = os.preadv, [], threading.local()
+        real, found, clock, all_there = os.preadv, [], Clock(), threading.Event()
 
         def read(handle: int, buffers: Any, offset: int) -> int:
-            found.append(threading.current_thread().name)
-            began, number = time.perf_counter(), len(found)
-            time.sleep(1e-3)
-            if from_memory(number):
-                computed.seconds = getattr(computed, "seconds", 0.0) + time.perf_counter() - began
+            name = threading.current_thread().name
+            found.append(name)
+            clock.spend(1e-3, computing=from_memory(len(found)))
+            if set(awaited) <= set(found):
+                all_there.set()
+            time.sleep(PAUSE)
+            if name != TRAINER and set(awaited) <= {thread.name for thread in readers()}:
+                all_there.wait(60)
             return real(handle, buffers, offset)
 
         monkeypatch.setattr(os, "preadv", read)
-        monkeypatch.setattr(time, "thread_time", lambda: getattr(computed, "seconds", 0.0))
+        monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+        monkeypatch.setattr(time, "thread_time", lambda: clock.computed)
+        monkeypatch.setattr(ahead, "queued_seconds", lambda: 0.0)
         plan = self.epochs(dataset, 1, 0, epochs=6)
         with self.make(dataset, world, step_seconds=step).session(plan, Tally()) as batches:
             for _ in batches:
                 time.sleep(step)
+                clock.spend(step, computing=True)
         return found
 
     def test_as_many_threads_as_cores_read_behind_what_the_trainer_computes(
@@ -139,12 +164,13 @@ class OnMachine(ReaderContract):
     def test_threads_read_what_comes_slowly(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False)) > THREADS
+        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False, awaited=THREADS)
+        assert set(found) > THREADS
 
     def test_threads_read_what_comes_slowly_after_a_while(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda number: number < 60)
+        found = self.who_reads(dataset, world, monkeypatch, from_memory=lambda number: number < 60, awaited=THREADS)
         assert set(found[:60]) <= {TRAINER, "reader-0"}
         assert set(found[60:]) > THREADS
 
@@ -156,8 +182,9 @@ class TestDoubleBufferWithoutSpareCores(OnMachine):
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(self, "most_threads", 9)
-        found = set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False))
-        assert {f"reader-{i}" for i in range(5)} < found <= {TRAINER, *(f"reader-{i}" for i in range(9))}
+        more = {f"reader-{i}" for i in range(5)}
+        found = set(self.who_reads(dataset, world, monkeypatch, from_memory=lambda _: False, awaited=more))
+        assert more < found <= {TRAINER, *(f"reader-{i}" for i in range(9))}
 
     def test_the_trainer_reads_for_itself_what_lies_in_memory(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch

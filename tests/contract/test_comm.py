@@ -115,6 +115,14 @@ def test_every_message_arrives_whole_and_those_of_a_source_in_order(comm: Comm) 
             assert contents == expected
 
 
+def test_ranks_in_a_circle_swap_arrays_in_order(comm: Comm) -> None:
+    for step in range(3):
+        sent = np.full((4, 1000), 10 * comm.rank + step, np.float64)
+        received = np.empty((4, 1000))
+        comm.swap(sent, (comm.rank + 1) % WORLD, received, (comm.rank - 1) % WORLD, 60.0)
+        assert np.unique(received).tolist() == [10 * ((comm.rank - 1) % WORLD) + step]
+
+
 def test_an_exchange_may_be_one_sided_or_empty(comm: Comm) -> None:
     comm.exchange(iter(()), memoryview(b""), 0, lambda *_: None)
     heard: list[tuple[int, bytes]] = []

@@ -3,6 +3,7 @@
 By node, the means that they train on are those of test_exchange.py.
 """
 
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -46,6 +47,30 @@ def build(seed: int) -> Any:
     return model
 
 
+@cache
+def start(seed: int) -> Arrays:
+    """The weights that a network begins with."""
+    return [np.array(one) for one in build(seed).get_weights()]
+
+
+@cache
+def pupil() -> tuple[Any, Any]:
+    """A network, which every training sets to its own start, and (x, y) -> its gradients, compiled once."""
+    tf = tensorflow()
+    model = build(0)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    weights = [one.value for one in model.trainable_variables]
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator, unused-ignore]  # it has no types
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x, training=False))
+        return tape.gradient(value, weights)
+
+    return model, step
+
+
+@cache
 def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """x float32 [step, sample, 8, 8, 2] and its classes."""
     numbers = np.random.Generator(np.random.Philox(11))
@@ -56,19 +81,11 @@ def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
 def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
     """The weights after 20 steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
     tf = tensorflow()
-    model, (x, y) = build(seed), samples()
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    weights = [one.value for one in model.trainable_variables]
+    (model, step), (x, y) = pupil(), samples()
+    model.set_weights(start(seed))
     exchange = open_exchange(comm, ExchangeOptions(**({"timeout": 60.0} | options)))
     for variable, value in zip(model.variables, exchange.broadcast(model.variables), strict=True):
         variable.assign(value)
-
-    @tf.function(autograph=False)  # type: ignore[untyped-decorator, unused-ignore]  # it has no types
-    def step(x: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            value = loss(y, model(x, training=False))
-        return tape.gradient(value, weights)
-
     optimizer = tf.keras.optimizers.SGD(RATE)
     largest = 0.0
     for number in range(STEPS):
@@ -93,7 +110,7 @@ def test_ranks_train_as_one_rank_does_on_the_whole_batch(
     together, _ = train(comm, seed=comm.rank, **way)  # other initial weights on each: those of rank 0 count
     for one, expected in zip(together, alone[0], strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
-    assert any(np.abs(one - start).max() > 0.01 for one, start in zip(alone[0], build(0).get_weights(), strict=True))
+    assert any(np.abs(one - begun).max() > 0.01 for one, begun in zip(alone[0], start(0), strict=True))
 
 
 def test_float16_stays_within_what_its_roundings_allow(
@@ -110,8 +127,9 @@ def test_float16_stays_within_what_its_roundings_allow(
         np.testing.assert_allclose(one, expected, rtol=0, atol=bound)
 
 
-def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]) -> None:
-    """The reference: step t takes the whole batch's gradient at w(t), and goes on with that of step t - 1."""
+@cache
+def lagged_by_hand() -> Arrays:
+    """What step t makes of the whole batch's gradient at w(t) where it goes on with that of step t - 1."""
     tf = tensorflow()
     model, (x, y) = build(0), samples()
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -124,7 +142,11 @@ def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any], 
         for weight, gradient in zip(weights, before, strict=True):
             weight.assign_sub(RATE * gradient)
         before = now
+    return [np.array(one) for one in model.get_weights()]
+
+
+def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]) -> None:
     late, _ = train(comm, seed=comm.rank, lag=1, **way)
-    for one, expected in zip(late, model.get_weights(), strict=True):
+    for one, expected in zip(late, lagged_by_hand(), strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
     assert any(not np.allclose(one, other, rtol=1e-3) for one, other in zip(late, alone[0], strict=True))

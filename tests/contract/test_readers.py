@@ -20,6 +20,7 @@ from dlio_bench.batches import Batch, Ids, validation_after
 from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
@@ -30,6 +31,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, open_rea
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from dlio_bench.harness.storage.direct import require
 from tests import processes
 from tests.datasets import layout, made_by_first, view_of
 from tests.ranks import WORLD
@@ -64,7 +66,7 @@ def open_files(dataset: Dataset) -> set[str]:
 
 def settled(dataset: Dataset, files: set[str]) -> bool:
     """Whether these files alone are open, a moment after a session: TensorFlow closes its files by and by."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while open_files(dataset) != files and time.monotonic() < deadline:
         time.sleep(0.02)
     return open_files(dataset) == files
@@ -106,6 +108,7 @@ class ReaderContract:
     harms: tuple[str, ...] = HARMS
     checks_crc = True  # Resources.check_crc has an effect
     tells_seconds = True  # of reading; TensorFlow does not
+    direct = False  # whether files are read with O_DIRECT
     compared = 1  # every so-manieth batch is compared byte by byte: decoding pictures again takes its time
 
     @property
@@ -138,7 +141,10 @@ class ReaderContract:
             plans = [self.everything(dataset), *(self.epochs(dataset, ranks, 0) for ranks in WORLDS)]
             batch_bytes = max(world.allgather(max(map(largest, plans))))
         tiers, most = self.tiers(dataset), self.most_threads
-        resources = Resources(3, staging, batch_bytes, step_seconds, check_crc, tiers=tiers, most_threads=most)
+        alignment = require(dataset.folder / NAME) if self.direct else None
+        resources = Resources(
+            3, staging, batch_bytes, step_seconds, check_crc, tiers=tiers, most_threads=most, alignment=alignment
+        )
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 
     def accounted(self, cost: Cost) -> int:

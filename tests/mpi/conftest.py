@@ -11,9 +11,18 @@ from tests import processes
 Mount = Callable[[str], Path]
 
 
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The datasets that commands make, which tests of all files read and none alters."""
+    return tmp_path_factory.mktemp("datasets")
+
+
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(tmp_path_factory: pytest.TempPathFactory, datasets: Path) -> Path:
+    """The cache of commands, and their folder for temporary files."""
+    folder = tmp_path_factory.mktemp("cache")
+    (folder / "datasets").symlink_to(datasets)
+    return folder
 
 
 def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":

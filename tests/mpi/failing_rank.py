@@ -18,6 +18,7 @@ FAILURES: dict[str, Callable[[], None]] = {
     "absent": lambda: time.sleep(600),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
 }
+TIMEOUTS = {"absent": 6.0, "killed": 60.0}  # seconds that an exchange waits for a rank
 
 
 def main() -> int:
@@ -29,7 +30,7 @@ def main() -> int:
         warm.reduce([np.ones(1000, np.float32)])
         warm.close()
         comm.barrier()
-        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=2.0, lag=1))
+        exchange = open_exchange(comm, ExchangeOptions(kind=kind, timeout=TIMEOUTS[how], lag=1))
         for step in range(100):
             exchange.reduce([np.ones(1000, np.float32)])
             if comm.rank == 0:

@@ -17,7 +17,7 @@ BATCH, EPOCHS = 4, 3
 
 def opened(dataset: str, **changed: Any) -> "dlio_bench.Loader":
     """As every rank opens it."""
-    return dlio_bench.load(dataset, **{"batch": BATCH, "epochs": EPOCHS, "seed": 5, "patience": 3.0, **changed})
+    return dlio_bench.load(dataset, **{"batch": BATCH, "epochs": EPOCHS, "seed": 5, "patience": 60.0, **changed})
 
 
 def delivered(dataset: str) -> dict[str, Any]:
@@ -48,7 +48,8 @@ def lent(dataset: str) -> dict[str, Any]:
 def failing(dataset: str, how: str) -> dict[str, Any]:
     """Rank 1 fails in its second epoch; what the error of the others says."""
     try:
-        with opened(dataset, seed=5 if how != "differs" or not _rank() else 6) as loader:
+        patience = 3.0 if how == "dies" else 60.0
+        with opened(dataset, seed=5 if how != "differs" or not _rank() else 6, patience=patience) as loader:
             for _ in range(EPOCHS):
                 for _ in loader:
                     if loader.epoch == 1 and loader.rank == 1:

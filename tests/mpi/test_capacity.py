@@ -33,17 +33,17 @@ def test_the_answer_rests_on_results_that_stay(cache: Path, tmp_path: Path) -> N
 
 def test_a_storage_that_limits_is_found_and_the_next_scale_is_shown_to_fail(cache: Path, tmp_path: Path) -> None:
     done = dlio(
-        cache, tmp_path, "capacity", "cdb", "--tiny", "--ranks-per-node", "2", "--compute", "emulate:100ms",
-        "--batch", "1", "--staging", "140kB", "--emulate-pfs", "bandwidth=800kB/s", "--au", "75%", "--at-least", "2",
+        cache, tmp_path, "capacity", "cdb", "--tiny", "--ranks-per-node", "2", "--compute", "emulate:200ms",
+        "--batch", "1", "--staging", "140kB", "--emulate-pfs", "bandwidth=400kB/s", "--au", "65%", "--at-least", "2",
         "--trials", "1", "--out", "out", "--json", status=1,
     )  # fmt: skip
     answer = json.loads(done.stdout)
-    assert (answer["accelerators"], answer["limited_by"]) == (1, "storage")  # each asks for 670 kB/s
+    assert (answer["accelerators"], answer["limited_by"]) == (1, "storage")  # each asks for 335 kB/s
     holds, fails, confirmed = answer["probes"]
     assert [probe["ranks_per_node"] for probe in answer["probes"]] == [1, 2, 1]
     assert confirmed["confirmed"]
-    assert max(fails["runs"]["au"]) < 0.75 <= min(holds["runs"]["au"] + confirmed["runs"]["au"] + fails["null"]["au"])
-    assert fails["runs"]["delivered_bandwidth"] < 0.9e6  # what the first batches and the rate give
+    assert max(fails["runs"]["au"]) < 0.65 <= min(holds["runs"]["au"] + confirmed["runs"]["au"] + fails["null"]["au"])
+    assert fails["runs"]["delivered_bandwidth"] < 0.45e6  # what the first batches and the rate give
     assert fails["null"]["delivered_bandwidth"] > fails["runs"]["delivered_bandwidth"]
 
 

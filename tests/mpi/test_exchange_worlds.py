@@ -9,6 +9,7 @@ import pytest
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import process
+from tests.processes import gone
 from tests.ranks import mpirun
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_a_rank_that_dies_in_an_exchange_ends_the_job_with_a_reason(
     command = (sys.executable, "-P", str(rank), str(tmp_path), kind, end, str(ranks))
     argv, env = mpirun(ranks, command)
     said: list[int] = []
-    reason = r"Rank 1 .* was ended by SIGKILL" if end == "killed" else r"was not over after 2 s|Horovod gave the exch"
+    reason = r"Rank 1 .* was ended by SIGKILL" if end == "killed" else r"was not over after 6 s|Horovod gave the exch"
     with pytest.raises(EnvironmentFailure, match=reason) as failure:
         process.launch(argv, env, tmp_path, lambda event: said.append(event["step"]))
     if end == "absent":  # the one that stands still says where, too
@@ -51,5 +52,4 @@ def test_a_rank_that_dies_in_an_exchange_ends_the_job_with_a_reason(
         assert "failing_rank.py" in (tmp_path / "stacks-rank-1.txt").read_text()
     assert said[:2] == [0, 1]  # it was at work before
     assert said[-1] <= 2
-    for pid in map(int, (path.read_text() for path in tmp_path.glob("pid-*"))):
-        assert not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text()
+    gone(int(path.read_text()) for path in tmp_path.glob("pid-*"))

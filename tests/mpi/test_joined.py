@@ -14,7 +14,7 @@ def world(cache: Path, cwd: Path, ranks: int, *arguments: str) -> "subprocess.Co
     """One copy of the command for each rank."""
     argv, env = mpirun(1, (*processes.DLIO, *arguments), ranks_per_node=ranks)
     env |= {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache)}
-    return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def complaints(done: "subprocess.CompletedProcess[str]") -> list[str]:

@@ -14,6 +14,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.harness.plan.orders import Shape, find_order
 from tests.datasets import layout
 from tests.mpi.library_rank import BATCH, EPOCHS
+from tests.processes import PATIENCE, until
 from tests.ranks import mpirun
 
 PROGRAM = Path(__file__).with_name("library_rank.py")
@@ -85,10 +86,11 @@ def test_ranks_that_ask_for_different_things_are_told(dataset: Dataset, tmp_path
 def test_a_rank_that_dies_is_waited_for_so_long_and_leaves_nothing_behind(dataset: Dataset, tmp_path: Path) -> None:
     process = program("dies", dataset, tmp_path, "--runtime-options", "continuous")
     try:
-        output = process.communicate(timeout=120)[0]
+        until((tmp_path / "0.json").exists, process)
+        assert left(dataset) == []
     finally:
-        process.terminate()  # if it waits for ever: mpirun takes its ranks along
+        process.terminate()  # MPI_Finalize may wait for the dead rank for ever: mpirun takes its ranks along
+        output = process.communicate(timeout=PATIENCE)[0]
     told = json.loads((tmp_path / "0.json").read_text())
     assert told["error"] == "Stalled", output
     assert "has waited for 3 seconds" in told["message"]
-    assert left(dataset) == []

@@ -12,7 +12,7 @@ import pytest
 import dlio_bench
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import DataError, UsageError
 from tests.datasets import made
 from tests.processes import until
 from tests.programs import run
@@ -74,15 +74,20 @@ def test_samples_of_varying_length_are_strings(tmp_path: Path) -> None:
     assert strings.tolist() == contents
 
 
-def test_an_error_comes_through_tf_data_with_its_text(tmp_path: Path) -> None:
+def test_an_error_comes_through_tf_data_with_its_text_and_leaves_the_loader_as_its_own(tmp_path: Path) -> None:
     damaged = made(tmp_path, "hepcnnb", 1)
     damaged.path(0).write_bytes(damaged.path(0).read_bytes()[:9999])
-    errors = tensorflow().errors
-    with (
-        dlio_bench.load(tmp_path, batch=2) as loader,
-        pytest.raises(errors.UnknownError, match=r"DataError: .*ends at"),
-    ):
-        list(loader.as_tf())
+    tensorflows = tensorflow().errors.UnknownError
+
+    def train() -> None:
+        with dlio_bench.load(tmp_path, batch=2) as loader:
+            with pytest.raises(tensorflows, match=r"DataError: .*ends at"):
+                list(loader.as_tf())
+            list(loader.as_tf())
+
+    with pytest.raises(DataError, match="ends at") as left:
+        train()
+    assert isinstance(left.value.__cause__, tensorflows)
 
 
 def test_the_program_of_the_page_trains_a_keras_model(tmp_path: Path) -> None:

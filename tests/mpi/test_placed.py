@@ -16,7 +16,7 @@ from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.storage import tier
 from tests.mpi.conftest import dlio, start
 from tests.mpi.test_run import keeping, two_ranks
-from tests.processes import gone, until
+from tests.processes import PATIENCE, gone, until
 from tests.results import load
 
 SMALL = ("run", "hepcnnb", "--tiny", "--epochs", "3", "--warmup-trials", "0")
@@ -85,7 +85,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_tier(cache: Path, tmp_path: Pa
         until(lambda: all(map(keeping, ranks)), process, "the ranks did not come to the timed loop")
         time.sleep(0.5)  # into it
         os.kill(ranks[1], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
         gone(ranks)
     finally:
         process.kill()

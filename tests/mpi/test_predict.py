@@ -57,7 +57,7 @@ def test_the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, 
     written = tmp_path / "out" / "prediction.json"
     until(lambda: list((tmp_path / "out").glob("work-*")), process)  # where ranks meet
     before: dict[str, Any] = json.loads(written.read_text())
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     measured = json.loads(out)
     assert json.loads(written.read_text()) == before  # nobody touches it afterwards

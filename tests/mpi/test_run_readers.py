@@ -13,7 +13,8 @@ import pytest
 
 from dlio_bench.harness.cluster.environment import physical_cores
 from tests.mpi.conftest import complaint, dlio, start
-from tests.processes import until
+from tests.processes import PATIENCE, until
+from tests.results import load
 
 PFS = "bandwidth=40MB/s,per-node=25MB/s,open=1ms,request=0.3ms,cache=100MB,cache-bandwidth=80MB/s"
 
@@ -126,7 +127,7 @@ def test_an_interrupted_run_leaves_no_mount_and_no_copy(cache: Path, tmp_path: P
     until(lambda: str(cache) in Path("/proc/self/mountinfo").read_text(), process)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, out + err
     assert str(cache) not in Path("/proc/self/mountinfo").read_text()
     assert not list(cache.glob("dlio-bench-*"))
@@ -176,7 +177,7 @@ def test_what_does_not_fit_is_refused_in_one_paragraph(
 
 def test_the_ceiling_of_the_path_stands_beside_the_bandwidth(cache: Path, tmp_path: Path) -> None:
     dlio(cache, tmp_path, "run", "cdb", "--tiny", "--out", "first")  # makes the dataset
-    [data] = [path.parent for path in (cache / "datasets").glob("cdb-*/manifest.json")][:1]
+    data = Path(load(tmp_path / "first" / "prefetch-1x1")[0]["dataset"]["folder"])
     dlio(cache, tmp_path, "storage", "--data", str(data), "--ranks", "1", "--threads", "1", "--out", "ceiling.json")
     done = dlio(cache, tmp_path, "run", "cdb", "--tiny", "--storage", "ceiling.json", "--out", "out", "--verbose")
     assert "of the ceiling" in done.stdout

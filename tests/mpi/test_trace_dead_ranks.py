@@ -56,7 +56,7 @@ def test_spans_of_all_ranks_are_there_until_one_died_or_the_run_was_stopped(
     out = tmp_path / "out"
     process = start(
         tmp_path, "run", "cdb", "--tiny", "--nodes", str(RANKS), "--reader", "prefetch", "--epochs", "400",
-        "--trials", "2", "--warmup-trials", "1", "--compute", "emulate:2ms", "--trace", "spans", "--out", str(out),
+        "--trials", "2", "--warmup-trials", "1", "--compute", "emulate:8ms", "--trace", "spans", "--out", str(out),
         DLIO_BENCH_CACHE=str(tmp_path / "cache"),
     )  # fmt: skip
     command = f"dlio_bench.harness.run.measured.rank {out.resolve()}"

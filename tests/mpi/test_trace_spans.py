@@ -16,7 +16,8 @@ from dlio_bench.reports.timeline import TRAINER, Timeline
 from dlio_bench.reports.types import Result
 from tests.processes import dlio
 
-RANKS, EPOCHS = 4, 2
+EPOCHS = 2
+RANKS = {"hepcnnb": 4, "cdb": 2, "cosmoflow": 2, "imagenet": 2}  # TensorFlow, which three of them load, takes seconds
 READERS = {
     "cdb": ("upstream", "tfdata", "naive", "prefetch", "staged-subset"),
     "hepcnnb": ("upstream",),
@@ -33,16 +34,17 @@ Traced = tuple[Result, Steps, Timeline]
 
 
 @pytest.mark.parametrize("workload", READERS)
-def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
+def test_every_thread_and_process_of_all_ranks_tells_what_it_did(
     workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    ranks = RANKS[workload]
     warmup = int(workload == "cdb")  # two trials are told apart there
     dlio(
-        tmp_path, "run", workload, "--tiny", "--nodes", str(RANKS), "--reader", ",".join(READERS[workload]), "--epochs",
+        tmp_path, "run", workload, "--tiny", "--nodes", str(ranks), "--reader", ",".join(READERS[workload]), "--epochs",
         str(EPOCHS), "--trials", "1", "--warmup-trials", str(warmup), "--no-verify", "--trace", "spans", "--local-tier",
         str(tmp_path), "--out", "run",
     )  # fmt: skip
-    folders = {reader: tmp_path / "run" / f"{reader}-{RANKS}x1" for reader in READERS[workload]}
+    folders = {reader: tmp_path / "run" / f"{reader}-{ranks}x1" for reader in READERS[workload]}
     results: dict[str, Traced] = {reader: (*load(folder), timeline.load(folder)) for reader, folder in folders.items()}
     for reader, traced in results.items():
         the_parts_of_a_trainer_add_up_to_its_loop(reader, *traced)
@@ -54,7 +56,7 @@ def test_every_thread_and_process_of_four_ranks_tells_what_it_did(
     if workload == "cdb":
         of_extents = {reader: results[reader] for reader in ("naive", "prefetch")}
         the_study_s_tables_come_from_the_spans(of_extents, tmp_path / "run", capsys)
-        processes_record_what_threads_wait_for(results["upstream"][2])
+        processes_record_what_threads_wait_for(ranks, results["upstream"][2])
         copies_that_ranks_hand_over_are_recorded(results["staged-subset"][0], results["staged-subset"][2])
         samples_that_ranks_serve_are_recorded(results["prefetch"][2])
 
@@ -64,8 +66,10 @@ def the_parts_of_a_trainer_add_up_to_its_loop(reader: str, result: Result, steps
     assert not spans.lost, reader
     for trial in range(len(result.trials)):
         of_trainer = [span for span in timeline.spans(spans, trial) if span.thread == TRAINER]
-        ends = {span.rank: span.end for span in of_trainer if span.component == "Training Loop"}
-        within = [span for span in of_trainer if span.end <= ends[span.rank]]  # not files closed behind the loop
+        loops = {span.rank: span for span in of_trainer if span.component == "Training Loop"}
+        within = [  # not files opened before the loop or closed behind it
+            span for span in of_trainer if loops[span.rank].start <= span.start <= span.end <= loops[span.rank].end
+        ]
         for rank, parts in accounting.exclusive(within).items():
             assert sum(parts.values()) == pytest.approx(float(steps["loop"][trial][rank]), rel=0.01), reader
 
@@ -83,14 +87,14 @@ def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
         for epoch in range(EPOCHS):
             of_epoch = np.isin(reads.epoch, [epoch, ~epoch])
             assert int(reads.bytes[of_epoch].sum()) == of_epochs[epoch].bytes_requested, (reader, epoch)
-        assert set(reads.rank.tolist()) == set(range(RANKS)), reader
+        assert set(reads.rank.tolist()) == set(range(result.plan.ranks)), reader
         training = reads.part(reads.epoch >= 0)
         assert (training.step // per_epoch == training.epoch).all(), reader
         assert (reads.step[reads.epoch < 0] == -1).all(), reader
         if not reads.of("records").any():
             assert (reads.file >= 0).all(), reader
         waiting = of_trial.part(of_trial.of("Call to Next Batch") & (of_trial.epoch >= 0))
-        for rank in range(RANKS):
+        for rank in range(result.plan.ranks):
             stalls = (waiting.end - waiting.start)[waiting.rank == rank]
             assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9), reader
 
@@ -102,6 +106,7 @@ def a_published_pipeline_yields_the_study_s_tables(
     [told] = json.loads(capsys.readouterr().out)
     trial = told["trial"] - 1
     loop = steps["loop"][trial]
+    iterations = sum(seconds[trial].sum(axis=1) for seconds in _phases(steps))  # of each rank
     how, component = READING[workload]
     assert told["read_components"] == [component] * (component is not None)
     assert list(told["accounts"]) == list(dict.fromkeys((how, "waiting")))
@@ -109,9 +114,9 @@ def a_published_pipeline_yields_the_study_s_tables(
     assert account["epochs"].keys() == {"0", "1"}
     assert 0 < account["share"] < 1
     if how == "additive":  # parts of a node that follow each other
-        assert 0.9 * loop.mean() < sum(account["totals"].values()) <= loop.mean() * (1 + 1e-6)
+        assert iterations.mean() * (1 - 1e-6) <= sum(account["totals"].values()) <= loop.mean() * (1 + 1e-6)
     elif how == "merged":
-        assert 0.98 * loop.max() < account["totals"]["training"] < 1.5 * loop.sum()
+        assert iterations.max() * (1 - 1e-6) <= account["totals"]["training"] <= loop.sum()
     assert (told["published"] is not None) == (workload in ("hepcnnb", "cdb"))
     assert told["bandwidth"]["read_bytes"] == result.trials[trial].bytes_requested
     assert 0 < told["critical_path"]["total"] < loop.sum()
@@ -128,18 +133,18 @@ def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up
         assert (outer.start <= inner.start).all()
         assert (inner.end <= outer.end).all()
     for trial in range(len(result.trials)):
-        by_epoch = accounting.additive(timeline.spans(spans, trial), RANKS)
+        by_epoch = accounting.additive(timeline.spans(spans, trial), result.plan.ranks)
         assert sorted(by_epoch) == list(range(EPOCHS))
         for epoch, parts in by_epoch.items():
             assert parts.read > 0
             assert parts.load > 0
             iterations = sum(seconds[trial][:, steps["epoch"] == epoch].sum() for seconds in _phases(steps))
-            assert parts.total >= float(iterations) / RANKS * (1 - 1e-6)
+            assert parts.total >= float(iterations) / result.plan.ranks * (1 - 1e-6)
         # what a rank does between the phases of a step is part of its iteration: long where others have the processor
         assert sum(parts.total for parts in by_epoch.values()) <= float(steps["loop"][trial].mean()) * (1 + 1e-6)
 
 
-def processes_record_what_threads_wait_for(spans: Timeline) -> None:
+def processes_record_what_threads_wait_for(ranks: int, spans: Timeline) -> None:
     calls, images, files = (
         _sorted(spans.part(spans.of(name)))
         for name in ("Parallel Read Images with 4 Threads", "Time to Read Single Image", "image file read")
@@ -150,7 +155,7 @@ def processes_record_what_threads_wait_for(spans: Timeline) -> None:
             assert (getattr(outer, name) == getattr(inner, name)).all()
         assert (outer.start <= inner.start).all()
         assert (inner.end <= outer.end).all()
-    for rank in range(RANKS):
+    for rank in range(ranks):
         [trainer] = {track.process for track in spans.tracks if track.rank == rank and track.thread == TRAINER}
         processes = {spans.tracks[track].process for track in images.track[images.rank == rank].tolist()}
         assert len(processes) == 4
@@ -169,7 +174,7 @@ def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) ->
         read, written, handed = (
             of_trial.part(of_trial.of(name)) for name in ("stage read", "stage write", "hand-over")
         )
-        assert sorted(handed.rank.tolist()) == list(range(RANKS))
+        assert sorted(handed.rank.tolist()) == list(range(result.plan.ranks))
         assert handed.bytes.sum() == result.trials[trial].bytes_remote > 0
         assert written.bytes.sum() == read.bytes.sum() + handed.bytes.sum()
         assert (written.file >= 0).all()
@@ -205,13 +210,13 @@ def the_study_s_tables_come_from_the_spans(
         rates = document["bandwidth"]
         assert rates["calls"] == len(reads)
         assert rates["read_bytes"] == result.trials[trial].bytes_requested
-        assert rates["node_seconds"] == pytest.approx(took.sum() / RANKS)
-        assert took.max() <= rates["merged_seconds"] <= took.sum()
-        assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * RANKS / took.sum())
+        assert rates["node_seconds"] == pytest.approx(took.sum() / result.plan.ranks)
+        assert took.max() * (1 - 1e-9) <= rates["merged_seconds"] <= took.sum() * (1 + 1e-9)
+        assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * result.plan.ranks / took.sum())
         iterations = part.part(part.of("Training Iteration"))
         merged = document["accounts"]["merged"]
         assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
-        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum()
+        assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum() * (1 + 1e-9)
         stalls = steps["stall"][trial].sum(axis=1).mean()
         assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
         assert sum(document["critical_path"]["last"]) == result.plan.steps

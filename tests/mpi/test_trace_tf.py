@@ -14,36 +14,36 @@ from dlio_bench.reports.timeline import Timeline
 from tests.processes import dlio
 from tests.trace_events import Complete, checked
 
-RANKS, STEPS = 2, 3
-RUNS = {
-    ("cdb", "upstream"): ("--compute", "emulate:50ms"),
-    ("hepcnnb", "tfdata"): ("--compute", "train", "--exchange", "horovod"),
+STEPS = 3
+RUNS = {  # (workload, reader, ranks): each rank loads TensorFlow
+    ("cdb", "upstream", 1): ("--compute", "emulate:50ms"),
+    ("hepcnnb", "tfdata", 2): ("--compute", "train", "--exchange", "horovod"),
 }
 TRAINED = {"tf:network op", "tf:allreduce"}
 
 
 def test_what_tensorflow_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two ranks, more steps than are traced: a pipeline of other processes, and a training of the smallest network."""
-    for (workload, reader), compute in RUNS.items():
+    """More steps than are traced: a pipeline of other processes, and two ranks that train the smallest network."""
+    for (workload, reader, ranks), compute in RUNS.items():
         dlio(
-            tmp_path, "run", workload, "--tiny", "--nodes", str(RANKS), "--reader", reader, *compute, "--steps", "5",
+            tmp_path, "run", workload, "--tiny", "--nodes", str(ranks), "--reader", reader, *compute, "--steps", "5",
             "--validation", "none", "--trials", "1", "--warmup-trials", "0", "--no-verify", "--trace", "tf,xplane",
             "--trace-steps", str(STEPS), "--out", reader, TMPDIR=str(tmp_path),
         )  # fmt: skip
         assert not list(tmp_path.glob("dlio-bench-tf-*"))  # the profiler's files
-        place = tmp_path / reader / f"{reader}-{RANKS}x1"
-        operations_lie_on_the_clock_of_our_spans(place, TRAINED if "train" in compute else set())
+        place = tmp_path / reader / f"{reader}-{ranks}x1"
+        operations_lie_on_the_clock_of_our_spans(ranks, place, TRAINED if "train" in compute else set())
         the_table_adds_up_to_the_stalls_and_says_what_is_derived(place, capsys)
         operations_are_in_the_trace_in_rows_that_nest(place, tmp_path / "trace.json")
 
 
-def operations_lie_on_the_clock_of_our_spans(place: Path, more: set[str]) -> None:
+def operations_lie_on_the_clock_of_our_spans(ranks: int, place: Path, more: set[str]) -> None:
     result, _ = load(place)
     assert "TF TRACE" in result.marks
     spans = timeline.load(place)
     assert not spans.problems
-    assert set(spans.tensorflow) == set(range(RANKS))
-    assert len(list(place.glob("rank-*.xplane.pb"))) == RANKS
+    assert set(spans.tensorflow) == set(range(ranks))
+    assert len(list(place.glob("rank-*.xplane.pb"))) == ranks
     for rank, trace in spans.tensorflow.items():
         of_rank = spans.part(spans.rank == rank)
         names = {spans.components[number].name for number in np.unique(of_rank.component)}
@@ -70,7 +70,7 @@ def operations_lie_on_the_clock_of_our_spans(place: Path, more: set[str]) -> Non
         assert trace.reported_bytes == taken.bytes.sum()
         assert trace.reported_bytes == pytest.approx(trace.delivered_bytes, rel=0.01)
         assert trace.derived_from == "spans"
-        require_derived(of_rank, trace.within, result.trials[0].bytes_requested / RANKS)
+        require_derived(of_rank, trace.within, result.trials[0].bytes_requested / ranks)
 
 
 def require_derived(of_rank: Timeline, within: float, requested: float) -> None:

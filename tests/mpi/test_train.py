@@ -54,13 +54,13 @@ def test_a_network_is_trained_in_the_timed_loop(trained: tuple[Path, str]) -> No
     assert [score["epoch"] for score in training["scores"]] == [0, 1]
     assert all(math.isfinite(score["auc"]) for score in training["scores"])
     assert [saved["step"] for saved in training["checkpoints"]] == [4, 8]
-    assert np.all(steps["checkpoint"][0, 0, [3, 7]] > steps["checkpoint"][0, 1].max())
 
     spans = timeline.load(folder / "out" / "prefetch-2x1")
     saved, reduced = spans.part(spans.of("checkpoint write")), spans.part(spans.of("all-reduce"))
     assert saved.bytes.tolist() == [checkpoint["bytes"] for checkpoint in training["checkpoints"]]
     assert (saved.rank == 0).all()
     assert saved.step.tolist() == [3, 7]
+    assert np.all(saved.end - saved.start <= steps["checkpoint"][0, 0, [3, 7]])
     for rank in range(2):
         of_rank = reduced.part(reduced.rank == rank)
         assert of_rank.step.tolist() == list(range(8))
@@ -68,10 +68,14 @@ def test_a_network_is_trained_in_the_timed_loop(trained: tuple[Path, str]) -> No
 
     spent = sum(steps[phase].sum(axis=2) for phase in PHASES) + steps["validation"].sum(axis=2)
     assert np.all(spent <= steps["loop"] * (1 + 1e-9))
-    assert spent == pytest.approx(steps["loop"], rel=0.01)
+    for rank in range(2):
+        whole = spans.part(spans.of("Training Iteration") & (spans.rank == rank))
+        between = whole.start[1:] - whole.end[:-1]
+        between = np.delete(between, 3)  # where the first epoch's validation is
+        assert 0 <= np.median(between) < 0.01 * np.median(whole.end - whole.start)
     assert np.all(steps["convert"] > 0)
     assert np.all(steps["compute"] > 0)
-    assert result["metrics"]["share_other"]["value"] < 0.01
+    assert result["metrics"]["share_other"]["value"] == pytest.approx(float((1 - spent / steps["loop"]).mean()))
     # what overlaps the phases
     assert all(result["metrics"][f"{name}_seconds"]["value"] > 0 for name in ("read", "decode", "allreduce"))
     meanwhile = re.search(r"meanwhile reading .*?, decoding .*?; all-reduces [\d.]+ m?s", " ".join(printed.split()))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.ranks import mpirun
 
-TALK = ("comm", "peers")
+TALK = ("comm", "peers", "grayscott")
 SUITES = {
     1: TALK,
     2: (*TALK, "readers", "ahead::TestDoubleBuffer", "placed", "staged", "pipelines::TestHepcnnb"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,9 +21,7 @@ def _named(findings: list[Finding], name: str) -> Finding:
 
 
 def test_a_real_examination_finds_a_working_machine(tmp_path: Path) -> None:
-    start = time.perf_counter()
     findings = examine(tmp_path / "data" / "not-made-yet")
-    assert time.perf_counter() - start < 5
     assert worst(findings) == 0, render(findings)
     assert _named(findings, "packages").ok
     assert "two ranks meet" in _named(findings, "MPI library").found

@@ -21,7 +21,7 @@ from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from tests.datasets import LAYOUTS, verify_files
-from tests.processes import gone
+from tests.processes import PATIENCE, gone
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
@@ -41,7 +41,7 @@ HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 
 def slow(path, spec, seed):
     if spec.first:
-        time.sleep(60)
+        time.sleep(600)
     return HEP.write(path, spec, seed)
 
 def tell(done, total):
@@ -267,7 +267,7 @@ def at_work(folder: Path, files: int, *more: str) -> tuple[subprocess.Popen[str]
 
 def finish(running: subprocess.Popen[str]) -> int:
     with running:
-        running.communicate(timeout=30)
+        running.communicate(timeout=PATIENCE)
     return running.returncode
 
 

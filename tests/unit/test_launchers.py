@@ -16,6 +16,7 @@ from dlio_bench.harness.cluster.launch_env import launch_env, single_host_env
 from dlio_bench.harness.cluster.launch_site import Site, detect_site, slurm_plugins
 from dlio_bench.harness.cluster.launchers import LAUNCHERS, Job, choose
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
+from tests.processes import PATIENCE
 from tests.ranks import mpirun
 
 RUN = ("python", "-m", "rank")
@@ -328,7 +329,7 @@ def test_only_jobs_on_one_machine_give_up_the_fabric() -> None:
 
 def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
     site = detect_site(os.environ)
-    answer = ask(*mpirun(4, hello_command()), seconds=30)
+    answer = ask(*mpirun(4, hello_command()), seconds=PATIENCE)
     words = greetings(answer.out)
     assert answer.status == 0, answer.err
     assert [(word.rank, word.size) for word in words] == [(rank, 4) for rank in range(4)]
@@ -337,7 +338,7 @@ def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
 
 
 def test_a_program_that_hangs_is_given_up() -> None:
-    answer = ask((sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"), os.environ, 0.5)
+    answer = ask(("/bin/sh", "-c", "echo here; exec sleep 600"), os.environ, 2.0)  # which say so at once
     assert answer.status is None
     assert "here" in answer.out
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"

@@ -75,6 +75,7 @@ def test_the_published_numbers() -> None:
         "cosmoflow": 8_907_556,
         "cosmoflow-sc18": 7_041_186 + 257,  # the log's number, of two targets, and the weights of a third
         "resnet50": 25_557_032,
+        "vgg16": 134_268_738,
     }
 
 
@@ -98,9 +99,11 @@ def test_the_earlier_forms_of_cosmoflow() -> None:
 
 
 def test_operations_by_hand(published: Callable[[str], Any]) -> None:
-    count = {name: forward_flops(published(name)) for name in ("hepcnn", "resnet50", "cosmoflow")}
+    count = {name: forward_flops(published(name)) for name in ("hepcnn", "resnet50", "cosmoflow", "vgg16")}
     assert count["hepcnn"] == 2 * forward_macs()
     assert count["resnet50"] / 2 == pytest.approx(4.09e9, rel=0.001)  # known of version 1.5
+    # of VGG16 a patch; a tile of 100 patches takes this on a V100, at an assumed half of its peak
+    assert WORKLOADS["wsi"].profiles["v100"].seconds(1) == round(100 * count["vgg16"] / 7.85e12, 3)
     # 27 multiply-accumulates a voxel, channel in and filter, then the fully connected layers
     convolutions = [(128, 4, 32), (64, 32, 64), (32, 64, 128), (16, 128, 256), (8, 256, 512)]
     by_hand = sum(27 * side**3 * before * filters for side, before, filters in convolutions)

@@ -202,3 +202,32 @@ def test_a_daemon_is_light_and_one_file_knows_mfusepy() -> None:
     assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True).stdout == "[]\n"
     room = Path(__file__).parents[2] / "harness"
     assert [path.name for path in room.rglob("*.py") if "import mfusepy" in path.read_text()] == ["passthrough.py"]
+
+
+def test_what_one_node_writes_another_reads_at_once_and_both_are_counted(tmp_path: Path) -> None:
+    shared, content = tmp_path / "shared", os.urandom(BIG)
+    shared.mkdir()
+    with running(FREE, shared, 2, tmp_path / "work", writable=True) as (emulation, board):
+        writer, reader = emulation.mounts
+        (writer / "inner").mkdir()
+        with (writer / "inner" / "part").open("wb") as file:
+            file.write(content[:MIB])
+            file.flush()
+            with opened(reader / "inner" / "part") as fd:
+                assert read(fd, 0, 2 * MIB) == content[:MIB]
+                file.write(content[MIB:])
+                file.flush()
+                os.fsync(file.fileno())
+                assert os.fstat(fd).st_size == BIG
+                assert read(fd, MIB, BIG) == content[MIB:]
+        assert not (reader / "inner" / "whole").exists()
+        (writer / "inner" / "part").rename(writer / "inner" / "whole")
+        assert [path.name for path in (reader / "inner").iterdir()] == ["whole"]
+        assert board.traffic(0)[:2] == (0, BIG)
+        assert board.traffic(1)[:2] == (BIG, 0)
+        assert board.traffic(0).write_seconds > 0 < board.traffic(1).read_seconds
+        (reader / "inner" / "whole").write_bytes(b"short")
+        assert (writer / "inner" / "whole").read_bytes() == b"short"
+        (reader / "inner" / "whole").unlink()
+        (writer / "inner").rmdir()
+        assert list(shared.iterdir()) == []

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.storage.pfs.board import CACHE_BYTES, DROP_ASKED, DROP_DONE, OPENS, PFS_BYTES, REQUESTS
+from dlio_bench.harness.storage.pfs.board import (
+    CACHE_BYTES,
+    DROP_ASKED,
+    DROP_DONE,
+    OPENS,
+    PFS_BYTES,
+    READ_NS,
+    REQUESTS,
+    SLOTS,
+    WRITE_NS,
+    WRITTEN_BYTES,
+)
 from dlio_bench.harness.storage.pfs.bucket import SLACK, SharedBucket
 from dlio_bench.harness.storage.pfs.node import TRANSPORT, Node, OpenFile
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -46,7 +57,7 @@ class Case:
 
     def node(self, **spec: float | None) -> Node:
         made = PfsSpec(**({"bandwidth": RATE} | spec))  # type: ignore[arg-type]
-        self.rows.append(memoryview(bytearray(64)).cast("q"))
+        self.rows.append(memoryview(bytearray(8 * SLOTS)).cast("q"))
         return Node(made, SharedBucket(self.bucket, made.bandwidth), self.rows[-1], self.clock, self.clock.sleep)
 
     def open(self, node: Node, caller: int = 1) -> OpenFile:
@@ -205,3 +216,20 @@ def test_an_error_of_the_source_is_raised_and_nothing_counted(case: Case) -> Non
     with pytest.raises(OSError, match="Input/output error"):
         node.read(OpenFile(fd, (0, 0, 0), SIZE), 0, memoryview(bytearray(100)), 1)
     assert list(case.rows[0][:4]) == [0, 0, 0, 0]
+
+
+def test_writes_share_the_links_with_reads_and_are_counted(case: Case) -> None:
+    writer, reader = case.node(request_seconds=0.003), case.node()
+    target = writer.open(str(case.path), 1, os.O_RDWR, grows=True)
+    case.fds.append(target.fd)
+    content = memoryview(os.urandom(2 * MIB))
+    assert case.spent(lambda: writer.write(target, SIZE, content, 1)) == pytest.approx(0.02 + 2 * 0.003)
+    case.clock.now = START  # as if at the same time: the link is still busy with what was written
+    file = reader.open(str(case.path), 2, grows=True)
+    case.fds.append(file.fd)
+    out = memoryview(bytearray(MIB))
+    assert case.spent(lambda: reader.read(file, SIZE, out, 2)) == pytest.approx(0.03)
+    assert out == content[:MIB]  # the file has grown
+    assert case.rows[0][WRITTEN_BYTES] == 2 * MIB
+    assert case.rows[0][REQUESTS] == 2
+    assert [case.rows[0][WRITE_NS], case.rows[1][READ_NS]] == pytest.approx([26e6, 30e6], abs=10)

@@ -73,7 +73,7 @@ def test_threads_that_follow_each_other_share_a_track_and_those_at_once_have_nam
         for number in range(2):
             _thread.start_new_thread(call, (first + number, together, over[number]))
         for event in over:
-            assert event.wait(10)
+            assert event.wait(60)
         until(lambda: _thread._count() == running)
     drained = {rows.thread: rows.table["start"].tolist() for rows in recorder.drain()}
     assert sorted(drained) == ["library", "library-1"]

@@ -11,7 +11,7 @@ from dlio_bench.benchmarks.schedules import cosmoflow, resnet
 RATES = {model.name: model.rate for workload in WORKLOADS.values() for model in workload.models}
 
 
-@pytest.mark.parametrize(("name", "rate"), [("hepcnn", 1e-3), ("tiramisu", 1e-5), ("deeplab", 1e-4)])
+@pytest.mark.parametrize(("name", "rate"), [("hepcnn", 1e-3), ("tiramisu", 1e-5), ("deeplab", 1e-4), ("vgg16", 5e-5)])
 def test_some_rates_are_constant(name: str, rate: float) -> None:
     assert {RATES[name](step, Course(10, 1)) for step in (0, 1, 10, 10_000)} == {rate}
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.processes import PATIENCE
+
 IN_CODE_MADE_FROM_TEXT = """
 import os, signal
 from dlio_bench import signals
@@ -34,7 +36,12 @@ def run(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """As a module, as the command itself is: what Python does at the end of a script differs."""
     (folder / "interrupted_code.py").write_text(code)
     return subprocess.run(
-        [sys.executable, "-m", "interrupted_code"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "interrupted_code"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
@@ -56,13 +63,13 @@ from dlio_bench.harness import cli
 
 def last(asked):
     try:
-        time.sleep(60)
+        time.sleep(600)
     finally:  # as a scheduler does, while ranks end
         os.kill(os.getpid(), signal.SIGTERM)
         print("in good order")
 
 cli.COMMANDS["generate"] = last
-sys.argv[1:] = ["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "31s"]
+sys.argv[1:] = ["generate", "cdb", "--files", "1", "--out", "x", "--walltime", "33s"]
 raise SystemExit(cli.main())
 """
 
@@ -70,7 +77,7 @@ raise SystemExit(cli.main())
 def test_a_command_that_has_no_time_left_starts_nothing(tmp_path: Path) -> None:
     done = run(
         "import os, time\nos.environ['DLIO_BENCH_ENDS'] = str(time.time() + 20)\n"
-        + AT_THE_END_OF_THE_TIME.replace(', "--walltime", "31s"', ""),
+        + AT_THE_END_OF_THE_TIME.replace(', "--walltime", "33s"', ""),
         tmp_path,
     )
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
@@ -82,4 +89,4 @@ def test_a_command_ends_before_its_time_is_over_and_later_signals_do_not_disturb
     done = run(AT_THE_END_OF_THE_TIME, tmp_path)
     assert (done.returncode, done.stdout) == (4, "in good order\n"), done.stderr
     assert "Interrupted by the end of this job's time" in done.stderr
-    assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 31s" in done.stderr
+    assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 33s" in done.stderr

@@ -18,7 +18,7 @@ from dlio_bench.harness.storage_bench.folder import NAME, claimed
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made
-from tests.processes import dlio, start, until
+from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
 LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
@@ -105,7 +105,7 @@ def test_an_interruption_leaves_nothing(number: int, sign: str, arguments: tuple
     process = start(tmp_path, "storage", ".", *arguments)
     until((tmp_path / NAME / sign).exists, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, out + err
     assert "Interrupted" in err
     assert "Traceback" not in err
@@ -117,7 +117,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     process = start(tmp_path, "storage", ".", *LONG)
     until((tmp_path / NAME / "empty").exists, process)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert (tmp_path / NAME / "file-0000000").exists()
     (tmp_path / NAME / "empty" / "0-0-0").touch()  # of the name that the next one makes first
     dlio(tmp_path, "storage", ".", *SMALL)

@@ -89,9 +89,9 @@ def test_the_loop_books_what_the_trainer_spent(meets: bool) -> None:
     # the wait for others in a barrier is exchange too
     assert np.all(phases["exchange"] >= 2.0 - 1e-9)
     # what was converted and exchanged is not computed
-    assert phases["compute"] + phases["convert"] + phases["exchange"] == pytest.approx(np.zeros(3), abs=0.5)
+    assert np.all(phases["compute"] + phases["convert"] + phases["exchange"] <= elapsed.loop)
     assert sum(part.sum() for part in phases.values()) == pytest.approx(log.clock[:, -1].sum() - log.clock[:, 0].sum())
-    assert elapsed.loop >= 0
+    assert 0 <= elapsed.loop < elapsed.enclosing
     # two around the loop, one behind the pass, and one a step where nothing else makes ranks meet
     assert comm.barriers == (3 if meets else 6)
 

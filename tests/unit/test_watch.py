@@ -13,6 +13,7 @@ from dlio_bench.harness.cluster import life as rank_side
 from dlio_bench.harness.cluster.life import Life, Pulse
 from dlio_bench.harness.cluster.watch import Watch, parse_timeout
 from dlio_bench.harness.training.compute import wait
+from tests.processes import until
 
 
 def pulse(rank: int | None, *, idle: float = 0.0, waiting: bool = False, patience: float = 0.0) -> dict[str, Any]:
@@ -82,23 +83,22 @@ def rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Life
     beating.close()
 
 
-def idle_after(told: list[dict[str, Any]], pulses: int) -> float:
-    """Idle seconds when so many more were told."""
-    end = len(told) + pulses
-    while len(told) < end:
-        time.sleep(0.01)
-    return float(told[-1]["idle"])
-
-
 def test_idleness_grows_until_the_rank_moves(rank: tuple[Life, list[dict[str, Any]]], tmp_path: Path) -> None:
     life, told = rank
-    assert idle_after(told, 6) > 0.15
-    life.begins(60)
-    assert idle_after(told, 6) == 0  # of announced length
+
+    def stands_still() -> bool:
+        return bool(told) and told[-1]["idle"] > 0.15
+
+    until(stands_still)
+    life.begins(600)
+    until(lambda: not told[-1]["idle"])
+    count = len(told)
+    until(lambda: len(told) >= count + 6)
+    assert {pulse["idle"] for pulse in told[count:]} == {0}  # of announced length
     life.until = 0.0
     with life.waits():
-        assert idle_after(told, 6) > 0.15
-        assert told[-1]["waiting"]
+        until(lambda: stands_still() and told[-1]["waiting"])
+    until(stands_still)  # the end of a wait has counted as progress
     end = threading.Event()
 
     def write() -> None:
@@ -107,7 +107,7 @@ def test_idleness_grows_until_the_rank_moves(rank: tuple[Life, list[dict[str, An
 
     writing = threading.Thread(target=write)
     writing.start()
-    assert idle_after(told, 6) == 0
+    until(lambda: not told[-1]["idle"])
     end.set()
     writing.join()
 

@@ -9,7 +9,7 @@ from typing import Any
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.layouts import find_layout
-from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.model import choose, require_labels
 from dlio_bench.benchmarks.profile import MEASURED, Profile, Row
 from dlio_bench.benchmarks.profile_files import load, parse, to_tables
 from dlio_bench.benchmarks.registry import find
@@ -70,6 +70,7 @@ def make_job(options: Options) -> Job:
     workload = find(name)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     model = choose(workload.models, layout.variant, model_name or None)
+    require_labels(model)
     cores = usable_cores()
     if options.steps is not None and options.steps < LEAST_STEPS:
         raise UsageError(f"--steps {options.steps} are too few for a median. Time at least {LEAST_STEPS}.")

@@ -16,6 +16,7 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
+from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 
@@ -75,6 +76,14 @@ def source(request: Request, held: Sequence[int] = ()) -> Source:
         name: sum(spec.samples for spec in layout.split(name).spec_files(count)) for name, count in files.items()
     }
     return Source(folder, samples[TRAIN], files[TRAIN] * layout.file_bytes, files, samples.get(VALIDATION, 0))
+
+
+def require_direct(source: Source) -> None:
+    """UsageError, EnvironmentFailure where the dataset, or one made in its place, could not be read directly."""
+    if source.exists:
+        alignment_of(open_dataset(source.folder))
+    else:
+        require_folder(source.folder)
 
 
 def await_given(options: Options, progress: Progress) -> None:

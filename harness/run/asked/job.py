@@ -64,6 +64,7 @@ class Job(SavedJob, RankOptions):
     board: str = ""  # the file of the mounts' counters
     streaming: Streaming | None = None
     models: tuple[TrainedModel, ...] = (TrainedModel(),)
+    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
 
     @property
     def ranks(self) -> int:
@@ -89,6 +90,10 @@ class Job(SavedJob, RankOptions):
     def model_of(self, rank: int) -> tuple[int, int]:
         """The model that a rank trains, and its number among the ranks of that model."""
         return model_of(rank, self.ranks_per_node, len(self.models))
+
+    def step_seconds_of(self, rank: int) -> float:
+        """Emulated compute in a step of a rank that trains."""
+        return self.step_seconds * (self.step_scale[rank % len(self.step_scale)] if self.step_scale else 1.0)
 
     @property
     def copies(self) -> int:

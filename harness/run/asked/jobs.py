@@ -37,6 +37,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         seed = training.seed
     allocated, memory, code = allocation.find(os.environ), memory_bytes(), code_digest()
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
+    demanded = any(row.demanded for row in request.readers.values())
     planned = []
     for nodes in options.nodes:
         options = request.options.at(nodes)
@@ -62,7 +63,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             warmup_trials=0 if goes_on else warmup_trials,
             seed=seed,
             node_memory=options.memory_per_node or (memory // nodes if virtual else memory),
-            sync=options.sync or ("step" if inference is None else "none"),
+            sync=options.sync or ("step" if inference is None and not demanded else "none"),
             step_seconds=request.step_seconds(size.batch),
             threads=options.threads or _threads(options, nodes * per_node if virtual else per_node),
             most_threads=options.threads or defaults.MOST_THREADS,
@@ -79,6 +80,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             pfs=options.emulate_pfs,
             streaming=request.streaming,
             models=request.models,
+            step_scale=options.step_scale,
         )
         _require_memory(job)
         planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))

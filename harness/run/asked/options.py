@@ -17,6 +17,7 @@ class RankOptions:
     shard: str = "rank"
     check_crc: bool = False  # of every delivered field, in the reader's threads
     cache: str = "cold"
+    io: str = "buffered"  # or direct: reads of the dataset's files pass the page cache (O_DIRECT)
     tiny: bool = False  # small samples: a smoke test, whose speed says nothing
     verify: bool = True
     trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py
@@ -74,6 +75,7 @@ class Options(RankOptions):
     stream_engine: str | None = None
     stream_queue: int | None = None  # steps
     stream_full: str | None = None
+    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn
     storage: Path | None = None  # a document of `dlio-bench storage`
     limits: Path | None = None  # of `dlio-bench judge`
     system: str | None = None  # description of the machine: a file, or a name that comes with the package

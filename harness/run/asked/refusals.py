@@ -6,13 +6,15 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, TORCH, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.readers.torch_loader import require_torch
+from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
+from dlio_bench.harness.storage.direct import DIRECT, IO_MODES
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.refusals import require_at_least, unknown
 
@@ -40,6 +42,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
             "Use --cache cold."
         )
+    if options.io == DIRECT:
+        _require_direct(options, rows)
     pfs = options.emulate_pfs
     if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
         raise UsageError(
@@ -57,14 +61,32 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         )
     if needing := [row.name for row in rows if row.delivery == TORCH]:
         require_torch(needing[0])
+    if needing := [row.name for row in rows if row.delivery == WEBDATASET]:
+        require_webdataset(needing[0])
     if pfs is not None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
+
+
+def _require_direct(options: Options, rows: Sequence[Policy]) -> None:
+    """UsageError for what reads in its own way, or from no device."""
+    if theirs := [row.name for row in rows if row.delivery not in (ON_DEMAND, AHEAD)]:
+        raise UsageError(
+            f"--io direct: reader '{theirs[0]}' reads through its framework, which knows only the page cache. Use "
+            "--io buffered, or another reader, such as prefetch."
+        )
+    if options.emulate_pfs is not None:
+        raise UsageError(
+            "--io direct: the emulated file system has no page cache to pass: each of its reads already asks it, or "
+            "the client cache that --emulate-pfs cache=SIZE gives it. Use --io buffered, and leave cache= out for "
+            "reads that no cache serves."
+        )
 
 
 def require_values(options: Options) -> None:
     """UsageError for unknown words and for numbers out of range."""
     choices = (
         ("--cache", options.cache, CACHE_MODES),
+        ("--io", options.io, IO_MODES),
         ("--sync", options.sync, SYNC_MODES),
         ("--shard", options.shard, SHARDS),
         ("--last", options.last, LASTS),
@@ -88,6 +110,8 @@ def require_values(options: Options) -> None:
         trace_steps=options.trace_steps,
         memory_per_node=options.memory_per_node,
     )
+    if options.step_scale and options.mode != "emulate":
+        raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
     require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")

@@ -6,7 +6,9 @@ from dataclasses import replace
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.plan.policies import STREAM, Policy
+from dlio_bench.harness.plan.shape import JOB
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.training import TRAIN
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.settings import FULL, QUEUE, Streaming
 from dlio_bench.refusals import require_at_least, unknown
@@ -39,8 +41,10 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
                     f"--inline: a thread of each trainer's process is its producer, by the plan of that trainer. Leave "
                     f"out {flag}, or --inline."
                 )
-    require_at_least(1, producers=options.producers, stream_queue=options.stream_queue)
     mode = modes.find(options.stream or modes.PLANNED)
+    if not mode.known:
+        _require_demanded(options)
+    require_at_least(1, producers=options.producers, stream_queue=options.stream_queue)
     engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
     if engine not in adios.ENGINES:
         raise unknown("--stream-engine", engine, list(adios.ENGINES))
@@ -55,6 +59,25 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
         adios.require()
     producers = 0 if options.inline else options.producers or 1
     return Streaming(mode.name, producers, engine, options.stream_queue or QUEUE, full, watch.allowed() or FOR_EVER)
+
+
+def _require_demanded(options: Options) -> None:
+    """UsageError for what needs ranks that take equally many steps, or a plan that says which samples a rank gets."""
+    ranks = max(options.nodes) * options.ranks_per_node
+    refused = {
+        "--sync step": options.sync == "step",
+        "--shard job": options.shard == JOB,
+        f"--validation {options.validation}": options.validation not in (None, "none"),
+        "--predict": options.predict,
+        f"--compute {options.compute}": options.mode == TRAIN and ranks > 1 and options.exchange != "none",
+    }
+    for flag, given in refused.items():
+        if given:
+            raise UsageError(
+                f"{flag}: with --stream {modes.ON_DEMAND} ranks take unequal numbers of steps, so that they cannot "
+                "meet after each, and nobody knows before which samples a rank gets. Leave one out; --stream "
+                f"{modes.PLANNED} goes with all."
+            )
 
 
 def as_dealt(row: Policy, streaming: Streaming | None) -> Policy:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio_bench.benchmarks.model import choose
+from dlio_bench.benchmarks.model import choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
@@ -49,6 +49,7 @@ def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence
         _refuse_alone(options)
         return None
     model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
+    require_labels(model)
     training = Training(
         model.name,
         options.exchange,

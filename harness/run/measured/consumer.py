@@ -15,6 +15,7 @@ from dlio_bench.batches import Batch, Block, Bytes, Ids
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import planned
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -43,7 +44,8 @@ class Consumer:
     def __init__(self, steps: Sequence[Ids], starts: Sequence[Ids], log: StepLog, *, ordered: bool) -> None:
         """`steps`: ids of each batch. `starts`: where the samples of each will lie; empty if that is not known.
 
-        A batch with these very arrays counts as planned, without a comparison of numbers.
+        A batch with these very arrays counts as planned, without a comparison of numbers. Without `steps` any batch
+        may come.
         """
         self._steps, self._log, self._ordered = steps, log, ordered
         self._prepared: dict[int, tuple[Ids, Ids, Ids, Bytes]] = {}
@@ -64,7 +66,8 @@ class Consumer:
                 batch.blocks[0].data.take(positions, out=taken, mode="clip")
                 return
             del self._prepared[step]
-        require_planned(batch, self._steps[step], ordered=self._ordered)
+        if self._steps:
+            require_planned(batch, self._steps[step], ordered=self._ordered)
         self._enter(step, batch.ids, marks(batch))
 
     def finish(self) -> None:
@@ -181,6 +184,23 @@ def require_planned(batch: Batch, ids: npt.NDArray[np.int64], *, ordered: bool) 
     if not np.array_equal(batch.ids, ids) if ordered else len(batch.ids) != len(ids):
         raise DataError(
             f"The reader delivered samples {batch.ids[:4]}..., but the plan has {ids[:4]}...: a defect of the reader."
+        )
+
+
+def require_everything(comm: Comm, delivered: npt.NDArray[np.int64], plan: npt.NDArray[np.int64]) -> None:
+    """DataError, on every rank, where the deliveries of all ranks are not the samples of the plan, as a multiset.
+
+    Ids, -1 where there is none. All ranks call this together, with the same plan.
+    """
+    most = int(plan.max(initial=0)) + 1
+    if delivered.max(initial=-1) >= most:
+        raise DataError(f"Sample {delivered.max()} was delivered, which the plan does not have.")
+    came = comm.total(np.bincount(delivered[delivered >= 0], minlength=most).astype(np.uint64))
+    wrong = np.flatnonzero(came != np.bincount(plan[plan >= 0], minlength=most).astype(np.uint64))
+    if len(wrong):
+        raise DataError(
+            f"All ranks together got other samples in an epoch than planned: {len(wrong)} came not at all or too often "
+            f"(the first: sample {wrong[0]}, {came[wrong[0]]} times)."
         )
 
 

@@ -45,7 +45,7 @@ class RankTrial(Struct, frozen=True, kw_only=True):
     enclosing_seconds: the rank's interval around both barriers, for each segment of the trial. epochs: the counters of
     each, its validation pass included. scores: of each pass, over all ranks. host_cpu: on the first rank of a host.
     residency: of this rank's share of the files, for each segment. clock_drift: wall clock less monotonic clock,
-    seconds.
+    seconds. batches: that the rank took, if ranks get them as they ask for them.
     """
 
     trial: int
@@ -61,6 +61,7 @@ class RankTrial(Struct, frozen=True, kw_only=True):
     host_cpu: CpuShares | None
     residency: list[Residency]
     clock_drift: float
+    batches: int | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Elapsed:
 
 def run(
     comm: Comm,
-    batches: Iterator[Batch],
+    batches: Iterator[Batch | None],
     steps: Sequence[npt.NDArray[np.int64]],
     epoch_starts: Sequence[bool],
     log: StepLog,
@@ -51,7 +51,9 @@ def run(
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    starts: where the samples of each batch will lie, by the reader's plan. passes: step -> validation pass after it.
+    epoch_starts: of each step, whether an epoch begins with it. steps: empty where a rank gets batches as it asks for
+    them; where none is left for a step (None), it takes no time. starts: where the samples of each batch will lie, by
+    the reader's plan. passes: step -> validation pass after it.
     behind: step -> what else is done behind it, inside the clock.
     All ranks (`comm`) begin and end together; those of a model (`peers`; None: all) meet in a barrier after each step,
     unless the `trainer`'s exchange makes them meet.
@@ -66,7 +68,8 @@ def run(
     t0 = clock()
     comm.barrier()
     started = clock()
-    for step in range(len(steps)):
+    last = 0  # step in which this rank got a batch
+    for step in range(len(epoch_starts)):
         if epoch_starts[step]:
             at_epoch()
             if sync == "epoch":
@@ -75,6 +78,9 @@ def run(
         life.moves += 1
         row[0] = clock()
         batch = next(batches)
+        if batch is None:
+            row[1:] = row[0] = clock()
+            continue
         row[1] = clock()
         consumer.take(step, batch)
         row[2] = clock()
@@ -86,10 +92,12 @@ def run(
         row[5] = clock()
         trainer.save()
         row[6] = clock()
+        last = step
         if step in behind:
             behind[step]()
         if step in passes:
             run_pass(peers, batches, passes[step], trainer, ordered=ordered)
+    rows[last : last + 1, 4:] += trainer.finish()
     ended = clock()
     comm.barrier()
     elapsed = Elapsed(ended - started, clock() - t0, started, meet)

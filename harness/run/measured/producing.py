@@ -1,6 +1,7 @@
 """A producer: a rank that reads the dataset and publishes batches to the ranks that train."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,17 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, opened
+from dlio_bench.harness.readers.registry import READS_AS, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, planned
+from dlio_bench.harness.readers.session import Tally, planned
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.streams.adios import Arrays, Writer, contact
-from dlio_bench.harness.streams.crew import Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import Dealt, published
-from dlio_bench.harness.streams.modes import ROUND_ROBIN
+from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published
+from dlio_bench.harness.streams.modes import ROUND_ROBIN, Mode
+from dlio_bench.harness.streams.modes import find as find_mode
 
-READS_AS = "double-buffer"  # the policy by which a producer reads what it publishes
+FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a request
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
 
 
@@ -46,6 +48,10 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
         here = crew.layout.node(crew.world.rank) * crew.layout.trainers_per_node
         seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
         tally = Tally()
+        if crew.producer is None:  # it makes the nodes even
+            crew.world.barrier()
+            crew.meet(Closing({}))
+            continue
         _publish(crew, openings, seen, resources, tally)
         crew.meet(Closing({epoch: _published(cost) for epoch, cost in tally.epochs.items()}))
 
@@ -66,54 +72,85 @@ def _publish(
 ) -> None:
     """One session. The streams are open, and nothing is read yet, when the trainers begin."""
     assert crew.producer is not None
-    streaming, number = crew.streaming, openings[0].number
-    plans = [opening.plan for trainer, opening in enumerate(openings) if crew.model(trainer)[0] == 0]
-    dealt = list(published(plans, streaming.mode, crew.producer, streaming.producers))
-    parts = [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)]
-    reader = opened(find(READS_AS), sample_view, parts, resources)
-    writers = _writers(crew, number)
+    mode, producers = find_mode(openings[0].mode), crew.streaming.producers
+    if mode.known:
+        plans = [opening.plan for trainer, opening in enumerate(openings) if crew.model(trainer)[0] == 0]
+        dealt = list(published(plans, mode.name, crew.producer, producers))
+    else:
+        # every trainer has told the plan of all
+        dealt = demanded(openings[0].plan, crew.producer, producers, crew.trainers)
+    plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
+    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], resources)
+    writers = _writers(crew, openings[0].number, mode)
     try:
         crew.world.barrier()
-        with reader.session(_plan(sample_view, dealt), tally) as batches:
-            for batch in dealt:
-                content = next(batches) if len(batch.part.ids) else None
-                step = _step(batch, content)
-                for writer in _takers(crew, writers, batch.rank):
-                    with life.waits():
-                        writer.put(step)
+        with reader.session(plan, tally) as batches:
+            if mode.known:
+                for batch in dealt:
+                    step = _step(batch, next(batches) if len(batch.part.ids) else None)
+                    _put(step, _takers(crew, writers, batch.rank, mode))
+            else:
+                _answer(crew, writers, dealt, batches)
         for writer in writers:
             with life.waits():
                 writer.close()
     finally:
         for writer in writers:
             with suppress(OSError):
-                contact(writer.path, streaming.engine).unlink()
+                contact(writer.path, crew.streaming.engine).unlink()
 
 
-def _plan(sample_view: SampleView, dealt: Sequence[Dealt]) -> list[Planned]:
-    return planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
+def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batches: Iterator[Batch]) -> None:
+    """Give the next batch of an epoch to whoever asks for one, or say that there is none, until nobody asks."""
+    place, asking = 0, crew.trainers
+    while asking:
+        rank, epoch = _request(crew)
+        trainer = crew.layout.trainer(rank)
+        assert trainer is not None
+        if epoch == DONE:
+            asking -= 1
+        elif place < len(dealt) and dealt[place].part.epoch == epoch:
+            _put(_step(dealt[place], next(batches)), [writers[trainer]])
+            place += 1
+        else:
+            _put(_step(Dealt(0, trainer, Part(epoch, NO_SAMPLES)), None), [writers[trainer]])
 
 
-def _writers(crew: Crew, session: int) -> list[Writer]:
-    """The streams of this producer, which all trainers have joined; their contact files are gone."""
+def _request(crew: Crew) -> tuple[int, int]:
+    """The launched rank that asks next, and the epoch of which it wants a batch."""
+    pause = FIRST_PAUSE
+    with life.waits():
+        while (request := crew.world.told()) is None:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+    return request
+
+
+def _put(step: Arrays, writers: Sequence[Writer]) -> None:
+    for writer in writers:
+        with life.waits():
+            writer.put(step)
+
+
+def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
+    """The streams of this producer, which all trainers have joined."""
     assert crew.producer is not None
-    streaming, shared = crew.streaming, crew.streaming.how.shared
     writers = []
-    for trainer in [None] if shared else range(crew.trainers):
+    for trainer in [None] if mode.shared else range(crew.trainers):
         path = crew.stream(session, crew.producer, trainer)
         with life.waits():
-            readers = crew.trainers if shared else 1
-            parameters = crew.parameters(shared=shared)
-            writers.append(Writer(path, engine=streaming.engine, readers=readers, parameters=parameters))
+            readers = crew.trainers if mode.shared else 1
+            writers.append(
+                Writer(path, engine=crew.streaming.engine, readers=readers, parameters=crew.parameters(mode))
+            )
     return writers
 
 
-def _takers(crew: Crew, writers: Sequence[Writer], rank: int) -> list[Writer]:
+def _takers(crew: Crew, writers: Sequence[Writer], rank: int, mode: Mode) -> list[Writer]:
     """The streams that get a batch of a rank: that rank of each model takes it. ADIOS2 deals a step to one reader, so
     it gets the step once for each model."""
-    how = crew.streaming.how
-    if how.shared:
-        return [*writers] * (crew.layout.models if how.name == ROUND_ROBIN else 1)
+    if mode.shared:
+        return [*writers] * (crew.layout.models if mode.name == ROUND_ROBIN else 1)
     return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
 
 

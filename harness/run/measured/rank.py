@@ -1,5 +1,6 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,14 @@ from dlio_bench.harness.cluster.entry import require_same, require_same_code, ru
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.registry import Resources, opened, view_of
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
@@ -35,8 +38,9 @@ from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, Re
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
-from dlio_bench.harness.run.measured.trial import Trial, TrialTimes
+from dlio_bench.harness.run.measured.trial import Trial, TrialTimes, most_steps
 from dlio_bench.harness.run.measured.verification import verify, whole_dataset
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
@@ -66,7 +70,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     crew = producing.crew_of(job, comm, folder)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job))
+        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job, dataset, Solo()))
         return
     _train(job, dataset, folder, trainers, tell, pipeline, crew)
     producing.dismiss(crew)
@@ -97,8 +101,7 @@ def _measure(
     pipeline: Pipeline | None,
     crew: Crew | None,
 ) -> None:
-    idle = resident_bytes()
-    peers = _peers(job, comm)
+    idle, peers = resident_bytes(), _peers(job, comm)
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
@@ -110,6 +113,7 @@ def _measure(
     passes = _passes(job, validation_shape(job, dataset))
     decode = _decode(job, site.dataset)
     views = {name: view_of(row, site.dataset, job.view, decode, pipeline) for name, row in job.readers.items()}
+    site = dataclasses.replace(site, sharded=_sharded(job, views))
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
@@ -123,13 +127,14 @@ def _measure(
         for name, row in job.readers.items()
     }
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    resources = _resources(job, site.dataset, comm)
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
         name: opened(
             job.readers[name],
             views[name],
             _parts(job, site.dataset, comm, peers, reader_trials),
-            _resources(job),
+            resources,
             site.context,
             pipeline,
         )
@@ -157,11 +162,15 @@ def _measure(
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
+                    steps = reader_trials[0].steps
+                    if job.readers[name].demanded:
+                        steps = most_steps(times[name], comm)
+                        times[name] = [trial.cut(steps) for trial in times[name]]
                     finished[name] = ReaderMeasured(
                         options=reader.options,
                         decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
                         order=reader_trials[0].order,
-                        steps_per_epoch=reader_trials[0].steps,
+                        steps_per_epoch=steps,
                         different_samples=reader_trials[0].different,
                         validation=_described(passes.get(name)),
                         trained=networks,
@@ -264,6 +273,11 @@ def _described(passes: Passes | None) -> types.Passes | None:
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
+def _sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
+    """The fields in tar shards, where a reader has some."""
+    return next((views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET), ())
+
+
 def _peers(job: Job, comm: Comm) -> Comm:
     """The ranks of this rank's model, in the order of `Job.model_of`."""
     if len(job.models) == 1:
@@ -283,8 +297,9 @@ def _parts(
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
 
 
-def _resources(job: Job) -> Resources:
-    """What a reader may use on this rank."""
+def _resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
+    """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
+    alignments = together(comm, lambda: alignment_of(dataset) if job.io == DIRECT else None)
     # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
@@ -294,6 +309,8 @@ def _resources(job: Job) -> Resources:
         check_crc=job.check_crc,
         tiers=job.tiers,
         most_threads=job.most_threads,
+        inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
+        alignment=alignments[comm.rank],
     )
 
 

@@ -9,11 +9,13 @@ from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import files_of
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Crew
@@ -35,7 +37,10 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Site:
-    """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation."""
+    """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation.
+
+    direct: whether readers pass the page cache.
+    """
 
     context: RankContext
     dataset: Dataset
@@ -43,6 +48,8 @@ class Site:
     pfs: PfsSpec | None
     board: Board | None
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
+    sharded: tuple[str, ...] = ()  # the fields that WebDataset reads, from shards beside these files
+    direct: bool = False
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
@@ -55,7 +62,7 @@ class Site:
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:
-            return cls(context, dataset, dataset, None, None, files)
+            return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
         seen = replace(dataset, folder=Path(job.mounts[node]))
         return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
 
@@ -90,6 +97,8 @@ class Site:
 
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
+        if self.direct and mode.startswith("cold"):
+            return cache.passed(share)
         if mode.startswith("cold"):
             cache.drop(share)
         elif mode == "warm":
@@ -105,7 +114,7 @@ class Site:
         assert self.board is not None
         assert self.pfs is not None
         share = self._paths(self.origin)[comm.host_rank :: comm.host_size]
-        stored = sum(self.origin.manifest.files[number].bytes for number in self.files)
+        stored = sum(path.stat().st_size for path in self._paths(self.origin))
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
             cache.fill(share)
         ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
@@ -127,7 +136,8 @@ class Site:
         return 0 if self.board is None or self.board.nodes == 1 else self.context.node
 
     def _paths(self, dataset: Dataset) -> list[Path]:
-        return [dataset.path(number) for number in self.files]
+        shards = web_shards.paths(dataset, self.sharded, self.files) if self.sharded else []
+        return [*map(dataset.path, self.files), *shards]
 
 
 def _minus(after: int | None, before: int | None) -> int | None:

@@ -16,14 +16,15 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.run.asked.inference import Inference
+from dlio_bench.harness.run.asked import inference
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.measured.trial import Trial
-from dlio_bench.harness.training import inference
 from dlio_bench.harness.training.checkpoint import resumed
 from dlio_bench.harness.training.exchange.exchange import open_exchange
+from dlio_bench.harness.training.inference import Inference
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
+from dlio_bench.harness.training.pieces import PieceInference
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 from dlio_bench.reports.types import Network
 
@@ -64,10 +65,13 @@ def opened(
     peers: the ranks of this rank's model. folder: of the run's results, where its checkpoints go.
     """
     if job.infer is not None:
-        yield _predictor(job, job.infer, comm, dataset, device, readers, trials)
+        yield _predictor(job, job.infer, comm, dataset, device, readers, trials, folder)
         return
     if job.train is None:
-        yield Emulated(job.step_seconds, 0.0 if job.validation is None else job.validation.sample_seconds), None
+        yield (
+            Emulated(job.step_seconds_of(comm.rank), 0.0 if job.validation is None else job.validation.sample_seconds),
+            None,
+        )
         return
     training = job.train
     number = job.model_of(comm.rank)[0]
@@ -101,24 +105,32 @@ def opened(
 
 def _predictor(
     job: Job,
-    options: Inference,
+    options: inference.Inference,
     comm: Comm,
     dataset: Dataset,
     device: str,
     readers: Mapping[str, Reader],
     trials: Mapping[str, Sequence[Trial]],
+    folder: Path,
 ) -> tuple[Trainer, Network]:
     model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
     weights = None if options.resume is None else resumed(comm, Path(options.resume), {"model": options.model})
-    network = inference.Inference(
-        comm,
-        model,
-        model.sample(dataset),
-        device=device,
-        seed=job.seed % 2**31,
-        training=dataset.training_samples,
-        weights=weights,
-    )
+    seed, training = job.seed % 2**31, dataset.training_samples
+    if (cutting := model.cutting) is not None:
+        network: Inference = PieceInference(
+            comm,
+            model,
+            cutting,
+            dataset,
+            folder,
+            f"{job.nodes}x{job.ranks_per_node}",
+            device=device,
+            seed=seed,
+            weights=weights,
+        )
+    else:
+        sample = model.sample(dataset)
+        network = Inference(comm, model, sample, device=device, seed=seed, training=training, weights=weights)
     batches = []
     for name, reader in readers.items():
         sample_widths = _sample_widths(reader, job.readers[name], trials[name][0], comm.rank)

@@ -1,7 +1,7 @@
 """One trial of one reader on one rank: prepares the cache, makes the plan, times the loop, collects the costs."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import asdict
 
-from dlio_bench.batches import is_validation, validation_after
+from dlio_bench.batches import Batch, is_validation, validation_after
 from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
@@ -19,11 +19,12 @@ from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
-from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
+from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, XPLANE, uses_tensorflow
 from dlio_bench.harness.run.measured import loop
-from dlio_bench.harness.run.measured.consumer import require_same_set
+from dlio_bench.harness.run.measured.consumer import require_everything, require_same_set
 from dlio_bench.harness.run.measured.documents import RankTrial
 from dlio_bench.harness.run.measured.site import Delivered, Site
 from dlio_bench.harness.run.measured.validation import Pass, passes_seconds
@@ -62,6 +63,13 @@ class TrialTimes:
     residency: list[Residency] = field(default_factory=list)  # of this rank's share of the files, for each segment
     clock_drift: float = 0.0  # wall clock less monotonic clock, seconds
     traced: Traced | None = None  # what TensorFlow's threads did
+    batches: list[int] | None = None  # that this rank took in each epoch, if ranks get them as they ask for them
+
+    def cut(self, steps: int) -> "TrialTimes":
+        """With so many steps of each epoch; those behind them delivered nothing."""
+        rows = np.arange(len(self.log.ids)).reshape(len(self.plan), -1)[:, :steps].ravel()
+        log = StepLog(self.log.clock[rows], self.log.samples[rows], self.log.ids[rows])
+        return replace(self, log=log, starts=self.starts[rows], plan=[ids[:steps] for ids in self.plan])
 
     @property
     def missing_phases(self) -> set[str]:
@@ -114,12 +122,19 @@ class TrialTimes:
             host_cpu=cpu_shares(self.host_cpu),
             residency=self.residency,
             clock_drift=self.clock_drift,
+            batches=None if self.batches is None else sum(self.batches),
         )
 
     def _cost(self, epoch: int) -> PassCost:
         """Bytes and seconds of an epoch without its validation pass, or of the pass that the number means."""
         read = asdict(self.tally.of(epoch))
         return PassCost(**read, bytes_useful=self.useful.get(epoch, 0), bytes_planned=self.stored.get(epoch, 0))
+
+
+def most_steps(trials: Sequence[TrialTimes], comm: Comm) -> int:
+    """The most batches that a rank has taken in an epoch of any of these trials, over all ranks."""
+    most = max(max(trial.batches or [0]) for trial in trials)
+    return int(comm.greatest(np.array([most], np.float64))[0])
 
 
 class Trial:
@@ -163,6 +178,12 @@ class Trial:
         return [self._epoch(rank, epoch) for epoch in range(self._job.epochs)]
 
     def _epoch(self, rank: int, epoch: int) -> Ids:
+        if self._policy.demanded:  # whoever asks gets the next batch: a rank has to know the plans of all
+            of_ranks = [self._epoch_of(other, epoch) for other in range(self._shape.ranks)]
+            return np.stack(of_ranks, axis=1).reshape(-1, self._job.batch)
+        return self._epoch_of(rank, epoch)
+
+    def _epoch_of(self, rank: int, epoch: int) -> Ids:
         if self._draw is not None:
             return self._draw(rank, self.steps, self._seed)[epoch]
         epoch += self.first_epoch
@@ -215,13 +236,33 @@ class Trial:
                 delivered = times.log.ids[: trace.steps]
                 times.traced = trace.read(int(reader.sample_view.sizes(delivered[delivered >= 0]).sum()))
         times.left = trainer.end()
-        if not self._ordered:
+        if not self._ordered and not self._policy.demanded:
             for ids, delivered in zip(plan, times.log.ids.reshape(len(plan), -1), strict=True):
                 require_same_set(delivered, ids)
             for pass_ in times.passes:
                 require_same_set(pass_.delivered, pass_.ids)
         times.starts = np.concatenate(starts)
+        if self._policy.demanded:
+            self._settle(times, reader, comm)
         return times
+
+    def _settle(self, times: TrialTimes, reader: Reader, comm: Comm) -> None:
+        """What this rank got is its plan. DataError where all ranks together did not get the plan of all, once."""
+        taken = times.log.ids.reshape(len(times.plan), -1, self._job.batch)
+        for epoch, (of_all, of_rank) in enumerate(zip(times.plan, taken, strict=True)):
+            require_everything(comm, of_rank, of_all)
+            ids, view = of_rank[of_rank >= 0], reader.sample_view
+            times.useful[epoch], times.stored[epoch] = view.useful(ids), view.stored(ids)
+        times.plan = list(taken)
+        times.batches = (taken >= 0).any(axis=2).sum(axis=1).tolist()
+
+    def _session(
+        self, reader: Reader, plan: Sequence[Planned], tally: Tally
+    ) -> AbstractContextManager[Iterator[Batch | None]]:
+        if not self._policy.demanded:
+            return reader.session(plan, tally)
+        assert isinstance(reader, Streamed)
+        return reader.demanded(plan, tally)
 
     def _recording(self) -> AbstractContextManager[tf_trace.Recording | None]:
         """The trace of TensorFlow, if this trial is to have one: the last of a reader or network of TensorFlow's."""
@@ -263,7 +304,7 @@ class Trial:
         plan = planned(reader.sample_view, parts, self.ids_read)
         steps = [batch for batch in plan if not is_validation(batch.epoch)]
         times.stored |= reader.asks(plan)
-        with reader.session(plan, times.tally) as batches:
+        with self._session(reader, plan, times.tally) as batches:
             delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
             if trace is not None:
                 trace.begin()
@@ -271,7 +312,7 @@ class Trial:
             elapsed = loop.run(
                 comm,
                 batches,
-                [batch.ids for batch in steps],
+                [] if self._policy.demanded else [batch.ids for batch in steps],
                 [step % per_epoch == 0 for step in range(len(steps))],
                 log,
                 trainer=trainer,

@@ -58,7 +58,7 @@ def passes_seconds(passes: Sequence[Pass]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def run_pass(comm: Comm, batches: Iterator[Batch], pass_: Pass, trainer: Trainer, *, ordered: bool) -> None:
+def run_pass(comm: Comm, batches: Iterator[Batch | None], pass_: Pass, trainer: Trainer, *, ordered: bool) -> None:
     """Take the batches of a pass. No gradients are exchanged: the last row's exchange is the wait for all ranks."""
     clock, log = time.perf_counter, pass_.log
     rows, samples, delivered = log.clock, log.samples, log.ids
@@ -66,6 +66,7 @@ def run_pass(comm: Comm, batches: Iterator[Batch], pass_: Pass, trainer: Trainer
         row, size = rows[step], len(ids)
         row[0] = clock()
         batch = next(batches)
+        assert batch is not None  # the plan has one for each step
         row[1] = clock()
         require_planned(batch, ids, ordered=ordered)
         delivered[step, :size] = batch.ids

@@ -18,6 +18,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of
 from dlio_bench.harness.run.predicted.chunks import is_readable
 from dlio_bench.harness.run.predicted.execution import Plans, Setting, execute
+from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe
 
 SCHEMA = "dlio-bench/prediction/1"
@@ -113,6 +114,8 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
         return "its files are read through their container's library, which is not modelled"
     if job.parted:
         return "epochs that are parts of a pass (--steps-per-epoch) are not modelled"
+    if job.io == DIRECT:
+        return "direct reads (--io direct) are not modelled"
     if job.cache == "cold-epochs":
         return "cold caches in each epoch (--cache cold-epochs) are not modelled"
     return None

@@ -66,7 +66,11 @@ def build(
     """One reader's draft result. `own`, `steps`: what the ranks measured of this reader, and its arrays."""
     files = files_of(job, setting.dataset)
     count = Count(
-        reader_measured.steps_per_epoch, reader_measured.different_samples, job, samples_of(job, setting.dataset)
+        reader_measured.steps_per_epoch,
+        reader_measured.different_samples,
+        job,
+        samples_of(job, setting.dataset),
+        job.readers[reader].demanded,
     )
     trials = [_trial(job, count, measured, reader_measured, steps, number) for number in range(job.all_trials)]
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
@@ -127,6 +131,7 @@ def build(
             trials=job.trials,
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
+            io=cast(types.IoMode, job.io),
             validation=passes.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,
@@ -212,7 +217,8 @@ def _trial(
     held_out = models * reader_measured.validation.samples * len(validated) if reader_measured.validation else 0
     # over all ranks: each waits as long as the others
     validating = 0.0 if job.validation is None else job.validation.sample_seconds * held_out * job.copies
-    asked_seconds = job.step_seconds * count.steps * job.epochs * job.ranks + validating
+    batches = [count.steps * job.epochs if rank.batches is None else rank.batches for rank in ranks]
+    asked = [job.step_seconds_of(rank) * of_rank + validating / job.ranks for rank, of_rank in enumerate(batches)]
     busy = [rank.host_cpu for rank in ranks if rank.host_cpu is not None]
     return Trial(
         **asdict(total(EpochCost, epochs)),
@@ -225,9 +231,9 @@ def _trial(
         validation_samples=held_out,
         cache=Cache(job.cache, _residency(ranks, measured.rank_hosts)),
         epochs=epochs,
-        compute_asked_seconds=asked_seconds,
+        compute_asked_seconds=sum(asked),
         compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
-        compute_late_seconds=max(rank.compute_seconds for rank in ranks) - asked_seconds / job.ranks,
+        compute_late_seconds=max(rank.compute_seconds - of_rank for rank, of_rank in zip(ranks, asked, strict=True)),
         cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
         host_cpu_busy_share=max((host.busy for host in busy), default=None),
         host_iowait_share=max((host.iowait for host in busy), default=None),

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
+from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Check, Passes
@@ -27,11 +28,16 @@ class Count:
     different: int  # samples of an epoch, each counted once
     job: Job
     dataset_samples: int
+    demanded: bool = False  # ranks took as many steps as they asked for; `steps`: the most of a rank
 
     @property
     def samples(self) -> int:
         """Samples of an epoch of a model; those that come twice, to fill the last step, count twice."""
-        return self.different if self.job.last == KEEP else self.steps * self.job.batch * self.job.trainers
+        return (
+            self.different
+            if self.demanded or self.job.last == KEEP
+            else self.steps * self.job.batch * self.job.trainers
+        )
 
     @property
     def dropped(self) -> int:
@@ -52,7 +58,8 @@ def checks(
     same = (
         f"{plural(job.ranks, 'rank')}, one code, one dataset"  # a rank that differs has ended the run (measured.rank)
     )
-    results = [Check("same everywhere", True, same, same), _bytes_check(trials), _clock_check(timed)]
+    read = _bytes_check(trials) if row.delivery != STREAM else _published_check(job, trials)
+    results = [Check("same everywhere", True, same, same), read, _clock_check(timed)]
     if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
@@ -71,7 +78,7 @@ def checks(
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):
-        results.append(_cold_check(timed))
+        results.append(_direct_check(timed) if job.io == DIRECT else _cold_check(timed))
     if job.cache == "warm":
         results.append(_warm_check(timed))
     if job.step_seconds > 0:
@@ -132,6 +139,16 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
     return Check("bytes as planned", planned + kept == requested + spared, f"{planned} bytes read from files", found)
 
 
+def _published_check(job: Job, trials: Sequence[Trial]) -> Check:
+    """Producers read each planned byte once, and published it to all who train with it."""
+    planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
+    takers = job.copies * len(job.models)  # of each sample
+    expected = f"{planned // takers} bytes read from files, once"
+    inline = job.streaming is not None and job.streaming.inline
+    published = inline or planned + requested == requested + _sum_of(trials, "bytes_spared")
+    return Check("bytes as planned", published and requested * takers == planned, expected, f"{requested} bytes")
+
+
 def _sum_of(trials: Sequence[Trial], name: str) -> int:
     return sum(getattr(epoch, name) for trial in trials for epoch in trial.epochs)
 
@@ -157,6 +174,21 @@ def _cold_check(timed: Sequence[Trial]) -> Check:
         return Check("cold cache", True, expected, f"not attestable ({note}): dropped, but not proven cold")
     worst = max(host.resident_share or 0.0 for host in hosts)
     return Check("cold cache", worst <= MOST_RESIDENT, expected, f"at most {format_percent(worst, 2)}")
+
+
+def _direct_check(timed: Sequence[Trial]) -> Check:
+    """Direct reads leave the page cache out, so that the device delivers, and counts, what they bring."""
+    hosts = [host for trial in timed for host in trial.cache.hosts.values()]
+    expected = "reads that pass the page cache (O_DIRECT): the device delivers what is requested"
+    if hidden := [host for host in hosts if not host.attestable]:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}, but not attestable ({hidden[0].note})")
+    requested = sum(trial.bytes_requested for trial in timed)
+    device = [trial.bytes_device for trial in timed]
+    if not requested or None in device:
+        return Check("cold cache", True, expected, f"{COLD_SAYS}; what the device delivered is not known")
+    share = sum(size or 0 for size in device) / requested
+    found = f"{COLD_SAYS}: the device delivered {format_percent(share, 1)} of the bytes requested"
+    return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
 
 
 def _warm_check(timed: Sequence[Trial]) -> Check:

@@ -16,6 +16,7 @@ from dlio_bench.harness.run.measured.recording import SHARE
 from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.run.told.foresight import foreseen, shape_of
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
+from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.recorder import MOST_ROWS, ROW
 from dlio_bench.reports.formatting import format_time, plural
@@ -74,7 +75,8 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
             f"up to {plural(job.most_threads, 'thread')}",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
-        ("cache", job.cache),
+        ("cache", f"{job.cache} (O_DIRECT)" if job.io == DIRECT and job.cache.startswith("cold") else job.cache),
+        ("I/O", "direct: files of the dataset are read past the page cache" if job.io == DIRECT else ""),
         ("validation", _validation(source, job, job.validation) if job.validation else ""),
         ("local tier", _local_tier(request, policies) if any(row.rule.files for row in policies) else ""),
         ("tiers", _tiers(job.tiers) if job.tiers.names else ""),

@@ -1,6 +1,6 @@
 """The board: a mapped file with the counters of each emulated mount, which any process can read.
 
-Eight int64 slots for the head, then eight for each node. A slot has one writer, except DROP_ASKED, whose
+Sixteen int64 slots for the head, then sixteen for each node. A slot has one writer, except DROP_ASKED, whose
 writers take turns.
 """
 
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from dlio_bench.errors import EnvironmentFailure
 
 # Slots of a node's row.
-PFS_BYTES, CACHE_BYTES, OPENS, REQUESTS, READY, DROP_ASKED, DROP_DONE = range(7)
+PFS_BYTES, CACHE_BYTES, OPENS, REQUESTS, READY, DROP_ASKED, DROP_DONE, WRITTEN_BYTES, READ_NS, WRITE_NS = range(10)
 
-_SLOTS = 8  # a row is 64 bytes: no two nodes write to one cache line
+SLOTS = 16  # a row is 128 bytes: no two nodes write to one cache line
 _MAGIC = 0x444C494F_50465331  # "DLIOPFS1"
 _PATIENCE = 5.0  # seconds for a daemon that looks every few milliseconds
 _LOOK = 0.002  # seconds between two looks
@@ -35,6 +35,19 @@ class Counters(NamedTuple):
     requests: int
 
 
+class Traffic(NamedTuple):
+    """How one node's mount was used so far.
+
+    read_bytes, written_bytes: that the file system carried. read_seconds, write_seconds: that the calls took, waiting
+    for the links included, summed over all threads.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    read_seconds: float
+    write_seconds: float
+
+
 class Board:
     """The counters of all nodes. `open` it in any process; `close` it, or use it in a `with`."""
 
@@ -48,8 +61,8 @@ class Board:
     @staticmethod
     def create(path: Path, nodes: int) -> None:
         """Write a board of zeros."""
-        head = [_MAGIC, nodes, *[0] * (_SLOTS - 2)]
-        path.write_bytes(b"".join(slot.to_bytes(8, "little") for slot in head) + bytes(8 * _SLOTS * nodes))
+        head = [_MAGIC, nodes, *[0] * (SLOTS - 2)]
+        path.write_bytes(b"".join(slot.to_bytes(8, "little") for slot in head) + bytes(8 * SLOTS * nodes))
 
     @classmethod
     def open(cls, path: Path) -> "Board":
@@ -65,7 +78,7 @@ class Board:
             mapped = mmap.mmap(handle, 0)
         except (OSError, ValueError):
             mapped = None
-        if mapped is None or len(mapped) < 8 * _SLOTS or int.from_bytes(mapped[:8], "little") != _MAGIC:
+        if mapped is None or len(mapped) < 8 * SLOTS or int.from_bytes(mapped[:8], "little") != _MAGIC:
             os.close(handle)
             raise EnvironmentFailure(
                 f"'{path}' does not hold the counters of an emulated file system. Give the board of the running one."
@@ -88,12 +101,17 @@ class Board:
         """The int64 slots of a node, which its daemon alone writes. Raises EnvironmentFailure when there is no such."""
         if not 0 <= node < self.nodes:
             raise EnvironmentFailure(f"The emulated file system has the nodes 0 to {self.nodes - 1}; {node} is none.")
-        return self._slots[_SLOTS * (node + 1) : _SLOTS * (node + 2)]
+        return self._slots[SLOTS * (node + 1) : SLOTS * (node + 2)]
 
     def counters(self, node: int) -> Counters:
         """What the node's mount has delivered so far. A reader finds all bytes counted that it was given before."""
         with self.row(node) as row:
             return Counters(row[PFS_BYTES], row[CACHE_BYTES], row[OPENS], row[REQUESTS])
+
+    def traffic(self, node: int) -> Traffic:
+        """How the node's mount was used so far."""
+        with self.row(node) as row:
+            return Traffic(row[PFS_BYTES], row[WRITTEN_BYTES], row[READ_NS] / 1e9, row[WRITE_NS] / 1e9)
 
     def drop_cache(self, node: int) -> None:
         """Have the node's client cache emptied, and wait until it is.

@@ -28,7 +28,7 @@ _PR_SET_TIMERSLACK = 29  # prctl(2)
 class Config:
     """source: the folder shown. mount: where. node: whose row of the board.
 
-    bucket: the file of the shared rate. parent: the process id with which the daemon ends.
+    bucket: the file of the shared rate. parent: the process id with which the daemon ends. writable: see `serve`.
     """
 
     spec: PfsSpec
@@ -38,6 +38,7 @@ class Config:
     node: int
     bucket: str
     parent: int
+    writable: bool = False
 
     def write(self, path: Path) -> None:
         """As JSON."""
@@ -54,7 +55,7 @@ def main(config_path: Path) -> None:
     row = board.row(config.node)
     node = Node(spec, SharedBucket(Path(config.bucket), spec.bandwidth), row)
     threading.Thread(target=_watch, args=(node, config.parent), daemon=True).start()
-    serve(Path(config.source), Path(config.mount), node, row[READY : READY + 1])
+    serve(Path(config.source), Path(config.mount), node, row[READY : READY + 1], writable=config.writable)
 
 
 def _watch(node: Node, parent: int) -> None:

@@ -60,16 +60,17 @@ def available() -> str | None:
 
 
 @contextmanager
-def mounted(spec: PfsSpec, source: Path, nodes: int) -> Iterator[Emulation]:
+def mounted(spec: PfsSpec, source: Path, nodes: int, *, writable: bool = False) -> Iterator[Emulation]:
     """`emulated` in a locked temporary folder, which commands that clean up after killed ones leave alone."""
-    with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work) as emulation:
+    with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work, writable=writable) as emulation:
         yield emulation
 
 
 @contextmanager
-def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Emulation]:
+def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False) -> Iterator[Emulation]:
     """Mount `source` once for each of `nodes` virtual nodes in the folder `work`, each as slow as `spec` says.
 
+    writable: files are written through the mounts too, and each node sees at once what another has written.
     However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
     process is killed, the daemons end and unmount by themselves. To be called from a thread that outlives the block.
     Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s, and instead
@@ -92,7 +93,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path) -> Iterator[Em
         SharedBucket.create(bucket)
         for node, point in enumerate(points):
             point.mkdir()
-            config = Config(spec, str(source), str(point), str(board), node, str(bucket), os.getpid())
+            config = Config(spec, str(source), str(point), str(board), node, str(bucket), os.getpid(), writable)
             config.write(_config(point))
             daemons.append(_start(point))
         _await(board, points, daemons)

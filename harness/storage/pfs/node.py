@@ -6,6 +6,8 @@ that asks for much at once does not keep the shared link from others. Latency is
 requests overlap in it. The real bytes are copied in the meantime; a read that is slower than the emulated time takes as
 long as it takes.
 
+A write is charged as a read of bytes that no cache holds: the two share the links. Nothing of it is cached.
+
 Two simplifications: bytes count as cached from the moment they are asked for, and a read that is partly cached takes
 the longer of its two parts.
 """
@@ -17,7 +19,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dlio_bench.harness.storage.pfs.board import CACHE_BYTES, DROP_ASKED, DROP_DONE, OPENS, PFS_BYTES, REQUESTS
+from dlio_bench.harness.storage.pfs.board import (
+    CACHE_BYTES,
+    DROP_ASKED,
+    DROP_DONE,
+    OPENS,
+    PFS_BYTES,
+    READ_NS,
+    REQUESTS,
+    WRITE_NS,
+    WRITTEN_BYTES,
+)
 from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket
 from dlio_bench.harness.storage.pfs.cache import ClientCache
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -33,11 +45,14 @@ FileKey = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A source file that is open: its descriptor, its identity (device, inode, time of change in ns), its bytes."""
+    """A source file that is open: its descriptor, its identity (device, inode, time of change in ns), its bytes.
+
+    size: None where somebody may write to it.
+    """
 
     fd: int
     key: FileKey
-    size: int
+    size: int | None
 
 
 class _Caller:
@@ -79,27 +94,34 @@ class Node:
         self._memory = LocalBucket(spec.cache_bandwidth)
         self._callers: OrderedDict[int, _Caller] = OrderedDict()
 
-    def open(self, path: str, caller: int) -> OpenFile:
-        """Open a source file for reading. OSError as the source has it; a failed open takes its latency too."""
+    def open(
+        self, path: str, caller: int, flags: int = os.O_RDONLY, mode: int = 0o666, *, grows: bool = False
+    ) -> OpenFile:
+        """Open a source file. OSError as the source has it; a failed open takes its latency too.
+
+        grows: its size is looked up at every read.
+        """
         due = self._clock() + self._spec.open_seconds
         with self._lock:
             thread, _ = self._remembered(caller)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, flags | os.O_CLOEXEC, mode)
         finally:
             self._wait(thread, due)
         status = os.fstat(fd)
         with self._lock:
             self._row[OPENS] += 1
-        return OpenFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), status.st_size)
+        size = None if grows else status.st_size
+        return OpenFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), size)
 
     def read(self, file: OpenFile, offset: int, out: memoryview, caller: int) -> int:
         """Fill `out` with the file's bytes from `offset`; returns how many there were. OSError as the source has it.
 
         `caller` tells the reading threads apart: what wake-ups cost one of them is given back to it.
         """
-        count = max(min(len(out), file.size - offset), 0)
-        now = self._clock()
+        size = os.fstat(file.fd).st_size if file.size is None else file.size
+        count = max(min(len(out), size - offset), 0)
+        began = now = self._clock()
         with self._lock:
             thread, late = self._remembered(caller)
             continues = thread.end == (file.key, offset)
@@ -128,7 +150,36 @@ class Node:
             self._row[CACHE_BYTES] += min(hit, got)
             self._row[PFS_BYTES] += got - min(hit, got)
             self._row[REQUESTS] += started
+            self._row[READ_NS] += self._since(began)
         return got
+
+    def write(self, file: OpenFile, offset: int, content: memoryview, caller: int) -> int:
+        """Write all of `content` at `offset`; returns its length. OSError as the source has it."""
+        began = now = self._clock()
+        count, started = len(content), -(-len(content) // REQUEST)
+        with self._lock:
+            thread, late = self._remembered(caller)
+            credit = min(max(now - thread.due, 0.0), late + TRANSPORT)
+            thread.end = None
+            link = self._link.reserve(count, now, credit)
+        if link.start > now:
+            self._until(link.start)
+            now = self._clock()
+            credit = now - link.start
+        network = self._shared.reserve(count, now, credit)
+        written = 0
+        while written < count:
+            written += os.pwrite(file.fd, content[written:], offset + written)
+        self._wait(thread, max(link.end, network.end) + started * self._spec.request_seconds)
+        with self._lock:
+            self._row[WRITTEN_BYTES] += count
+            self._row[REQUESTS] += started
+            self._row[WRITE_NS] += self._since(began)
+        return count
+
+    def _since(self, moment: float) -> int:
+        """Nanoseconds."""
+        return round((self._clock() - moment) * 1e9)
 
     def drop_if_asked(self) -> None:
         """Empty the cache when the board asks for it, and say so there."""

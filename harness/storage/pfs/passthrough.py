@@ -1,12 +1,12 @@
-"""The FUSE side: a read-only mount that shows a source folder and has every open and read charged by a `Node`.
+"""The FUSE side: a mount that shows a source folder and has every open, read and write charged by a `Node`.
 
 The only file that knows mfusepy (pure Python over libfuse 3), imported when a mount is served.
 
 Direct I/O: the kernel keeps no page of the files, so that each read comes here, in requests of up to 1 MiB. What
 follows from it: files can be mapped with MAP_PRIVATE only (MAP_SHARED gives ENODEV), and what is read through such a
 mapping is kept by the kernel and counted once only. Links in the source are followed and shown as what they lead to, so
-that no path leaves the mount. Names and attributes are kept by the kernel for a minute: the source is not to be changed
-while mounted.
+that no path leaves the mount. A mount is read-only, and its names and attributes are kept by the kernel for a minute:
+the source is not to be changed while mounted. Those of a writable mount are asked for each time.
 """
 
 import ctypes
@@ -52,10 +52,13 @@ class _Operations:
         self._open: dict[int, OpenFile] = {}
         self._caller: Any = None
 
+    kept_seconds = _KEPT_SECONDS
+    shown_mode = ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+
     def init_with_config(self, _connection: Any, config: Any) -> None:
         config.use_ino = 1
         config.direct_io = 1
-        config.entry_timeout = config.attr_timeout = config.negative_timeout = _KEPT_SECONDS
+        config.entry_timeout = config.attr_timeout = config.negative_timeout = self.kept_seconds
         self._ready[0] = os.getpid()
 
     def getattr(self, path: str | None, handle: int | None = None) -> dict[str, int]:
@@ -63,7 +66,7 @@ class _Operations:
         values = {name: getattr(status, name) for name in _STAT} | {
             name: getattr(status, f"{name}_ns") for name in _TIMES
         }
-        values["st_mode"] &= ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        values["st_mode"] &= self.shown_mode
         return values
 
     def opendir(self, path: str) -> int:
@@ -100,12 +103,59 @@ class _Operations:
         return 0
 
 
+class _Writing(_Operations):
+    """As `_Operations`; files are made, written, renamed and removed too. Bytes are charged, names are not."""
+
+    flag_nopath = flag_nullpath_ok = False  # mfusepy gives truncate no handle
+    kept_seconds = 0.0
+    shown_mode = ~0
+
+    def open(self, path: str, flags: int) -> int:
+        return self._opened(path, flags & (os.O_ACCMODE | os.O_TRUNC))
+
+    def create(self, path: str, mode: int) -> int:
+        return self._opened(path, os.O_RDWR | os.O_CREAT, mode)
+
+    def _opened(self, path: str, flags: int, mode: int = 0o666) -> int:
+        file = self._node.open(f"{self._source}{path}", self._caller(), flags, mode, grows=True)
+        self._open[file.fd] = file
+        return file.fd
+
+    def write(self, _path: str | None, content: bytes, offset: int, handle: int) -> int:
+        return self._node.write(self._open[handle], offset, memoryview(content), self._caller())
+
+    def truncate(self, path: str, length: int) -> int:
+        os.truncate(f"{self._source}{path}", length)
+        return 0
+
+    def rename(self, old: str, new: str) -> int:
+        os.rename(f"{self._source}{old}", f"{self._source}{new}")  # noqa: PTH104 - these are strings of FUSE
+        return 0
+
+    def unlink(self, path: str) -> int:
+        os.unlink(f"{self._source}{path}")  # noqa: PTH108 - as above
+        return 0
+
+    def mkdir(self, path: str, mode: int) -> int:
+        os.mkdir(f"{self._source}{path}", mode)  # noqa: PTH102 - as above
+        return 0
+
+    def rmdir(self, path: str) -> int:
+        os.rmdir(f"{self._source}{path}")  # noqa: PTH106 - as above
+        return 0
+
+    def fsync(self, _path: str | None, _data_only: int, _handle: int) -> int:
+        return 0  # the time that data take is charged when they are written
+
+
 def _entry(inode: int, folder: bool) -> dict[str, int]:
     return {"st_ino": inode, "st_mode": stat.S_IFDIR if folder else stat.S_IFREG}
 
 
-def serve(source: Path, mount: Path, node: Node, ready: "memoryview") -> None:
+def serve(source: Path, mount: Path, node: Node, ready: "memoryview", *, writable: bool = False) -> None:
     """Mount and answer until the mount is taken away or SIGTERM, SIGINT or SIGHUP comes; unmounts itself.
+
+    writable: whether files can be written, and change while they are open.
 
     `ready[0]` becomes the process id when the mount answers. When this process is killed, a process of libfuse that
     waits for that takes the mount away (auto_unmount). Raises RuntimeError when it cannot be mounted; libfuse has said
@@ -121,7 +171,7 @@ def serve(source: Path, mount: Path, node: Node, ready: "memoryview") -> None:
             count: int = self.operations.read(info.contents.fh, ctypes.addressof(buffer.contents), size, offset)
             return count
 
-    operations = _Operations(source, node, ready)
+    operations = (_Writing if writable else _Operations)(source, node, ready)
     operations._caller = lambda: mfusepy.fuse_get_context()[2]  # the reading thread's id
     threads = {"max_threads": _THREADS} if mfusepy.fuse_version_minor >= 12 else {}  # older ones have no limit
     Direct(
@@ -131,7 +181,7 @@ def serve(source: Path, mount: Path, node: Node, ready: "memoryview") -> None:
         fsname=NAME,
         subtype=NAME,
         auto_unmount=True,
-        ro=True,
+        **({} if writable else {"ro": True}),
         max_idle_threads=_THREADS,
         **threads,
     )

@@ -48,7 +48,8 @@ class OverHorovod:
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, round(options.timeout / 2))))
         os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, round(options.timeout))))
         sets = _process_sets(hvd, comm.size, options.ranks_per_node) if levels(options, comm.size) else []
-        hvd.init(process_sets=sets)
+        # other ranks of the job may not train, or not with these
+        hvd.init(comm=list(comm.launched), process_sets=sets)
         if hvd.size() != comm.size:
             raise EnvironmentFailure(
                 f"Horovod sees {hvd.size()} ranks where MPI has {comm.size}: it was built for another MPI library. "

@@ -1,0 +1,1 @@
+"""Gray-Scott: the coupled workflow of a simulation and its digital twin."""

@@ -1,0 +1,136 @@
+"""VGG16 with two classes on patches of tissue: does a patch show lymphocytes or not."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.benchmarks.model import ALL, HIGHER, Counts, Cutting, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.schedules import constant
+from dlio_bench.benchmarks.wsi import predictions
+from dlio_bench.benchmarks.wsi.decode import side_of_patch
+from dlio_bench.benchmarks.wsi.layout import COLOURS, TILES
+from dlio_bench.datagen.dataset import Dataset
+
+CLASSES, SIDE = 2, 224
+TINY_SIDE = 32  # pixels that a patch of the tiny dataset is resized to: the least that five poolings leave something of
+STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters and convolutions
+HIDDEN, DROPPED = 4096, 0.25  # keep_prob 0.75
+LEAST = 96  # patches of a batch: til_classification, conf/variables.sh
+RATE = 5e-5
+
+
+def sample(dataset: Dataset) -> Sample:
+    """Flags and pixels of a tile's patches, as `decode` delivers them; patches are resized on the way in."""
+    patch, side = piece(dataset), TINY_SIDE if dataset.manifest.tiny else SIDE
+    [rows] = [field.shape[0] for field in dataset.manifest.fields if field.name == TILES]
+    count = (rows // side_of_patch(dataset)) ** 2
+
+    def fields(parts: Sequence[Tensor]) -> Fields:
+        return prepared(parts[-1], side_of_patch(dataset), side)
+
+    parts = (Part("kept", "int32", (count,)), Part("patches", "int32", (count, patch.words)))
+    return Sample(parts, (side, side, COLOURS), fields)
+
+
+def piece(dataset: Dataset) -> Part:
+    """One patch: its bytes, uint8 [side, side, 3], four in a number."""
+    return Part("patches", "int32", (side_of_patch(dataset) ** 2 * COLOURS // 4,))
+
+
+def prepared(words: Tensor, patch: int, side: int) -> Fields:
+    """Patches of `patch` pixels, in words, as float32 [n, side, side, 3] from -1 to 1. Nobody has labelled them.
+
+    Source: til_classification @c98db4c, sa_testers/sa_net_test_classifier_external_input.py: clip, /255, -.5, *2, resize.
+    """
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    pixels = tf.reshape(tf.bitcast(words, tf.uint8), (-1, patch, patch, COLOURS))
+    scaled = (tf.clip_by_value(tf.cast(pixels, tf.float32), 0, 255) / 255 - 0.5) * 2
+    # as TensorFlow 1 did
+    inputs = tf.compat.v1.image.resize(scaled, (side, side), method="bilinear", align_corners=False)
+    return Fields(inputs, tf.zeros((tf.shape(inputs)[0],), tf.int32))
+
+
+def network(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed: int = 0) -> Any:
+    """Logits [n, 2] of images of 32 pixels a side or more."""
+    from dlio_bench.benchmarks.networks import Layers, keras
+
+    made = Layers(shape, width=width, dropout=dropout, seed=seed)
+    relu = keras().activations.relu
+    x = made.inputs
+    for filters, convolutions in STAGES:
+        for _ in range(convolutions):
+            x = relu(made.conv(x, made.channels(filters), 3))
+        x = made.pool(x, "max")
+    x = keras().layers.Flatten()(x)
+    for _ in range(2):
+        x = made.drop(relu(made.dense(x, made.channels(HIDDEN))), DROPPED)
+    return made.model(made.dense(x, CLASSES), "vgg16")
+
+
+def loss(outputs: Tensor, given: Fields) -> Tensor:
+    """Mean cross-entropy of the labels."""
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs))
+
+
+def optimizer() -> Any:
+    """Adam."""
+    from dlio_bench.benchmarks.networks import keras
+
+    return keras().optimizers.Adam(RATE)
+
+
+def count(outputs: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Counts:
+    """Of logits [n, classes]: how many, and how many are positive."""
+    del labels
+    positive = predictions.probabilities(outputs) >= predictions.THRESHOLD
+    return np.array([len(outputs), np.count_nonzero(positive)], dtype=np.float64)
+
+
+def score(sums: Counts) -> dict[str, float]:
+    """The share of positive patches among those that were classified, and their number."""
+    return {"positive_share": float(sums[1] / sums[0]), "classified_patches": float(sums[0])}
+
+
+VGG16 = Model(
+    name="vgg16",
+    title="VGG16",
+    source="til_classification @c98db4c, sa_testers/sa_net_test_classifier_external_input.py, "
+    "config_vgg-mix_test_ext.ini; u24_lymphocyte/prediction/lymphocyte/pred_by_external_model.py",
+    variants=("til",),
+    published_shape=(SIDE, SIDE, COLOURS),
+    parameters=134_268_738,  # by the layers: 138 357 544 for 1000 classes
+    counted=ALL,
+    batch=128,
+    epochs=200,
+    sample=sample,
+    network=network,
+    loss=loss,
+    optimizer=optimizer,
+    rate=constant(RATE),
+    count=count,
+    score=score,
+    metric="positive_share",
+    better=HIGHER,
+    chance=None,
+    cutting=Cutting(
+        of=piece, least=LEAST, values=predictions.probabilities, write=predictions.write, agree=predictions.agreement
+    ),
+    notes=(
+        "Slides are synthetic: glass, stained tissue and nuclei; two patches in three or so are classified.",
+        "Slides beyond the published twelve have as many tiles as one of these, drawn once for all datasets.",
+        "A slide is one HDF5 file of raw tiles. Published: a PNG file a tile, or a step of ADIOS2 a tile.",
+        "All tiles are whole: published ones are clipped at the slide's edges.",
+        "The published model starts anew after each 100 batches; here it stays.",
+        "Published stages wait for each other through files (extraction_done.txt); here they do not.",
+        "Weights are drawn with He's variance, so that probabilities of an untrained network differ.",
+        "Slides have no labels: it predicts only (--compute infer).",
+        "Tiny slides are one tile of 4 patches of 50 x 50 pixels, resized to 32 x 32.",
+    ),
+)

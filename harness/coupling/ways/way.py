@@ -1,0 +1,78 @@
+"""What every way of coupling offers both sides, and what they check of each output."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.benchmarks.grayscott.solver import Slab
+from dlio_bench.errors import DataError
+
+Array = npt.NDArray[np.float64]
+ABOUT = 4  # int64 numbers that travel with a slab: number of the output, first plane, planes, CRC
+
+
+@dataclass
+class Clock:
+    """Seconds of one side in one case. waited: for the other side; moved: giving and getting outputs."""
+
+    waited: float = 0.0
+    moved: float = 0.0
+
+
+class Outlet(Protocol):
+    """The solver's end, of one rank. `put` adds to its clock."""
+
+    clock: Clock
+
+    def put(self, number: int, fields: Array) -> None:
+        """Give out this rank's slab [2, planes, L, L] of the output of that number, from 1 on."""
+        ...
+
+    def close(self) -> None:
+        """All is given out; returns when this process may end."""
+        ...
+
+
+class Inlet(Protocol):
+    """A twin's end. `take` adds to its clock."""
+
+    clock: Clock
+
+    def take(self, number: int, out: Array) -> None:
+        """Fill out [2, L, L, L] with the output of that number. StreamTimeout, DataError where another came."""
+        ...
+
+    def close(self) -> None:
+        """All has been taken. DataError where there is more."""
+        ...
+
+
+def about(number: int, part: Slab, fields: Array) -> npt.NDArray[np.int64]:
+    """What travels with a slab."""
+    return np.array([number, part.first, part.planes, checksum(fields)], np.int64)
+
+
+def checksum(fields: Array) -> int:
+    """CRC-32C of contiguous fields."""
+    value: int = crc32c.crc32c(memoryview(fields).cast("B"))
+    return value
+
+
+def require(told: npt.NDArray[Any], number: int, part: Slab, fields: Array, way: str) -> None:
+    """DataError unless a slab is that of the output that comes next, and whole."""
+    came, first, planes, crc = map(int, told)
+    if came != number:
+        raise DataError(f"Coupling through {way}: output {number} was to come, and {came} came. Couple again.")
+    if (first, planes) != (part.first, part.planes):
+        raise DataError(
+            f"Coupling through {way}: output {number} brought planes {first} to {first + planes - 1} instead of "
+            f"{part.first} to {part.first + part.planes - 1}. Couple again."
+        )
+    if crc != checksum(fields):
+        raise DataError(
+            f"Coupling through {way}: the checksum of output {number}, planes from {first} on, is not that of what "
+            "the solver gave out. The bytes changed on their way: look at the file system and its logs."
+        )

@@ -1,0 +1,266 @@
+"""Direct reads (O_DIRECT): whole blocks from the device into aligned memory, past the page cache.
+
+A read begins and ends on blocks of the file, so that it brings some bytes that nobody wants. Which blocks it takes is
+decided by `spans`; the memory that they go to by `Span.parts`. Both are pure.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.manifest import NAME
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.harness.machine import mounts
+
+COLD_SAYS = "cold (O_DIRECT)"  # a cache that reads pass need not be dropped
+BUFFERED, DIRECT = IO_MODES = ("buffered", "direct")
+MOST_BYTES = 4 << 20  # of a read, and so of the memory that a thread keeps for bytes that have to be moved
+# linux/stat.h, struct statx: the fields that STATX_DIOALIGN fills in (Linux 6.1)
+_AT_FDCWD, _STATX_DIOALIGN, _STATX_BYTES = -100, 0x2000, 256
+_MASK, _MEMORY_ALIGN, _OFFSET_ALIGN = 0, 0x98, 0x9C
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What direct reads of a file need, in bytes: memory that begins on multiples of `memory`, offsets and lengths
+    that are multiples of `block`.
+    """
+
+    memory: int
+    block: int
+
+    def down(self, offset: int) -> int:
+        """The start of the block that holds `offset`."""
+        return offset - offset % self.block
+
+    def up(self, offset: int) -> int:
+        """The end of the last block before `offset`, or of the one that holds it."""
+        return -(-offset // self.block) * self.block
+
+
+# Where the kernel does not tell: devices have blocks of 512 or 4096 bytes, and Lustre asks for pages.
+USUAL = Alignment(max(4096, mmap.PAGESIZE), max(4096, mmap.PAGESIZE))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a file that are wanted: `length` from `offset` on, to be put at byte `at` of a memory.
+
+    key: of the open file; file: its number in the dataset.
+    """
+
+    key: int
+    file: int
+    offset: int
+    length: int
+    at: int
+
+    @property
+    def end(self) -> int:
+        """The byte of the file behind the last one."""
+        return self.offset + self.length
+
+
+@dataclass
+class Span:
+    """One read: the whole blocks of a file from `start` to `end`, and the pieces that lie in them."""
+
+    start: int
+    end: int
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def needed(self) -> int:
+        """Bytes from `start` to the end of the last piece: what the file must have of this read."""
+        return max(piece.end for piece in self.pieces) - self.start
+
+    def straight(self, alignment: Alignment, address: int) -> tuple[int, int]:
+        """The part of the file, from one block to another, that can be read to where it is wanted; (0, 0): none.
+
+        address: of byte 0 of the memory. A read with several pieces is spread from a memory of its own.
+        """
+        piece = self.pieces[0]
+        low, high = alignment.up(piece.offset), alignment.down(piece.end)
+        fits = (address + piece.at + low - piece.offset) % alignment.memory == 0
+        return (low, high) if len(self.pieces) == 1 and low < high and fits else (0, 0)
+
+
+def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES) -> list[Span]:
+    """The reads that bring all pieces, each of at most `most` bytes (whole blocks).
+
+    Pieces in order of their offsets share a read where their blocks meet, so that no block of them is read twice.
+    """
+    made: list[Span] = []
+    key = -1
+    for piece in pieces:
+        offset = piece.offset
+        while offset < piece.end:
+            low, last = alignment.down(offset), made[-1] if made and piece.key == key else None
+            if last is None or not last.start <= low <= last.end or low - last.start >= most:
+                last = Span(low, low)
+                made.append(last)
+                key = piece.key
+            length = min(piece.end, last.start + most) - offset
+            last.pieces.append(Piece(key, piece.file, offset, length, piece.at + offset - piece.offset))
+            offset += length
+            last.end = max(last.end, alignment.up(offset))
+    return made
+
+
+class Bounce:
+    """Aligned memory of each thread, for blocks that cannot be read to where they are wanted."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    def take(self, size: int) -> memoryview:
+        """`size` bytes of this thread's own, used again and again."""
+        memory: memoryview = getattr(self._of_thread, "memory", memoryview(b""))
+        if len(memory) < size:
+            memory = self._of_thread.memory = aligned(max(size, 2 * len(memory)))
+        return memory[:size]
+
+
+def aligned(size: int) -> memoryview:
+    """New memory that begins on a page; its pages exist."""
+    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = memoryview(memory)[:size]
+    np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 0
+    return view
+
+
+def address_of(memory: memoryview) -> int:
+    """Where a memory begins."""
+    return int(np.frombuffer(memory, np.uint8).ctypes.data) if len(memory) else 0
+
+
+def layout(span: Span, alignment: Alignment, out: memoryview, address: int, bounce: Bounce) -> "Layout":
+    """Where a read puts its blocks: straight into `out` (which begins at `address`) as far as that can be."""
+    low, high = span.straight(alignment, address)
+    if low == high:
+        memory = bounce.take(span.end - span.start)
+        return Layout([memory], [(memory, span.start)])
+    piece, head, tail = span.pieces[0], low - span.start, span.end - high
+    behind_head = -(-head // alignment.memory) * alignment.memory
+    memory, at = bounce.take(behind_head + tail), piece.at + low - piece.offset
+    first, last = memory[:head], memory[behind_head:]
+    parts = [first, out[at : at + high - low], last]
+    return Layout([part for part in parts if len(part)], [(first, span.start), (last, high)])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The memory of a read, part behind part, and those of its parts that are to be moved: (memory, offset in file)."""
+
+    parts: list[memoryview]
+    moved: list[tuple[memoryview, int]]
+
+    def spread(self, span: Span, out: memoryview) -> None:
+        """Copy what is wanted of the parts that are to be moved to where it is wanted."""
+        for memory, begin in self.moved:
+            for piece in span.pieces:
+                low, high = max(piece.offset, begin), min(piece.end, begin + len(memory))
+                if low < high:
+                    at = piece.at + low - piece.offset
+                    out[at : at + high - low] = memory[low - begin : high - begin]
+
+
+def behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
+    """What is left of some memory behind its first `done` bytes."""
+    left = []
+    for part in parts:
+        if done < len(part):
+            left.append(part[done:])
+        done = max(0, done - len(part))
+    return left
+
+
+def alignment_of(dataset: Dataset) -> Alignment:
+    """What direct reads of a dataset's files need. None of them is read: the manifest lies beside them.
+
+    UsageError for samples that only a library can read; as `require` for a file system.
+    """
+    container = dataset.manifest.container
+    if CONTAINERS[container].library is not None:
+        raise UsageError(
+            f"--io direct: the samples in {dataset.folder} are {container}, which its library reads, through the page "
+            "cache. Use --io buffered, or a dataset without filters."
+        )
+    return require(dataset.folder / NAME)
+
+
+def require(path: Path) -> Alignment:
+    """What direct reads of a file need. One block of it is read, to see that it can be.
+
+    DataError where it is missing. EnvironmentFailure that names a file system which refuses direct reads, or which
+    keeps files in memory.
+    """
+    _require_device(path)
+    told = _told(path)
+    if told is None:
+        raise _refused(path, "the kernel tells that its files cannot be read so")
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            os.preadv(handle, [aligned(told.block)], 0)
+        finally:
+            os.close(handle)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise EnvironmentFailure(f"{path} cannot be read: {error.strerror}. {remedy(error)}.") from error
+        raise _refused(path, str(error.strerror)) from error
+    return told
+
+
+def require_folder(folder: Path) -> None:
+    """EnvironmentFailure, as `require`, where files that will be made in a folder could not be read directly.
+
+    It leaves no file. Where this user may not write, the files themselves will tell.
+    """
+    place = mounts.existing(folder)
+    _require_device(place)
+    try:
+        os.close(os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise _refused(place, str(error.strerror)) from error
+
+
+def _require_device(path: Path) -> None:
+    if path.exists() and mounts.memory_backed(path):
+        raise _refused(path, "its files lie in memory, so that there is no device to read them from")
+
+
+def _refused(path: Path, reason: str) -> EnvironmentFailure:
+    mount = mounts.mount_of(path)
+    where = "a file system" if mount is None else f"{mount.type} (mounted at {mount.point})"
+    return EnvironmentFailure(
+        f"--io direct: {path} lies on {where}, which cannot be read directly (O_DIRECT): {reason}. Choose a folder on "
+        "a disk, or use --io buffered."
+    )
+
+
+def _told(path: Path) -> Alignment | None:
+    """What statx(2) tells of direct reads of a file: None where they are impossible, USUAL where it tells nothing."""
+    status = ctypes.create_string_buffer(_STATX_BYTES)
+    statx = getattr(_libc, "statx", None)
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_DIOALIGN, status):
+        return USUAL
+    mask, memory, block = (
+        int.from_bytes(status.raw[at : at + 4], "little") for at in (_MASK, _MEMORY_ALIGN, _OFFSET_ALIGN)
+    )
+    if not mask & _STATX_DIOALIGN:
+        return USUAL
+    return Alignment(memory, block) if memory and block else None

@@ -1,0 +1,203 @@
+"""A coupled workflow as text: the answer, the table, what was published, why ours differs."""
+
+from collections.abc import Iterator
+
+from dlio_bench.reports import couple
+from dlio_bench.reports.couple import BESIDE, SOLVER, SOLVER_ALONE, TWINS, TWINS_ALONE, WORKFLOW, Document, Ratio
+from dlio_bench.reports.formatting import NOTHING, format_share, format_time, format_times, listed, plural
+from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable, wrapped
+
+NAMES = {"files": "files", "bp": "BP files", "sst": "SST stream", BESIDE: "uncoupled"}
+STREAM = "stream"  # what a published slow-down calls SST
+
+
+def render(document: Document) -> str:
+    """The text, no line longer than 80 columns."""
+    return "\n".join(map(printable, _lines(document))) + "\n"
+
+
+def answers(document: Document) -> list[str]:
+    """How much longer the workflow took in each way than its slower side alone, a sentence each; the best first."""
+    ordered = sorted(document.ways, key=lambda way: couple.slowdown(document, way, WORKFLOW).value)
+    return [
+        f"coupled through {name(way)} the workflow took {said(couple.slowdown(document, way, WORKFLOW))} times as long "
+        f"as its slower side alone ({slower(document)})"
+        for way in ordered
+    ]
+
+
+def slower(document: Document) -> str:
+    """'the solver' or 'the twins'."""
+    solver = couple.median_of(document, SOLVER_ALONE, SOLVER)
+    return "the solver" if solver >= couple.median_of(document, TWINS_ALONE, TWINS) else _twins(document)
+
+
+def said(ratio: Ratio) -> str:
+    """'1.23 (1.20-1.25)'."""
+    value, *ends = (f"{number:.2f}" for number in (ratio.value, *(ratio.ci or ())))
+    return f"{value} ({'-'.join(ends)})" if ends else value
+
+
+def name(case: str) -> str:
+    """A case as people read it."""
+    return NAMES.get(case, case)
+
+
+def subject(document: Document) -> str:
+    """'64³ cells, 20 outputs of 4.19 MB; solver of 1 rank (numpy), 1 twin; 5 trials'."""
+    trials = len(couple.trials_of(document, BESIDE))
+    settings = document.settings
+    return (
+        f"{settings.size}³ cells, {document.outputs} outputs of {format_bytes(document.output_bytes)} "
+        f"({settings.steps} steps, one each {settings.plotgap}); solver of {plural(document.producers, 'rank')} "
+        f"({settings.kernel}), {plural(document.consumers, 'twin')} training "
+        f"{plural(document.train_steps, 'step')} an output; {plural(trials, 'trial')}"
+    )
+
+
+def alone(document: Document) -> str:
+    """What both sides take alone."""
+    solver, twins = (
+        couple.median_of(document, case, side) for case, side in ((SOLVER_ALONE, SOLVER), (TWINS_ALONE, TWINS))
+    )
+    return f"solver {format_time(solver)}, {_twins(document, article=False)} {format_time(twins)}"
+
+
+def rows(document: Document) -> list[tuple[str, list[str]]]:
+    """(case, cells) of the table: slow-down of the workflow and each side, then the workflow's over BESIDE."""
+    cases = (BESIDE, *document.ways)
+    return [
+        (
+            name(case),
+            [
+                *(said(couple.slowdown(document, case, side)) for side in (WORKFLOW, SOLVER, TWINS)),
+                NOTHING if case == BESIDE else said(couple.over_uncoupled(document, case)),
+            ],
+        )
+        for case in cases
+    ]
+
+
+def times(document: Document) -> list[tuple[str, list[str]]]:
+    """(case and side, cells): seconds, their spread over the trials, and shares computed, moved and waited."""
+    told = []
+    for case in (BESIDE, *document.ways):
+        for side in (SOLVER, TWINS):
+            parts = couple.shares(document, case, side)
+            cells = [
+                format_time(couple.median_of(document, case, side)),
+                *map(format_share, (couple.spread(document, case, side), parts.computed, parts.moved, parts.waited)),
+            ]
+            told.append((f"{name(case)}, {side}", cells))
+    return told
+
+
+def congestion(document: Document) -> list[tuple[str, list[str]]]:
+    """(way, cells): what the emulated file system carried in a trial, the seconds of calls, how busy its link was."""
+    told = []
+    for way in document.ways:
+        carried, busy = couple.traffic(document, way), couple.busy(document, way)
+        if carried is not None:
+            cells = [
+                format_bytes(carried.written_bytes),
+                format_time(carried.write_seconds),
+                format_bytes(carried.read_bytes),
+                format_time(carried.read_seconds),
+                NOTHING if busy is None else format_share(busy),
+                f"{format_bytes(couple.throughput(document, way))}/s",
+            ]
+            told.append((name(way), cells))
+    return told
+
+
+def published(document: Document) -> list[tuple[str, str, str]]:
+    """(what was published, ours beside it, its source)."""
+    told = []
+    for row in document.published:
+        way = "sst" if row.coupling == STREAM else row.coupling
+        ours = "not measured"
+        if way in document.ways and (row.consumers > 1) == (document.consumers > 1):
+            ours = (
+                f"{said(couple.slowdown(document, way, WORKFLOW))} through {name(way)}, "
+                f"{plural(document.consumers, 'twin')}"
+            )
+        told.append((row.words, ours, row.source))
+    return told
+
+
+def reason(document: Document) -> str:
+    """Why ours may differ from what was published: the share of the file system's bandwidth that is asked of it."""
+    asked = couple.demand(document)
+    pace = f"At the pace of its slower side the workflow asks {format_bytes(asked)}/s of a shared file system"
+    unknown = (
+        "The deck gives neither the sizes of its outputs nor the rate of its file system or network, so that its share "
+        "is not known."
+    )
+    uncoupled = couple.slowdown(document, BESIDE, WORKFLOW).value
+    fill = (
+        f"To fill and empty the pipeline takes {format_share(couple.filling(document))} in any way of coupling: more "
+        f"outputs make it less. Without any coupling both sides at once take {uncoupled:.2f} times as long: here they "
+        "share a machine."
+    )
+    rate = couple.bandwidth(document)
+    if rate is None:
+        where = (
+            "this machine's own, whose pages stay in memory: give --emulate-pfs to see congestion"
+            if document.emulated_pfs is None
+            else "one without a limit"
+        )
+        return f"{pace}; here that is {where}. {fill} {unknown}"
+    share = asked / rate
+    limit = (
+        f", so that no coupling through it can be less than {format_times(share)[0]} times as long" if share > 1 else ""
+    )
+    return (
+        f"{pace} ({plural(1 + document.consumers, 'time')} {format_bytes(document.output_bytes)} an output): "
+        f"{format_share(share)} of the {format_bytes(rate)}/s that all nodes share here{limit}. {fill} {unknown}"
+    )
+
+
+def _twins(document: Document, *, article: bool = True) -> str:
+    noun = "twin" if document.consumers == 1 else "twins"
+    return f"the {noun}" if article else noun
+
+
+def _lines(document: Document) -> Iterator[str]:
+    first, *others = answers(document)
+    yield from wrapped(
+        f"{first}{'; ' if others else '.'}{_others(document) if others else ''}", f"{document.simulation}: ", 2
+    )
+    yield from wrapped(subject(document), "  ")
+    if document.emulated_pfs is not None:
+        yield from wrapped(f"file system: {document.emulated_pfs.says}", "  ")
+    if document.marks:
+        yield from wrapped("  ".join(f"[{mark}]" for mark in document.marks), "  ")
+    yield ""
+    yield f"  alone: {alone(document)}"
+    for case, cells in [("times", [WORKFLOW, SOLVER, TWINS, "over uncoupled"]), *rows(document)]:
+        yield f"  {case:<10}" + "".join(f"{cell:>17}" for cell in cells)
+    yield ""
+    heads = ["seconds", "spread", "computes", "moves", "waits"]
+    for case, cells in [("side", heads), *times(document)[2:]]:  # without those of BESIDE, which only compute
+        yield f"  {case:<22}" + "".join(f"{cell:>10}" for cell in cells)
+    if carried := congestion(document):
+        yield ""
+        heads = ["written", "in calls", "read", "in calls", "busy", "to twins"]
+        for way, cells in [("file system", heads), *carried]:
+            widths = (10, 10, 10, 10, 7, 12)
+            yield f"  {way:<12}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    yield ""
+    for words, ours, _ in published(document):
+        yield from wrapped(f"{words}; here {ours}", "  published: ", 13)
+    if document.published:
+        sources = listed([*dict.fromkeys(row.source for row in document.published)])
+        yield from wrapped(f"({sources})", "  ", 13)
+    yield from wrapped(reason(document), "  why: ")
+    yield from wrapped("; ".join(check.found for check in document.checks), "  checked: ")
+
+
+def _others(document: Document) -> str:
+    """The ways but the first, in short."""
+    ordered = sorted(document.ways, key=lambda way: couple.slowdown(document, way, WORKFLOW).value)[1:]
+    return ", ".join(f"through {name(way)} {said(couple.slowdown(document, way, WORKFLOW))}" for way in ordered)
