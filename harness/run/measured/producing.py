@@ -155,7 +155,8 @@ def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> lis
 
 
 def _step(batch: Dealt, content: Batch | None) -> Arrays:
+    label = {name: np.array(number) for name, number in batch.label().items()}
     if content is None:
-        return {"head": batch.head(), "content": NOTHING}
+        return {**label, "content": NOTHING}
     [block] = content.blocks
-    return {"head": batch.head(), "content": block.data if len(block.data) else NOTHING}
+    return {**label, "content": block.data if len(block.data) else NOTHING}
