@@ -3,8 +3,8 @@
     .venv-stream/bin/python tests/perf/stream_rate.py link WORKLOAD --data DATASET [--batch N]
     .venv-stream/bin/python tests/perf/stream_rate.py hidden WORKLOAD --data DATASET --step SECONDS [--batch N]
 
-link: one process puts steps of the bytes of a batch into an SST stream of the reader's parameters, one other gets them;
-`run --reader stream --compute none` with a trainer and a producer takes turns with it. The files are in the page cache.
+link: `run --reader stream --compute none` with a trainer and a producer. Then one process puts as many steps of as many
+bytes into an SST stream of the same parameters, and one other gets them. The files are in the page cache.
 hidden: `run` with two trainers and a producer, and with two trainers and `prefetch`, at an emulated step time.
 It prints JSON: the bytes a second (link) or the seconds (hidden) of each trial, their medians, and the ratio.
 """
