@@ -3,8 +3,9 @@
     .venv-stream/bin/python tests/perf/stream_rate.py link WORKLOAD --data DATASET [--batch N]
     .venv-stream/bin/python tests/perf/stream_rate.py hidden WORKLOAD --data DATASET --step SECONDS [--batch N]
 
-link: one process puts steps of the bytes of a batch into an SST stream of the reader's parameters, one other gets them;
-`run --reader stream --compute none` with a trainer and a producer takes turns with it. The files are in the page cache.
+link: `run --reader stream --compute none` with a trainer and a producer. Then one process puts as many steps of as many
+bytes into an SST stream of the same parameters, and one other gets them. Both sides take turns with as many buffers as
+the reader has, as caches of processors hold one. The files are in the page cache.
 hidden: `run` with two trainers and a producer, and with two trainers and `prefetch`, at an emulated step time.
 It prints JSON: the bytes a second (link) or the seconds (hidden) of each trial, their medians, and the ratio.
 """
@@ -24,15 +25,16 @@ from dlio_bench.harness.streams.adios import Reader, Writer
 from dlio_bench.harness.streams.settings import QUEUE
 
 SECONDS = 60.0  # of a wait
+BUFFERS = 16
 PARAMETERS = {"QueueLimit": QUEUE, "QueueFullPolicy": "Block"}
 
 
 def put(path: Path, size: int, steps: int) -> None:
     """The writer's process."""
-    step = {"head": np.arange(5), "content": np.ones(size, np.uint8)}
+    content = [np.ones(size, np.uint8) for _ in range(BUFFERS)]
     writer = Writer(path, parameters=PARAMETERS)
-    for _ in range(steps):
-        writer.put(step)
+    for step in range(steps):
+        writer.put({"head": np.arange(5), "content": content[step % BUFFERS]})
     writer.close()
 
 
@@ -41,11 +43,12 @@ def bare(size: int, steps: int) -> float:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "stream"
         writer = subprocess.Popen([sys.executable, __file__, "put", str(path), str(size), str(steps)])
-        reader, out = Reader(path), np.ones(size, np.uint8)
+        reader, outs = Reader(path), [np.ones(size, np.uint8) for _ in range(BUFFERS)]
         began = time.perf_counter()
         while reader.begin(SECONDS):
             reader.get("head")
-            reader.get("content", out)
+            outs.append(outs.pop(0))
+            reader.get("content", outs[-1])
             reader.end()
         took = time.perf_counter() - began
         reader.close()
