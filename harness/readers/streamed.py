@@ -116,7 +116,7 @@ class Streamed:
                     tally.of(epoch).add(cost)
 
     def _joined(self, session: int, mode: modes.Mode) -> list[adios.Reader]:
-        """The streams of all producers. ADIOS2 deals in the order in which trainers join."""
+        """The streams of all producers. ADIOS2 deals in the order in which trainers join: that of their numbers."""
         crew = self._crew
 
         def join(producer: int) -> adios.Reader:
@@ -131,8 +131,7 @@ class Streamed:
         if not mode.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
-        # the same rank of all models, one after the other: each gets its copy of a step
-        for trainer in sorted(range(crew.trainers), key=lambda trainer: crew.model(trainer)[::-1]):
+        for trainer in range(crew.trainers):
             if trainer == crew.trainer:
                 joined = [join(producer) for producer in producers]
             self._comm.barrier()

@@ -34,6 +34,13 @@ def test_models_on_one_stream_read_the_dataset_once_and_separate_ones_each(tmp_p
     assert "read 3.0 times" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.parametrize("mode", ["round-robin", "all"])
+def test_a_stream_that_all_share_brings_every_model_its_plan(mode: str, tmp_path: Path, cache: Path) -> None:
+    known = measured(tmp_path, cache, "stream", "--stream", mode, "--models", "2", "--producers", "2")
+    assert all(check.ok for check in known.checks)
+    assert models.times_read(known) == pytest.approx(1.0, abs=0.1)
+
+
 def test_every_model_of_several_ranks_gets_every_sample(tmp_path: Path, cache: Path) -> None:
     known = measured(tmp_path, cache, "stream", "--models", "2", "--ranks-per-node", "2", "--producers", "2")
     assert all(check.ok for check in known.checks)

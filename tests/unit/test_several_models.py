@@ -56,6 +56,7 @@ def test_a_producer_publishes_the_plan_of_one_model() -> None:
         (("--predict",), "--predict"),
         (("--reader", "stream", "--stream", "on-demand"), "on-demand"),
         (("--reader", "stream", "--inline"), "--inline"),
+        (("--reader", "stream", "--stream", "round-robin", "--ranks-per-node", "2"), "round-robin"),
         (("--reader", "parallel-staging"), "parallel-staging"),
     ],
 )
