@@ -114,7 +114,7 @@ class Model:
     set to rate(step, course) before every step.
 
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
-    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None where no label says.
+    among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None without labels.
     cutting: of samples, for a network of pieces, which has no labels and so only predicts.
     """
 
@@ -160,11 +160,6 @@ def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Mo
     return chosen
 
 
-def constant(model: Model, rate: float) -> Model:
-    """The model with one learning rate for all steps, instead of its published schedule."""
-    return replace(model, rate=lambda step, course: rate)  # noqa: ARG005 - a schedule's
-
-
 def require_labels(model: Model) -> None:
     """UsageError for a network whose samples have no labels to be trained by."""
     if model.cutting is not None:
@@ -172,6 +167,11 @@ def require_labels(model: Model) -> None:
             f"{model.title} predicts pieces of samples, which have no labels: nothing can train it here. Use --compute "
             "infer, or another workload."
         )
+
+
+def constant(model: Model, rate: float) -> Model:
+    """The model with one learning rate for all steps, instead of its published schedule."""
+    return replace(model, rate=lambda step, course: rate)  # noqa: ARG005 - a schedule's
 
 
 def build(

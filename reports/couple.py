@@ -14,6 +14,7 @@ from dlio_bench.reports.environment import EmulatedPfs, Host
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.result import FIX, RESULT_NAME, digest
+from dlio_bench.reports.storage import MOST_SPREAD, NOISY
 from dlio_bench.reports.typed import Amount, Count, Some, convert, load_json, require_schema, to_json
 
 SCHEMA = "dlio-bench/couple/1"
@@ -126,11 +127,15 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def complete(document: Document) -> Document:
-    """The document with its digest. ValueError where it does not follow its own schema."""
+    """The document with its digest, and the mark NOISY where a side alone took other times from trial to trial.
+
+    ValueError where it does not follow its own schema.
+    """
+    _check(document)
     content = to_json(document)
-    checked = convert(content | {"digest": digest(content)}, Document)
-    _check(checked)
-    return checked
+    if max(spread(document, SOLVER_ALONE, SOLVER), spread(document, TWINS_ALONE, TWINS)) > MOST_SPREAD:
+        content["marks"] = [*document.marks, NOISY]
+    return convert(content | {"digest": digest(content)}, Document)
 
 
 def save(document: Document, folder: Path) -> Path:

@@ -115,6 +115,7 @@ class Document(Struct, frozen=True, kw_only=True):
     samples: Some
     sample_bytes: Some
     cache: Literal["cold", "warm"]
+    io: Literal["buffered", "direct"] = "buffered"
     attestation: Attestation
     trials: Some
     marks: list[str]
@@ -219,8 +220,8 @@ def _lines(document: Document) -> Iterator[str]:
     where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
     yield (
         f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
-        f"{plural(best.threads, 'thread')}, {document.cache}, median of {document.trials}"
-        + (" (noisy)" if best.noisy else "")
+        f"{plural(best.threads, 'thread')}, {document.cache}{', direct' if document.io == 'direct' else ''}, "
+        f"median of {document.trials}" + (" (noisy)" if best.noisy else "")
     )
 
 

@@ -17,8 +17,8 @@ Pixels = npt.NDArray[np.uint8]
 PATCH, TINY_PATCH = 100, 50  # pixels of a side: 50 x 50 micrometres at 20x
 LEAST_DEVIATION = 12.0  # of a patch that is no background: mean over the channels of their standard deviations
 WHAT = (
-    "a tile cut into patches of 100 x 100 pixels, x by x and in each y by y; int32 flag of each patch, 1 where the mean "
-    "over channels of the standard deviation is 12 or more; uint8 pixels of all (til_classification, "
+    "a tile cut into patches of 100 x 100 pixels (tiny: 50 x 50), x by x and in each y by y; int32 flag of each, 1 "
+    "where the mean over channels of the standard deviation is 12 or more; uint8 pixels of all (til_classification, "
     "pred_by_external_model.py)"
 )
 

@@ -1,7 +1,7 @@
 """The slides' files: one HDF5 file a slide, with its tiles of 1000 x 1000 pixels at 20x and where they lie in it.
 
-The published pipeline has one PNG file a tile, or one ADIOS2 step a tile, named as that. That a slide is one file of raw
-pixels is ours: no slide library reads it, and bytes lie where a plain read finds them.
+The published pipeline has one PNG file a tile, or one ADIOS2 step a tile, named as that file. That a slide is one file
+of raw pixels is ours: no slide library reads it, and bytes lie where a plain read finds them.
 """
 
 import os

@@ -42,7 +42,8 @@ def piece(dataset: Dataset) -> Part:
 def prepared(words: Tensor, patch: int, side: int) -> Fields:
     """Patches of `patch` pixels, in words, as float32 [n, side, side, 3] from -1 to 1. Nobody has labelled them.
 
-    Source: til_classification @c98db4c, sa_testers/sa_net_test_classifier_external_input.py: clip, /255, -.5, *2, resize.
+    Source: til_classification @c98db4c, sa_testers/sa_net_test_classifier_external_input.py: clip, /255, -.5, *2,
+    resize.
     """
     from dlio_bench.benchmarks.tensors import tensorflow
 

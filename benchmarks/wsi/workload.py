@@ -12,8 +12,8 @@ WSI = Workload(
     default_variant="til",
     view=(TILES,),  # where a tile lies is looked up when its patches are written
     batch=1,
-    batch_source="anagainaru/medical_DNN @49b98c0, quip_classification/code: one tile a step; patches are classified in "
-    "batches of 96 and more",
+    batch_source="anagainaru/medical_DNN @49b98c0, quip_classification/code: one tile a step; patches are classified "
+    "in batches of 96 and more",
     decode=decode,
     models=(VGG16,),
 )

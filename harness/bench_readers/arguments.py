@@ -10,9 +10,9 @@ def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
     parser = commands.add_parser(
         "bench-readers",
-        help="compare our readers with plain loops, HDF5, tf.data and PyTorch, on files in the page cache",
+        help="compare our readers with plain loops, HDF5, tf.data, PyTorch and WebDataset, on files in the page cache",
         description="Make small datasets, read them from the page cache with every reader in turn, and print the "
-        "ratios, and what was compared of the samples. tf.data and PyTorch's DataLoader need their packages.",
+        "ratios, and what was compared of the samples. tf.data, DataLoader and WebDataset need their packages.",
     )
     parser.add_argument(
         "workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)"
@@ -23,6 +23,13 @@ def add_bench_readers(commands: Commands) -> None:
     )
     parser.add_argument(
         "--size", type=parse_bytes, default=10**9, metavar="SIZE", help="size of each dataset (default 1GB)"
+    )
+    parser.add_argument(
+        "--io",
+        default="buffered",
+        metavar="MODE",
+        help="buffered: from the page cache (default). direct: from the device, past the page cache, with O_DIRECT; "
+        "our readers and raw preadv alone, as libraries know only the page cache",
     )
     add_cache_dir(parser)
     parser.add_argument(

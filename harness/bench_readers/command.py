@@ -24,13 +24,15 @@ from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.readers import torch_loader, web_loader
+from dlio_bench.harness.readers import web_loader
 from dlio_bench.harness.run import shards
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
-from dlio_bench.refusals import require_at_least
+from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
+from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 ORDER_SEED = 7
 RAW = "raw preadv"
@@ -48,16 +50,20 @@ class Options:
     tiny: bool
     json: bool
     threads: int | None = None  # as `run`
+    io: str = "buffered"
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Rate of `ours` over that of the fastest of `yardsticks`, expected to be at least `least`. label: of them all."""
+    """Rate of `ours` over that of the fastest of `yardsticks`, expected to be at least `least`. label: of them all.
+
+    least: from the page cache; None: nothing is expected of a device.
+    """
 
     ours: str
     label: str
     yardsticks: tuple[str, ...]
-    least: float
+    least: float | None
 
 
 _BESIDE = {  # a container's library -> what is expected beside it
@@ -82,16 +88,27 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
         return of_all
     raw = Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), workload.expected.of_raw)
     beside = [_BESIDE[container.read_with]] if container.read_with else []
-    if torch_loader.installed():
-        beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
-    if web_loader.installed():
-        beside.append(Ratio(names.PREFETCH, "webdataset", tuple(names.WEBDATASETS), 1.0))
+    beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
+    beside.append(Ratio(names.PREFETCH, "webdataset", tuple(names.WEBDATASETS), 1.0))
     return [raw, *beside, *of_all]
+
+
+def direct_ratios(ranks: int) -> list[Ratio]:
+    """What reads past the page cache."""
+    return [
+        Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), None),
+        Ratio(names.PREFETCH, names.SHUFFLED, (names.SHUFFLED,), None),
+        Ratio(names.PREFETCH, names.NAIVE, (names.NAIVE,), None),
+    ]
 
 
 def bench_readers(options: Options) -> int:
     """The whole command: 0 whatever the ratios are. Raises BenchError."""
     require_at_least(1, ranks=options.ranks, trials=options.trials)
+    if options.io not in IO_MODES:
+        raise unknown("--io", options.io, IO_MODES)
+    if options.io == DIRECT:
+        require_folder(cache_folder(options.cache_dir))
     workloads = options.workloads or tuple(registry.WORKLOADS)
     for name in workloads:
         registry.find(name)
@@ -111,7 +128,10 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     folder = cache_folder(options.cache_dir).resolve() / "datasets" / f"{name}-{layout.variant}{tiny}-random-{digest}"
     dataset = generate(layout, files, folder, SEED, progress=progress.bytes_written)
     expected = ratios(workload, CONTAINERS[layout.container], options.ranks, tiny=options.tiny)
-    if any(ratio.label == "webdataset" for ratio in expected):
+    if options.io == DIRECT:
+        alignment_of(dataset)
+        expected = direct_ratios(options.ranks)
+    if web_loader.installed() and any(ratio.label == "webdataset" for ratio in expected):
         shards.ready(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
@@ -126,6 +146,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         batch=chosen.batch,
         trials=options.trials,
         seed=ORDER_SEED,
+        io=options.io,
     )
 
     def heard(event: dict[str, Any]) -> None:
@@ -187,6 +208,7 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
         "batch": job.batch,
         "trials": job.trials,
         "sample_bytes": one_trial["bytes"] / one_trial["samples"],
+        "io": job.io,
         "resident_share": measured["resident_share"],
         "bytes_per_second": {name: median(trials) for name, trials in rates.items()},
         "cpu_us_per_sample": {name: median(trials) for name, trials in cpu.items()},
@@ -200,10 +222,12 @@ def _render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
     kind = f"{document['workload']} {document['variant']}{' (tiny)' if document['tiny'] else ''}"
     samples = f"samples of {format_bytes(document['sample_bytes'])}, batch {document['batch']}"
-    trials, resident = plural(document["trials"], "trial"), format_share(document["resident_share"])
+    trials, where = plural(document["trials"], "trial"), "past the page cache (O_DIRECT)"
+    if document["io"] != DIRECT:
+        where = f"{format_share(document['resident_share'])} of the files in memory"
     lines = [
         f"{kind}, {samples}, {plural(document['ranks'], 'rank')}",
-        f"  median of {trials}, interleaved; {resident} of the files in memory",
+        f"  median of {trials}, interleaved; {where}",
         f"  {'':<30}{'rate':>12}{'CPU a sample':>16}{'checked':>14}",
     ]
     lines += [
@@ -213,11 +237,14 @@ def _render(document: dict[str, Any]) -> str:
     ]
     for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
-        value = f"not measured: {row['not_measured']}" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        lines.append(f"  {what:<48}{value:>6}   expected >= {row['expected_at_least']:.2f}")
+        if row["ratio"] is None:
+            lines += wrapped(f"not measured: {row['not_measured']}", f"  {what}: ", 4, whole_words=True)
+            continue
+        least = row["expected_at_least"]
+        lines.append(f"  {what:<48}{row['ratio']:>6.2f}" + ("" if least is None else f"   expected >= {least:.2f}"))
     beyond = document["cpu_us_beyond_the_read"]
     if beyond is not None:
         most = registry.find(document["workload"]).expected.cpu_us
-        limit = f"   expected < {most:.0f} us" if most is not None else ""
+        limit = f"   expected < {most:.0f} us" if most is not None and document["io"] != DIRECT else ""
         lines.append(f"  {'CPU a sample beyond raw preadv':<45}{beyond:>6.1f} us{limit}")
     return "\n".join(lines)

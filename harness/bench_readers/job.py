@@ -65,3 +65,4 @@ class Job(SavedJob):
     batch: int
     trials: int
     seed: int
+    io: str = "buffered"

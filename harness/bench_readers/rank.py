@@ -37,7 +37,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers import web_shards
+from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -46,6 +46,7 @@ from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import damaged, require_same_set
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
@@ -89,7 +90,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     files = range(len(dataset.training_files))
     paths = [dataset.path(file) for file in files]
-    if WEBDATASETS.keys() & set(job.contenders):
+    if web_loader.installed() and WEBDATASETS.keys() & set(job.contenders):
         plans[SHARDS] = _plan(form, job, job.ranks, comm.rank, SHARDS)
         paths += web_shards.paths(dataset, form.fields, files)
     share = paths[comm.rank :: comm.size]
@@ -108,7 +109,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                 if comm.rank == 0:
                     tell({"event": "trial", "contender": name, "trial": trial})
                 comm.barrier()
-                if cache.residency(share).share < 1:
+                if job.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
@@ -162,7 +163,13 @@ def _prepare(
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-    resources = Resources(job.threads, job.staging_bytes, check_crc=name == PREFETCH_CRC, tiers=tiers)
+    alignment = alignment_of(form.dataset) if job.io == DIRECT else None
+    check = name == PREFETCH_CRC
+    resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
+    if name in TORCHES and not torch_loader.installed():
+        raise NotMeasured("PyTorch is not installed (pip install 'dlio-bench[torch]')")
+    if name in WEBDATASETS and not web_loader.installed():
+        raise NotMeasured("WebDataset is not installed (pip install 'dlio-bench[webdataset]')")
     if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
         policy = find(row)
         resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
@@ -181,7 +188,7 @@ def _prepare(
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
     if raw := raws(job.ranks).get(name):
         plan = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
-        return _theirs(enter(yardsticks.raw(form, plan, raw.threads)), plan, comm)
+        return _theirs(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
     if how := H5PYS.get(name):
         return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
     assert name in TFDATAS

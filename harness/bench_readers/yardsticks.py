@@ -21,6 +21,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, largest, touched
+from dlio_bench.harness.storage.direct import Alignment
 
 Work = Callable[[], None]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -31,15 +32,17 @@ class NotMeasured(Exception):  # noqa: N818 - it is no error: a row says why it 
 
 
 @contextmanager
-def raw(form: SampleView, plan: Sequence[Planned], threads: int) -> Iterator[Work]:
+def raw(form: SampleView, plan: Sequence[Planned], threads: int, alignment: Alignment | None = None) -> Iterator[Work]:
     """preadv of the plan's extents by threads that share nothing: each reads batches of its own into one slot, which
     stays in the processor's cache as far as it fits.
 
     Files are open and every call is prepared before the clock starts: this is the limit of the storage as Python
-    reaches it.
+    reaches it. With `alignment` reads are direct: the whole blocks of each extent, wherever in the slot they fit.
     """
-    slots = [memoryview(touched(largest(plan))) for _ in range(threads)]
-    calls: list[list[tuple[int, list[memoryview], int]]] = [[] for _ in range(threads)]
+    size = largest(plan)
+    block, flags = (1, 0) if alignment is None else (alignment.block, os.O_DIRECT)
+    slots = [memoryview(touched(-(-size // block) * block + 2 * block)) for _ in range(threads)]
+    calls: list[list[tuple[int, list[memoryview], int, int]]] = [[] for _ in range(threads)]
     with ExitStack() as stack:
         handles: dict[int, int] = {}
         for step, batch in enumerate(plan):
@@ -47,19 +50,22 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int) -> Iterator[Wor
             files, offsets, stored, _ = form.dataset.locate(batch.ids, form.fields)
             for row, file in enumerate(files.tolist()):
                 if file not in handles:
-                    handles[file] = os.open(form.dataset.path(file), os.O_RDONLY | os.O_CLOEXEC)
+                    handles[file] = os.open(form.dataset.path(file), os.O_RDONLY | os.O_CLOEXEC | flags)
                     stack.callback(os.close, handles[file])
                 at = int(batch.starts[row])
                 for offset, length in _merged(offsets[row].tolist(), stored[row].tolist()):
-                    of_thread.append((handles[file], [memory[at : at + length]], offset))
+                    first, end = offset // block * block, -(-(offset + length) // block) * block
+                    place = at // block * block
+                    into = [memory[place : place + end - first]]
+                    of_thread.append((handles[file], into, first, offset + length - first))
                     at += length
         yield lambda: _together([partial(_issue, of_thread) for of_thread in calls])
 
 
-def _issue(calls: Sequence[tuple[int, list[memoryview], int]]) -> None:
+def _issue(calls: Sequence[tuple[int, list[memoryview], int, int]]) -> None:
     preadv = os.preadv
-    for handle, into, offset in calls:
-        if preadv(handle, into, offset) != len(into[0]):
+    for handle, into, offset, needed in calls:
+        if preadv(handle, into, offset) < needed:
             raise DataError(f"A file ended at byte {offset}, inside a sample.")
 
 

@@ -35,7 +35,7 @@ def add_capacity(commands: Commands) -> None:
         "if that misses the target too, this client is the limit and not the storage.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet")
+    parser.add_argument("workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet or wsi")
     asked = parser.add_argument_group("what is asked")
     asked.add_argument(
         "--au",

@@ -160,6 +160,6 @@ def run_plan_data(options: argparse.Namespace) -> int:
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+        "workload", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)"
     )
     add_variant(parser)

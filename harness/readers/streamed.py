@@ -26,6 +26,7 @@ from dlio_bench.harness.readers.session import Planned, Tally, touched
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import HEAD, Part, Taken, taken
+from dlio_bench.harness.streams.settings import DISCARD
 from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
@@ -100,7 +101,10 @@ class Streamed:
     ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
         """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
-        parts = [Part(batch.epoch, batch.ids) for batch in plan]
+        assert crew.trainer is not None
+        # producers need each plan once: models read alike, and on demand every rank has the plan of all
+        tells = crew.model(crew.trainer)[0] == 0 if mode.known else crew.trainer == 0
+        parts = [Part(batch.epoch, batch.ids) for batch in plan] if tells else []
         folder = str(self.sample_view.dataset.folder)
         openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name)))
         streams = self._joined(number, mode)
@@ -201,7 +205,12 @@ class _Receiving:
             return stream
         if self.stopped:
             return None
-        raise StreamLost(f"Producer {producer} has ended its stream before the plan did.")
+        reason = " ADIOS2 drops batches from a full queue: use --stream-full block." if self._drops else ""
+        raise StreamLost(f"Producer {producer} has ended its stream before the plan did.{reason}")
+
+    @property
+    def _drops(self) -> bool:
+        return self.crew.streaming.full == DISCARD
 
 
 class _Planned(_Receiving):
@@ -259,7 +268,7 @@ class _Planned(_Receiving):
             raise DataError(
                 f"Producer {producer} sent another batch than the plan has: {came} instead of "
                 f"{dict(zip(came, expected, strict=True))}, or other samples. A step was lost, repeated or dealt to "
-                "another rank."
+                f"another rank.{' Use --stream-full block.' if self._drops else ''}"
             )
 
 

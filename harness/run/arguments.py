@@ -95,8 +95,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, stream, upstream, ... (see `dlio-bench "
-        "list`; default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, webdataset, stream, upstream, ... (see "
+        "`dlio-bench list`; default prefetch)",
     )
     for flag, dest, values in (
         ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
@@ -106,7 +106,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch or stream"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch, webdataset or stream"),
     ):
         how.add_argument(
             flag,
@@ -319,7 +319,10 @@ def _add_output(run: argparse.ArgumentParser) -> None:
 
 def _add_what(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help="hepcnnb, cdb, cosmoflow or imagenet (see `dlio-bench list`)"
+        "workload",
+        nargs="?",
+        metavar="WORKLOAD",
+        help="hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)",
     )
     run.add_argument(
         "--from",

@@ -1,7 +1,7 @@
 """Direct reads (O_DIRECT): whole blocks from the device into aligned memory, past the page cache.
 
 A read begins and ends on blocks of the file, so that it brings some bytes that nobody wants. Which blocks it takes is
-decided by `spans`; the memory that they go to by `Span.parts`. Both are pure.
+decided by `spans`, and the memory that they go to by `layout`.
 """
 
 import ctypes
@@ -10,11 +10,14 @@ import mmap
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from dlio_bench.batches import Bytes
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.manifest import NAME
@@ -27,6 +30,8 @@ MOST_BYTES = 4 << 20  # of a read, and so of the memory that a thread keeps for 
 # linux/stat.h, struct statx: the fields that STATX_DIOALIGN fills in (Linux 6.1)
 _AT_FDCWD, _STATX_DIOALIGN, _STATX_BYTES = -100, 0x2000, 256
 _MASK, _MEMORY_ALIGN, _OFFSET_ALIGN = 0, 0x98, 0x9C
+NEAR = 16 << 10  # bytes: a device brings so many in less time than it needs for one more request
+LARGE = 4 << 20  # bytes of memory: from there on it is asked for in huge pages, as NumPy does
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -52,8 +57,7 @@ class Alignment:
 USUAL = Alignment(max(4096, mmap.PAGESIZE), max(4096, mmap.PAGESIZE))
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Bytes of a file that are wanted: `length` from `offset` on, to be put at byte `at` of a memory.
 
     key: of the open file; file: its number in the dataset.
@@ -65,55 +69,47 @@ class Piece:
     length: int
     at: int
 
-    @property
-    def end(self) -> int:
-        """The byte of the file behind the last one."""
-        return self.offset + self.length
 
-
-@dataclass
 class Span:
     """One read: the whole blocks of a file from `start` to `end`, and the pieces that lie in them."""
 
-    start: int
-    end: int
-    pieces: list[Piece] = field(default_factory=list)
+    __slots__ = ("end", "pieces", "start")
+
+    def __init__(self, start: int, end: int, piece: Piece) -> None:
+        self.start, self.end, self.pieces = start, end, [piece]
 
     @property
     def needed(self) -> int:
         """Bytes from `start` to the end of the last piece: what the file must have of this read."""
-        return max(piece.end for piece in self.pieces) - self.start
-
-    def straight(self, alignment: Alignment, address: int) -> tuple[int, int]:
-        """The part of the file, from one block to another, that can be read to where it is wanted; (0, 0): none.
-
-        address: of byte 0 of the memory. A read with several pieces is spread from a memory of its own.
-        """
-        piece = self.pieces[0]
-        low, high = alignment.up(piece.offset), alignment.down(piece.end)
-        fits = (address + piece.at + low - piece.offset) % alignment.memory == 0
-        return (low, high) if len(self.pieces) == 1 and low < high and fits else (0, 0)
+        return max(piece.offset + piece.length for piece in self.pieces) - self.start
 
 
 def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES) -> list[Span]:
     """The reads that bring all pieces, each of at most `most` bytes (whole blocks).
 
-    Pieces in order of their offsets share a read where their blocks meet, so that no block of them is read twice.
+    Pieces in order of their offsets share a read where their blocks meet, so that no block of them is read twice, and
+    short ones (labels) where they lie near each other too: one request costs more than the bytes between them.
     """
     made: list[Span] = []
-    key = -1
-    for piece in pieces:
-        offset = piece.offset
-        while offset < piece.end:
-            low, last = alignment.down(offset), made[-1] if made and piece.key == key else None
-            if last is None or not last.start <= low <= last.end or low - last.start >= most:
-                last = Span(low, low)
-                made.append(last)
-                key = piece.key
-            length = min(piece.end, last.start + most) - offset
-            last.pieces.append(Piece(key, piece.file, offset, length, piece.at + offset - piece.offset))
-            offset += length
-            last.end = max(last.end, alignment.up(offset))
+    block, open_file, short = alignment.block, -1, False
+    for wanted in pieces:
+        key, file, offset, length, at = wanted
+        whole_end, near = offset + length, NEAR if short and length <= NEAR else 0
+        while offset < whole_end:
+            low = offset - offset % block
+            last = made[-1] if key == open_file else None
+            joins = last is not None and last.start <= low <= last.end + near and low < last.start + most
+            start = last.start if last is not None and joins else low
+            part = min(whole_end, start + most) - offset
+            piece, end = Piece(key, file, offset, part, at), alignment.up(offset + part)
+            if last is not None and joins:
+                last.pieces.append(piece)
+                last.end = max(last.end, end)
+            else:
+                made.append(Span(low, end, piece))
+                open_file = key
+            offset, at, near = offset + part, at + part, 0
+        short = length <= NEAR
     return made
 
 
@@ -123,60 +119,74 @@ class Bounce:
     def __init__(self) -> None:
         self._of_thread = threading.local()
 
-    def take(self, size: int) -> memoryview:
+    def take(self, size: int) -> Bytes:
         """`size` bytes of this thread's own, used again and again."""
-        memory: memoryview = getattr(self._of_thread, "memory", memoryview(b""))
-        if len(memory) < size:
-            memory = self._of_thread.memory = aligned(max(size, 2 * len(memory)))
+        memory: Bytes | None = getattr(self._of_thread, "memory", None)
+        if memory is None or len(memory) < size:
+            known = 0 if memory is None else len(memory)
+            memory = self._of_thread.memory = np.frombuffer(aligned(max(size, 2 * known)), np.uint8)
         return memory[:size]
 
 
 def aligned(size: int) -> memoryview:
     """New memory that begins on a page; its pages exist."""
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    view = memoryview(memory)[:size]
+    if size >= LARGE:
+        with suppress(OSError):  # it is advice
+            memory.madvise(mmap.MADV_HUGEPAGE)
     np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 0
-    return view
+    return memoryview(memory)[:size]
 
 
-def address_of(memory: memoryview) -> int:
+def address_of(memory: Bytes) -> int:
     """Where a memory begins."""
-    return int(np.frombuffer(memory, np.uint8).ctypes.data) if len(memory) else 0
+    address: int = memory.__array_interface__["data"][0]
+    return address
 
 
-def layout(span: Span, alignment: Alignment, out: memoryview, address: int, bounce: Bounce) -> "Layout":
-    """Where a read puts its blocks: straight into `out` (which begins at `address`) as far as that can be."""
-    low, high = span.straight(alignment, address)
-    if low == high:
-        memory = bounce.take(span.end - span.start)
-        return Layout([memory], [(memory, span.start)])
-    piece, head, tail = span.pieces[0], low - span.start, span.end - high
-    behind_head = -(-head // alignment.memory) * alignment.memory
-    memory, at = bounce.take(behind_head + tail), piece.at + low - piece.offset
-    first, last = memory[:head], memory[behind_head:]
-    parts = [first, out[at : at + high - low], last]
-    return Layout([part for part in parts if len(part)], [(first, span.start), (last, high)])
-
-
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The memory of a read, part behind part, and those of its parts that are to be moved: (memory, offset in file)."""
 
-    parts: list[memoryview]
-    moved: list[tuple[memoryview, int]]
+    parts: list[Bytes]
+    moved: list[tuple[Bytes, int]]
 
-    def spread(self, span: Span, out: memoryview) -> None:
-        """Copy what is wanted of the parts that are to be moved to where it is wanted."""
+    def spread(self, span: Span, out: Bytes) -> None:
+        """Copy what is wanted of the parts that are to be moved to where it is wanted. The GIL is released meanwhile:
+        memoryviews would keep it.
+        """
         for memory, begin in self.moved:
-            for piece in span.pieces:
-                low, high = max(piece.offset, begin), min(piece.end, begin + len(memory))
+            behind = begin + len(memory)
+            for _, _, offset, length, at in span.pieces:
+                low, high = max(offset, begin), min(offset + length, behind)
                 if low < high:
-                    at = piece.at + low - piece.offset
-                    out[at : at + high - low] = memory[low - begin : high - begin]
+                    out[at + low - offset : at + high - offset] = memory[low - begin : high - begin]
 
 
-def behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
+def layout(span: Span, alignment: Alignment, out: Bytes, address: int, bounce: Bounce) -> Layout:
+    """Where a read puts its blocks.
+
+    The blocks that a piece fills alone go straight into `out` (which begins at `address`) if they are aligned there;
+    the rest, and all blocks of a read for several pieces, into a memory from which they are spread.
+    """
+    _, _, offset, length, at = span.pieces[0]
+    low, high = alignment.up(offset), alignment.down(offset + length)
+    if len(span.pieces) > 1 or low >= high or (address + at + low - offset) % alignment.memory:
+        memory = bounce.take(span.end - span.start)
+        return Layout([memory], [(memory, span.start)])
+    straight, head, tail = out[at + low - offset : at + high - offset], low - span.start, span.end - high
+    if not head and not tail:
+        return Layout([straight], [])
+    behind_head = -(-head // alignment.memory) * alignment.memory
+    memory = bounce.take(behind_head + tail)
+    first, last = memory[:head], memory[behind_head:]
+    parts = [part for part in (first, straight, last) if len(part)]
+    return Layout(parts, [(first, span.start), (last, high)])
+
+
+def behind(parts: Sequence[Bytes], done: int) -> Sequence[Bytes]:
     """What is left of some memory behind its first `done` bytes."""
+    if not done:
+        return parts
     left = []
     for part in parts:
         if done < len(part):

@@ -12,7 +12,7 @@ import crc32c
 import numpy as np
 
 from dlio_bench import recorder
-from dlio_bench.batches import Ids
+from dlio_bench.batches import Bytes, Ids
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
@@ -250,29 +250,28 @@ class ExtentReader:
         """Bring pieces of files into `out` by direct reads."""
         alignment = self._alignment
         assert alignment is not None
-        address = direct.address_of(out)
+        memory = np.frombuffer(out, np.uint8)
+        address = direct.address_of(memory)
         for span in direct.spans(wanted, alignment):
             first = span.pieces[0]
             opened = self._files.get(first.key, first.file)
-            layout = direct.layout(span, alignment, out, address, self._bounce)
+            layout = direct.layout(span, alignment, memory, address, self._bounce)
             brought = self._read_blocks(opened.handle(), first.file, span, layout.parts, alignment)
-            layout.spread(span, out)
+            layout.spread(span, memory)
             useful = sum(piece.length for piece in span.pieces)
             cost.bytes_requested += useful
             cost.bytes_rounded += max(0, brought - useful)  # a sample may be wanted twice
 
-    def _read_blocks(
-        self, handle: int, file: int, span: Span, parts: Sequence[memoryview], alignment: Alignment
-    ) -> int:
+    def _read_blocks(self, handle: int, file: int, span: Span, parts: Sequence[Bytes], alignment: Alignment) -> int:
         """Read until all that is needed of a span is there: bytes read. The kernel may stop behind any block."""
-        done = brought = 0
+        done, brought, needed = 0, 0, span.needed
         while True:
             count = self._read_once(handle, direct.behind(parts, done), file, span.start + done)
             brought += count
-            if done + count >= span.needed:
+            if done + count >= needed:
                 return brought
             if count < alignment.block:
-                raise self._ended(file, span.start + done + count, span.start + span.needed)
+                raise self._ended(file, span.start + done + count, span.start + needed)
             done = alignment.down(done + count)
 
     def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
@@ -393,7 +392,7 @@ class ExtentReader:
         if track := recorder.here():
             track.add(DECODE, started, ended, size, file=file)
 
-    def _read_once(self, handle: int, into: Sequence[memoryview], file: int, offset: int) -> int:
+    def _read_once(self, handle: int, into: Sequence[memoryview | Bytes], file: int, offset: int) -> int:
         """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
         track, started = recorder.here(), time.perf_counter()
         try:

@@ -12,6 +12,7 @@ examples:
   dlio-bench storage /scratch --workload cdb
   dlio-bench storage /scratch --sample-size 16MB --size 20GB --threads 1,4,16 --ranks 4
   dlio-bench storage --data /scratch/cdb --out ceiling.json
+  dlio-bench storage /scratch --io direct
   dlio-bench storage /scratch --nodes 4 --ranks 4,16
 """
 
@@ -72,6 +73,13 @@ def add_storage(commands: Commands) -> None:
     how.add_argument("--trials", type=int, default=5, metavar="T", help="timed trials of each kind of read (default 5)")
     how.add_argument(
         "--cache", default="cold", metavar="MODE", help="page cache before a trial: cold or warm (default cold)"
+    )
+    how.add_argument(
+        "--io",
+        default="buffered",
+        metavar="MODE",
+        help="buffered: reads go through the page cache (default). direct: past it, with O_DIRECT, so that cold needs "
+        "no cache to be dropped",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON to a file")

@@ -7,9 +7,13 @@ from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT, Residenc
 from dlio_bench.harness.storage_bench.job import COLD
 from dlio_bench.units import format_percent
 
+PAST = "reads pass the page cache (O_DIRECT)"
 
-def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+
+def attestation(mode: str, trials: Sequence[Mapping[str, Any]], *, direct: bool = False) -> dict[str, Any]:
     """{"attested", "found"}: proven or not, and what was seen. `trials` as of `rank.measure`."""
+    if mode == COLD and direct:
+        return _direct(trials)
     shares = [trial["resident_share"] for trial in trials]
     if any(trial["memory_backed"] for trial in trials):
         # in memory whatever the kernel says of its pages
@@ -25,6 +29,18 @@ def attestation(mode: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any
     least = min(shares)
     finding = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
     return _judged(least >= LEAST_WARM, finding)
+
+
+def _direct(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Direct reads pass the page cache, so that the device delivers, and counts, what they bring."""
+    if hidden := [trial for trial in trials if not trial["attestable"]]:
+        return _judged(False, f"{PAST}, but not attestable: {hidden[0]['note']}")
+    known = [trial["device_bytes"] / trial["bytes"] for trial in trials if trial["device_bytes"] is not None]
+    if not known:
+        return _judged(True, f"{PAST}; what the device delivered is not known")
+    least = min(known)
+    finding = f"{PAST}: the device delivered at least {format_percent(least, 1)} of the bytes of a trial"
+    return _judged(least >= 1 - MOST_RESIDENT, finding)
 
 
 def furthest_share(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> float:

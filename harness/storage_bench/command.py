@@ -26,6 +26,7 @@ from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, claimed, write_files
@@ -61,6 +62,7 @@ class Options:
     cache: str
     json: bool
     out: Path | None
+    io: str = "buffered"
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,10 @@ def _require(options: Options) -> None:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.cache not in CACHE_MODES:
         raise unknown("--cache", options.cache, CACHE_MODES)
+    if options.io not in IO_MODES:
+        raise unknown("--io", options.io, IO_MODES)
+    if options.io == DIRECT and options.folder is not None:
+        require_folder(options.folder)
     require_at_least(1, trials=options.trials, size=options.size, nodes=options.nodes)
     if options.out is not None:
         require_file(options.out)
@@ -194,6 +200,8 @@ def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
             f"{most} readers need at least a sample each, and the {count} files of {options.data} that are read have "
             f"{len(samples)}. Use fewer --threads or --ranks, a larger --size or a larger dataset."
         )
+    if options.io == DIRECT:
+        alignment_of(dataset)
     paths = tuple(str(dataset.path(number).absolute()) for number in range(count))
     return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
 
@@ -218,7 +226,7 @@ def _measure(
     if options.data is None:
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest())
+    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest(), options.io)
 
     def heard(event: dict[str, Any]) -> None:
         readers = f"{event['ranks']} ranks x {event['threads']} threads"
@@ -253,7 +261,8 @@ def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, A
         "samples": len(files.samples),
         "sample_bytes": files.sample_bytes,
         "cache": options.cache,
-        "attestation": attestation(options.cache, trials),
+        "io": options.io,
+        "attestation": attestation(options.cache, trials, direct=options.io == DIRECT),
         "trials": options.trials,
         "reads": reads,
         "metadata": [row for document in measured for row in document["metadata"]],

@@ -26,6 +26,7 @@ class Job(SavedJob):
     seed: int  # of the random orders
     creates_in: str | None
     code_digest: str
+    io: str = "buffered"
 
 
 def save(job: Job, files: Files, folder: Path) -> None:

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.direct import DIRECT, Alignment, require
 from dlio_bench.harness.storage_bench import metadata, reading
 from dlio_bench.harness.storage_bench.attestation import furthest_share
 from dlio_bench.harness.storage_bench.job import COLD, Job, load
@@ -25,7 +26,8 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     `tell` hears of every trial on rank 0.
     """
     require_same_code(comm, job.code_digest)
-    size = max(reading.REQUEST, int(files.samples[:, 2].max()))
+    alignment = together(comm, lambda: require(Path(files.paths[0])) if job.io == DIRECT else None)[comm.rank]
+    size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
     buffers = reading.buffers(max(job.threads), size)
     kinds = [(pattern, threads) for threads in job.threads for pattern in PATTERNS]
     trials: dict[tuple[str, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
@@ -36,7 +38,7 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
         for pattern, threads in kinds:
             if comm.rank == 0:
                 tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
-            trials[pattern, threads].append(_trial(job, files, comm, pattern, buffers[:threads], number))
+            trials[pattern, threads].append(_trial(job, files, comm, pattern, buffers[:threads], number, alignment))
         operations[metadata.OPEN].append(metadata.opens(comm, files.paths))
         if job.creates_in is not None:
             rate, names = metadata.creates(comm, Path(job.creates_in), number)
@@ -55,19 +57,27 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _trial(job: Job, files: Files, comm: Comm, pattern: str, buffers: list[memoryview], number: int) -> dict[str, Any]:
+def _trial(
+    job: Job,
+    files: Files,
+    comm: Comm,
+    pattern: str,
+    buffers: list[memoryview],
+    number: int,
+    alignment: Alignment | None,
+) -> dict[str, Any]:
     """One trial: its bytes and seconds, bytes from the device (None: not known), and the cache before it."""
     readers, first = job.ranks * len(buffers), comm.rank * len(buffers)
     work = [
         (share(files, pattern, readers, first + thread, job.seed, number), buffer)
         for thread, buffer in enumerate(buffers)
     ]
-    residency = _prepare_cache(job.cache, files, comm)
+    residency = _prepare_cache(job.cache, files, comm, direct=alignment is not None)
     # network file systems count nothing as read from a device, and a zero would look like a cache
     counted = cache_beyond(Path(files.paths[0])) is None
     before = device_bytes()
     request = reading.REQUEST if pattern == SEQUENTIAL else len(buffers[0])
-    seconds = reading.timed(comm, work, files.paths, request)
+    seconds = reading.timed(comm, work, files.paths, request, alignment)
     after = device_bytes()
     delta = after - before if counted and before is not None and after is not None else None
     device = comm.allgather(delta)
@@ -79,19 +89,21 @@ def _trial(job: Job, files: Files, comm: Comm, pattern: str, buffers: list[memor
     }
 
 
-def _prepare_cache(mode: str, files: Files, comm: Comm) -> dict[str, Any]:
-    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache.
+def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict[str, Any]:
+    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache. Direct reads
+    find nothing in it, so that nothing is dropped for them.
 
     resident_share: on the host where it is furthest from what was asked for.
     """
     mine = [Path(path) for path in files.paths[comm.host_rank :: comm.host_size]]
     comm.barrier()
-    if mode == COLD:
+    past = direct and mode == COLD
+    if mode == COLD and not past:
         cache.drop(mine)
-    else:
+    elif mode != COLD:
         cache.fill(mine)
     comm.barrier()
-    by_rank = comm.allgather((host_name(), cache.residency(mine)))
+    by_rank = comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine)))
     parts = [part for _, part in by_rank]
     return {
         "resident_share": furthest_share(mode, by_rank),

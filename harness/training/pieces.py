@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +55,10 @@ class PieceInference(Inference):
     def compile(self, batches: Iterable[tuple[int, Widths]]) -> None:
         """Once for any number of pieces, as that differs from batch to batch."""
         del batches
-        tf = tensorflow()
+        evaluate: Any = self._evaluate  # a tf.function
+        pieces = tensorflow().TensorSpec((None, self._piece.words), "float32")
         with memory_errors(self._model):
-            self._evaluate = self._evaluate.get_concrete_function(
-                (tf.TensorSpec((None, self._piece.words), tf.float32),)
-            )
+            self._evaluate = evaluate.get_concrete_function((pieces,))
             self._through(np.zeros((1, self._piece.words), np.float32))
 
     def begin(self, reader: str, trial: int, seed: int) -> None:

@@ -46,7 +46,7 @@ def test_every_row_runs_and_stands_beside_the_others_in_one_report(cache: Path, 
 def test_the_file_system_delivers_each_sample_once_where_all_tiers_together_hold_the_dataset(
     cache: Path, tmp_path: Path, scale: tuple[str, ...]
 ) -> None:
-    readers = ("--reader", "double-buffer,cooperative", "--trials", "1", "--epochs", "5")
+    readers = ("--reader", "double-buffer,cooperative", "--trials", "1")
     # 9.5 MB in all: more than a node's tier
     tiers = ("--tiers", "ram=6MB")
     dlio(cache, tmp_path, *RUN, *scale, *PFS, *readers, *tiers, "--out", "out")

@@ -25,6 +25,12 @@ ONE = (
 
 
 @pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without a link in it: its datasets are moved, and named by their real paths."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
 def first(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a run of one reader."""
     folder = tmp_path_factory.mktemp("first")

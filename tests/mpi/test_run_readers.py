@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cluster.environment import physical_cores
+from tests.direct_folder import direct_folder
 from tests.mpi.conftest import complaint, dlio, start
 from tests.processes import PATIENCE, until
 from tests.results import load
@@ -58,6 +59,29 @@ def test_ranks_that_are_bound_to_cores_read_with_those(cache: Path, tmp_path: Pa
     [host] = environment["hosts"].values()
     assert host["cores"] == 2 * each
     assert ("ranks are bound to one core" in " ".join(done.stdout.split())) == (bound == 1)
+
+
+def test_direct_reads_are_cold_by_what_the_device_delivers(tmp_path: Path) -> None:
+    asked = ("cdb", "--tiny", "--nodes", "2", "--io", "direct", "--reader", "naive,prefetch", "--trials", "1")
+    with direct_folder(tmp_path) as folder:
+        for result in results(folder, folder, *asked, "--warmup-trials", "0"):
+            assert result["plan"]["io"] == "direct"
+            [cold] = [check for check in result["checks"] if check["name"] == "cold cache"]
+            assert cold["found"].startswith("cold (O_DIRECT): the device delivered")
+            trial = result["trials"][0]
+            assert trial["bytes_rounded"] > 0
+            assert trial["bytes_device"] >= trial["bytes_requested"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--reader", "tfdata"], "reader 'tfdata' reads through its framework"),
+        (["--emulate-pfs", "bandwidth=1GB/s"], "the emulated file system has no page cache to pass"),
+    ],
+)
+def test_what_cannot_be_read_directly_is_refused(arguments: list[str], says: str, refused: Callable[..., str]) -> None:
+    assert says in refused("run", "cdb", "--tiny", "--io", "direct", *arguments)
 
 
 def test_decoding_is_a_stage_with_its_own_time(cache: Path, tmp_path: Path) -> None:

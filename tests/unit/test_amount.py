@@ -125,7 +125,9 @@ def test_the_names_of_a_split_are_as_many_as_its_size_says(layout: Layout) -> No
         assert spec.first == first
         first += spec.samples
     expected = sum(size.samples for size in sizes(layout, files))
-    assert first == pytest.approx(expected, abs=len(specs))  # a shard has a record more or less than the typical one
+    # a shard has a record more or less than the typical one, and slides have 49 to 480 tiles
+    near = {"rel": 0.1} if layout.workload == "wsi" else {"abs": len(specs)}
+    assert first == pytest.approx(expected, **near)
 
 
 def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:

@@ -184,6 +184,8 @@ def test_slowdowns_are_paired_by_trial_and_the_workflow_is_held_against_its_slow
     assert couple.slowdown(told, "files", SOLVER).value == pytest.approx(1.5)
     assert couple.slowdown(told, "sst", TWINS).value == pytest.approx(1.05)
     assert couple.spread(told, "sst") == pytest.approx(0.4 / 1.2)
+    assert told.marks == ["VIRTUAL NODES", "NOISY"]  # as both sides alone drift by as much
+    assert document(trials=2).marks == ["VIRTUAL NODES"]
     assert couple.slowdown(document(trials=4), "files", WORKFLOW).ci is None
     parts = couple.shares(told, "files", TWINS)
     assert (parts.moved, parts.waited) == pytest.approx((1 / 6, 1 / 12))
@@ -206,7 +208,7 @@ def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
     told = couple_text.render(document())
     first = "grayscott: coupled through SST stream the workflow took 1.05 (1.05-1.05) times as long"
     assert " ".join(told.split()).startswith(first)
-    assert "[VIRTUAL NODES]" in told
+    assert "[VIRTUAL NODES]  [NOISY]" in told
     assert "1.5x; here 1.50 (1.50-1.50) through files, 1 twin" in told
     assert "5 %; here not measured" in told
     assert max(map(len, told.splitlines())) <= WIDTH
@@ -225,6 +227,10 @@ def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, 
     assert capsys.readouterr().out == couple_text.render(made)
     assert main(["show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [to_json(made)]
+    assert main(["report", str(path.parent)]) == 0
+    assert (path.parent / "report.html").read_text() == couple_html.page(made)
+    assert main(["report", str(path), str(path.parent)]) == 2
+    assert "Name it alone" in capsys.readouterr().err
     content = json.loads(path.read_text())
     content["trials"][0]["sides"][0]["elapsed"] = 0.5
     path.write_text(json.dumps(content))

@@ -22,6 +22,7 @@ from tests.pages import Page
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
 DOCUMENT: dict[str, Any] = json.loads((GOLDEN / "result.json").read_text("utf-8"))
+LATER = {"bytes_rounded"}  # metrics that came after this result
 Trial = dict[str, Any]
 Values = dict[str, float | None]
 
@@ -89,7 +90,8 @@ def of_trial(trial: Trial, steps: dict[str, Any], row: int) -> Values:
     shares["share_other"] = 1 - sum(shares.values())
     barrier = fmean(wait / loop for wait, loop in zip(steps["barrier"][row].tolist(), loops, strict=True))
     ranks = len(loops)
-    counters = {name: trial[name] for name in METRICS if name.startswith("bytes_") or name == "remote_misses"}
+    counted = {name for name in METRICS if name.startswith("bytes_") or name == "remote_misses"} - LATER
+    counters = {name: trial[name] for name in counted}
     return counters | shares | {
         "elapsed_seconds": elapsed,
         "epoch_seconds": median(epochs),
@@ -143,7 +145,7 @@ def by_hand() -> dict[str, tuple[float | None, list[float] | None]]:
 
 
 def test_every_metric_is_what_the_documentation_says(by_hand: dict[str, Any]) -> None:
-    assert by_hand.keys() == DOCUMENT["metrics"].keys() == METRICS.keys()
+    assert by_hand.keys() == DOCUMENT["metrics"].keys() == METRICS.keys() - LATER
     now = statistics.metrics(*load(GOLDEN))
     for name, metric in DOCUMENT["metrics"].items():
         value, ends = by_hand[name]

@@ -4,7 +4,17 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS
-from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES, REDRAWN, find, resolve
+from dlio_bench.harness.plan.policies import (
+    ALIASES,
+    DELIVERIES,
+    OWN,
+    PLACEMENTS,
+    POLICIES,
+    REDRAWN,
+    SHUFFLING,
+    find,
+    resolve,
+)
 
 DRAWN = [name for name, row in POLICIES.items() if row.rule.draws_order]
 RUNNABLE = [name for name in POLICIES if name not in DRAWN]
@@ -34,7 +44,7 @@ def test_what_a_row_promises_is_what_its_axes_promise() -> None:
         elif row.delivery != OWN:
             assert row.order in ORDERS
             assert row.exactly_once == ORDERS[row.order].exactly_once
-            assert row.order_known == (row.delivery != "tf.data")
+            assert row.order_known == (row.delivery not in SHUFFLING)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +127,7 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
         ({"name": "prefetch", "placement": "stage-subset"}, "Use --order subset-shuffle"),
         ({"name": "staged-subset", "order": "node-shuffle"}, "Use --order subset-shuffle"),
         ({"name": "tfdata", "placement": "stage-replicate"}, "Use --placement none"),
+        ({"name": "webdataset", "order": "global-shuffle"}, "WebDataset cannot deliver the order global-shuffle"),
         ({"name": "torch", "placement": "cooperative"}, "PyTorch's DataLoader reads where the dataset lies"),
         ({"name": "staged", "delivery": "tf.data"}, "Use --placement none"),
         ({"name": "tfdata", "order": "global-shuffle"}, "or --delivery ahead"),

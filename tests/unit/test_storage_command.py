@@ -18,6 +18,7 @@ from dlio_bench.harness.storage_bench.folder import NAME, claimed
 from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made
+from tests.direct_folder import direct_folder
 from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
@@ -58,6 +59,17 @@ def test_warm_reads_do_not(tmp_path: Path) -> None:
     assert all(trial["resident_share"] >= 0.95 for row in found["reads"] for trial in row["trials"])
     assert all(row["device_bytes"] == 0 for row in found["reads"])
     assert storage.ceiling_for(storage.validate(found), 100_000) is None
+
+
+def test_direct_reads_come_from_the_device_though_the_files_are_in_the_cache(tmp_path: Path) -> None:
+    with direct_folder(tmp_path) as folder:
+        found = measured(tmp_path, str(folder), *SMALL, "--cache", "warm", "--io", "direct")
+        assert found["io"] == "direct"
+        assert all(trial["resident_share"] >= 0.95 for row in found["reads"] for trial in row["trials"])
+        assert all(row["device_bytes"] >= 4_000_000 for row in found["reads"])
+        cold = measured(tmp_path, str(folder), *SMALL, "--io", "direct")
+        assert cold["attestation"]["attested"]
+        assert "O_DIRECT" in cold["attestation"]["found"]
 
 
 def test_the_text_fits_and_the_json_goes_to_a_file(tmp_path: Path) -> None:
@@ -226,3 +238,6 @@ def test_a_cache_that_proves_nothing_is_not_attested() -> None:
     assert attestation("warm", [in_memory])["attested"]
     assert not attestation("warm", [full, seen | {"resident_share": 0.9}])["attested"]
     assert not attestation("warm", [hidden])["attested"]
+    whole, part = ({"bytes": 1000, "device_bytes": size, "attestable": True} | seen for size in (1024, 900))
+    assert attestation("cold", [whole], direct=True)["attested"]
+    assert not attestation("cold", [whole, part], direct=True)["attested"]  # a file system that took no notice

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage.direct import require
 from dlio_bench.harness.storage_bench import plan, reading, sizing
+from tests.direct_folder import direct_folder
 
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True)
 
@@ -113,6 +115,24 @@ def test_reading_takes_the_bytes_of_every_read_in_requests(tmp_path: Path) -> No
     assert reading.timed(Solo(), [(reads[1:], second)], paths, request=30_000) > 0
     assert bytes(second[:10_000]) == content[90_000:]
     assert bytes(second[10_000:30_000]) == content[70_000:90_000]
+
+
+def test_direct_reads_bring_the_blocks_of_every_read(tmp_path: Path) -> None:
+    content = os.urandom(100_000)
+    with direct_folder(tmp_path) as folder:
+        paths = [str(folder / name) for name in "ab"]
+        for path in paths:
+            Path(path).write_bytes(content)
+            os.sync()
+        alignment = require(Path(paths[0]))
+        reads = np.array([[0, 5, 100], [1, 30_000, 70_000]])
+        blocks = reading.rounded(reads, alignment)
+        assert (blocks[:, 1:] % alignment.block == 0).all()
+        (buffer,) = reading.buffers(1, int(blocks[:, 2].max()))
+        assert reading.timed(Solo(), [(reads, buffer)], paths, len(buffer), alignment) > 0
+        assert bytes(buffer[: 100_000 - int(blocks[1, 1])]) == content[int(blocks[1, 1]) :]
+        with pytest.raises(EnvironmentFailure, match=r"b ends at byte 100000"):
+            reading.timed(Solo(), [(reads + np.array([0, 0, 1]), buffer)], paths, len(buffer), alignment)
 
 
 def test_a_file_that_is_cut_or_gone_is_named(tmp_path: Path) -> None:

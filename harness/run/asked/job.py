@@ -63,8 +63,8 @@ class Job(SavedJob, RankOptions):
     infer: Inference | None = None
     board: str = ""  # the file of the mounts' counters
     streaming: Streaming | None = None
-    models: tuple[TrainedModel, ...] = (TrainedModel(),)
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
+    models: tuple[TrainedModel, ...] = (TrainedModel(),)
 
     @property
     def ranks(self) -> int:

@@ -79,8 +79,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             infer=inference,
             pfs=options.emulate_pfs,
             streaming=request.streaming,
-            models=request.models,
             step_scale=options.step_scale,
+            models=request.models,
         )
         _require_memory(job)
         planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))

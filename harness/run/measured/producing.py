@@ -88,7 +88,7 @@ def _publish(
             if mode.known:
                 for batch in dealt:
                     step = _step(batch, next(batches) if len(batch.part.ids) else None)
-                    _put(step, _takers(crew, writers, batch.rank, mode))
+                    _put(step, _takers(crew, mode, writers, batch.rank))
             else:
                 _answer(crew, writers, dealt, batches)
         for writer in writers:
@@ -146,7 +146,7 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
     return writers
 
 
-def _takers(crew: Crew, writers: Sequence[Writer], rank: int, mode: Mode) -> list[Writer]:
+def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> list[Writer]:
     """The streams that get a batch of a rank: that rank of each model takes it. In turn, ADIOS2 deals a step to one
     reader: it gets the step once for each model, of which each has one rank then."""
     if mode.shared:

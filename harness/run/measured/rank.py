@@ -23,7 +23,7 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
@@ -162,10 +162,7 @@ def _measure(
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
-                    steps = reader_trials[0].steps
-                    if job.readers[name].demanded:
-                        steps = most_steps(times[name], comm)
-                        times[name] = [trial.cut(steps) for trial in times[name]]
+                    steps, times[name] = _equal_steps(job.readers[name], reader_trials[0].steps, times[name], comm)
                     finished[name] = ReaderMeasured(
                         options=reader.options,
                         decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
@@ -223,6 +220,14 @@ def _describe(
             bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
         )
         documents.save(of_job, folder / MEASURED_FILE)
+
+
+def _equal_steps(row: Policy, steps: int, trials: list[TrialTimes], comm: Comm) -> tuple[int, list[TrialTimes]]:
+    """Steps of an epoch, and the trials with as many: where ranks get batches as they ask, the most that one took."""
+    if not row.demanded:
+        return steps, trials
+    most = most_steps(trials, comm)
+    return most, [trial.cut(most) for trial in trials]
 
 
 def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:

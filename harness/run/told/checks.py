@@ -33,11 +33,9 @@ class Count:
     @property
     def samples(self) -> int:
         """Samples of an epoch of a model; those that come twice, to fill the last step, count twice."""
-        return (
-            self.different
-            if self.demanded or self.job.last == KEEP
-            else self.steps * self.job.batch * self.job.trainers
-        )
+        if self.demanded or self.job.last == KEEP:
+            return self.different
+        return self.steps * self.job.batch * self.job.trainers
 
     @property
     def dropped(self) -> int:
@@ -142,7 +140,7 @@ def _bytes_check(trials: Sequence[Trial]) -> Check:
 def _published_check(job: Job, trials: Sequence[Trial]) -> Check:
     """Producers read each planned byte once, and published it to all who train with it."""
     planned, requested = _sum_of(trials, "bytes_planned"), _sum_of(trials, "bytes_requested")
-    takers = job.copies * len(job.models)  # of each sample
+    takers = job.copies * len(job.models)  # of each batch
     expected = f"{planned // takers} bytes read from files, once"
     inline = job.streaming is not None and job.streaming.inline
     published = inline or planned + requested == requested + _sum_of(trials, "bytes_spared")
