@@ -135,8 +135,7 @@ class Streamed:
         if not mode.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
-        # the same rank of all models, one after the other: each gets its copy of a step
-        for trainer in sorted(range(crew.trainers), key=lambda trainer: crew.model(trainer)[::-1]):
+        for trainer in range(crew.trainers):
             if trainer == crew.trainer:
                 joined = [join(producer) for producer in producers]
             self._comm.barrier()

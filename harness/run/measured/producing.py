@@ -147,8 +147,8 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
 
 
 def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> list[Writer]:
-    """The streams that get a batch of a rank: that rank of each model takes it. ADIOS2 deals a step to one reader, so
-    it gets the step once for each model."""
+    """The streams that get a batch of a rank: that rank of each model takes it. In turn, ADIOS2 deals a step to one
+    reader: it gets the step once for each model, of which each has one rank then."""
     if mode.shared:
         return [*writers] * (crew.layout.models if mode.name == ROUND_ROBIN else 1)
     return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
