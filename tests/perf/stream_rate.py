@@ -34,7 +34,7 @@ def put(path: Path, size: int, steps: int) -> None:
     content = [np.ones(size, np.uint8) for _ in range(BUFFERS)]
     writer = Writer(path, parameters=PARAMETERS)
     for step in range(steps):
-        writer.put({"head": np.arange(5), "content": content[step % BUFFERS]})
+        writer.put({"position": np.array(step), "content": content[step % BUFFERS]})
     writer.close()
 
 
@@ -46,7 +46,7 @@ def bare(size: int, steps: int) -> float:
         reader, outs = Reader(path), [np.ones(size, np.uint8) for _ in range(BUFFERS)]
         began = time.perf_counter()
         while reader.begin(SECONDS):
-            reader.get("head")
+            reader.get("position")
             outs.append(outs.pop(0))
             reader.get("content", outs[-1])
             reader.end()
