@@ -154,7 +154,7 @@ def test_whoever_is_killed_at_whatever_moment_nothing_hangs_and_nothing_is_left(
     number = {"trainer": 1, "producer": 2, "command": None}[victim]
     moments = random.Random(victim)
     for mode in ("planned", "all", "round-robin", "on-demand")[: 4 if victim != "command" else 2]:
-        process = start("cdb", "--tiny", *LONG, "--stream", mode, "--timeout", "10s")
+        process = start("cdb", "--tiny", *LONG, "--stream", mode, "--timeout", "10s", "--out", f"out-{mode}")
         until(lambda pid=process.pid: len(ranks_of(pid)) == 4, process, "no ranks")  # type: ignore[misc]
         time.sleep(moments.uniform(0, 2.5))
         started = descendants(process.pid)
@@ -167,9 +167,8 @@ def test_whoever_is_killed_at_whatever_moment_nothing_hangs_and_nothing_is_left(
             assert process.returncode == 4, out + err
             assert f"rank {number} " in complaint(err).lower()
             assert not list(tmp_path.rglob("*.sst"))
-    left = [path.name for path in tmp_path.iterdir() if path.name != "out"]
-    assert left == []
-    process = start("cdb", "--tiny", *QUICK)  # what killed runs have left in the folder does not disturb
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("out-")] == []
+    process = start("cdb", "--tiny", *QUICK)  # what killed runs have left does not disturb
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
 
