@@ -21,6 +21,7 @@ from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs import emulation
+from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import DISTRIBUTIONS, TENSORFLOW
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
@@ -60,6 +61,7 @@ def examine(data_dir: Path) -> list[Finding]:
         Finding("Python", True, f"{platform.python_version()} ({sys.executable})"),
         _packages(),
         *_training(),
+        _streams(),
         *_mpi(site, env),
         _launcher(site, env),
         _filesystem(folder),
@@ -110,6 +112,19 @@ def _training() -> list[Finding]:
         fix = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
         return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", fix)]
     return [tensorflow, Finding("Horovod", True, horovod)]
+
+
+def _streams() -> Finding:
+    """ADIOS2, which is an extra."""
+    version = adios.version()
+    if version is None:
+        return Finding("ADIOS2", None, "not installed (only needed for --reader stream and couple)", adios.EXTRA)
+    try:
+        adios.require()
+    except BenchError as error:
+        found, _, fix = str(error).rpartition(". ")
+        return Finding("ADIOS2", None, f"{version}, but it cannot be used: {found}", fix)
+    return Finding("ADIOS2", True, version)
 
 
 def _mpi(site: launch_site.Site, env: Mapping[str, str]) -> list[Finding]:

@@ -10,9 +10,9 @@ def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
     parser = commands.add_parser(
         "bench-readers",
-        help="compare our readers with plain loops, HDF5, tf.data and PyTorch, on files in the page cache",
+        help="compare our readers with plain loops, HDF5, tf.data, PyTorch and WebDataset, on files in the page cache",
         description="Make small datasets, read them from the page cache with every reader in turn, and print the "
-        "ratios, and what was compared of the samples. tf.data and PyTorch's DataLoader need their packages.",
+        "ratios, and what was compared of the samples. tf.data, DataLoader and WebDataset need their packages.",
     )
     parser.add_argument(
         "workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)"

@@ -24,7 +24,7 @@ from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.readers import torch_loader, web_loader
+from dlio_bench.harness.readers import web_loader
 from dlio_bench.harness.run import shards
 from dlio_bench.harness.run.asked.data import SEED, cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
@@ -32,6 +32,7 @@ from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, re
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
 
 ORDER_SEED = 7
 RAW = "raw preadv"
@@ -87,10 +88,8 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
         return of_all
     raw = Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), workload.expected.of_raw)
     beside = [_BESIDE[container.read_with]] if container.read_with else []
-    if torch_loader.installed():
-        beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
-    if web_loader.installed():
-        beside.append(Ratio(names.PREFETCH, "webdataset", tuple(names.WEBDATASETS), 1.0))
+    beside.append(Ratio(names.PREFETCH, "torch", tuple(names.TORCHES), 1.0))
+    beside.append(Ratio(names.PREFETCH, "webdataset", tuple(names.WEBDATASETS), 1.0))
     return [raw, *beside, *of_all]
 
 
@@ -132,7 +131,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     if options.io == DIRECT:
         alignment_of(dataset)
         expected = direct_ratios(options.ranks)
-    if any(ratio.label == "webdataset" for ratio in expected):
+    if web_loader.installed() and any(ratio.label == "webdataset" for ratio in expected):
         shards.ready(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
@@ -238,9 +237,11 @@ def _render(document: dict[str, Any]) -> str:
     ]
     for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
-        value = f"not measured: {row['not_measured']}" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        if row["ratio"] is None:
+            lines += wrapped(f"not measured: {row['not_measured']}", f"  {what}: ", 4, whole_words=True)
+            continue
         least = row["expected_at_least"]
-        lines.append(f"  {what:<48}{value:>6}" + ("" if least is None else f"   expected >= {least:.2f}"))
+        lines.append(f"  {what:<48}{row['ratio']:>6.2f}" + ("" if least is None else f"   expected >= {least:.2f}"))
     beyond = document["cpu_us_beyond_the_read"]
     if beyond is not None:
         most = registry.find(document["workload"]).expected.cpu_us

@@ -37,7 +37,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers import web_shards
+from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -90,7 +90,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     files = range(len(dataset.training_files))
     paths = [dataset.path(file) for file in files]
-    if WEBDATASETS.keys() & set(job.contenders):
+    if web_loader.installed() and WEBDATASETS.keys() & set(job.contenders):
         plans[SHARDS] = _plan(form, job, job.ranks, comm.rank, SHARDS)
         paths += web_shards.paths(dataset, form.fields, files)
     share = paths[comm.rank :: comm.size]
@@ -166,6 +166,10 @@ def _prepare(
     alignment = alignment_of(form.dataset) if job.io == DIRECT else None
     check = name == PREFETCH_CRC
     resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
+    if name in TORCHES and not torch_loader.installed():
+        raise NotMeasured("PyTorch is not installed (pip install 'dlio-bench[torch]')")
+    if name in WEBDATASETS and not web_loader.installed():
+        raise NotMeasured("WebDataset is not installed (pip install 'dlio-bench[webdataset]')")
     if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
         policy = find(row)
         resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))

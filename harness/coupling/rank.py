@@ -153,6 +153,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`. tell hears of each, on rank 0.
     """
     require_same_code(comm, job.code_digest)
+    comm.barrier()  # the first one makes a file in shared memory: not while a rank that may be killed loads TensorFlow
     if comm.rank == 0:
         tell({"event": "making"})
     rank = Rank(job, comm)

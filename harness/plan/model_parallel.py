@@ -22,7 +22,7 @@ def _why_not(row: Policy) -> str | None:
     if row.delivery == OWN:
         return f"reader '{row.name}' deals files or samples to ranks as its application did"
     if not row.order_known:
-        return f"reader '{row.name}' leaves it to tf.data in which order samples come"
+        return f"reader '{row.name}' leaves it to its loader in which order samples come"
     if row.order == REDRAWN:
         return f"reader '{row.name}' draws the order of a node from what that node keeps"
     if row.rule.of_one_node:

@@ -6,7 +6,7 @@ the plan and its ids, which are compared with the plan of this rank; on demand, 
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -25,7 +25,8 @@ from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Planned, Tally, touched
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import HEAD, Part, Taken, taken
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, Taken, taken
+from dlio_bench.harness.streams.settings import DISCARD
 from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
@@ -100,7 +101,10 @@ class Streamed:
     ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
         """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
-        parts = [Part(batch.epoch, batch.ids) for batch in plan]
+        assert crew.trainer is not None
+        # producers need each plan once: models read alike, and on demand every rank has the plan of all
+        tells = crew.model(crew.trainer)[0] == 0 if mode.known else crew.trainer == 0
+        parts = [Part(batch.epoch, batch.ids) for batch in plan] if tells else []
         folder = str(self.sample_view.dataset.folder)
         openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name)))
         streams = self._joined(number, mode)
@@ -131,8 +135,7 @@ class Streamed:
         if not mode.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
-        # the same rank of all models, one after the other: each gets its copy of a step
-        for trainer in sorted(range(crew.trainers), key=lambda trainer: crew.model(trainer)[::-1]):
+        for trainer in range(crew.trainers):
             if trainer == crew.trainer:
                 joined = [join(producer) for producer in producers]
             self._comm.barrier()
@@ -202,7 +205,12 @@ class _Receiving:
             return stream
         if self.stopped:
             return None
-        raise StreamLost(f"Producer {producer} has ended its stream before the plan did.")
+        reason = " ADIOS2 drops batches from a full queue: use --stream-full block." if self._drops else ""
+        raise StreamLost(f"Producer {producer} has ended its stream before the plan did.{reason}")
+
+    @property
+    def _drops(self) -> bool:
+        return self.crew.streaming.full == DISCARD
 
 
 class _Planned(_Receiving):
@@ -244,24 +252,14 @@ class _Planned(_Receiving):
                 return
             begun = time.perf_counter()
             if planned is not None and slot is not None:
-                self._require(stream.get("head"), planned, position, step.producer)
+                of_plan = Dealt(position, self._rank, Part(planned.epoch, planned.ids))
+                require_label(stream, of_plan.label(), step.producer)
                 if planned.bytes:
                     stream.get("content", self.slots[slot])
             stream.end()
             if planned is not None and slot is not None:
                 _record(planned.epoch, planned.step, begun, planned.bytes)
                 self._filled.put(slot)
-
-    def _require(self, head: Ids, planned: Planned, position: int, producer: int) -> None:
-        """DataError where the present step is not the batch of this position of the plan."""
-        expected = [position, self._rank, planned.epoch, len(planned.ids)]
-        if head[:HEAD].tolist() != expected or not np.array_equal(head[HEAD:], planned.ids):
-            came = dict(zip(("position", "rank", "epoch", "samples"), head[:HEAD].tolist(), strict=True))
-            raise DataError(
-                f"Producer {producer} sent another batch than the plan has: {came} instead of "
-                f"{dict(zip(came, expected, strict=True))}, or other samples. A step was lost, repeated or dealt to "
-                "another rank."
-            )
 
 
 @dataclass(frozen=True)
@@ -336,6 +334,13 @@ class _Demanding(_Receiving):
             self.free.put(given.slot)
             pending += ask()
 
+    def _ids(self, stream: adios.Reader, producer: int) -> Ids:
+        """The ids of the present step, which the plan of all ranks has. DataError where it does not."""
+        position, rank = int(stream.get("position")), int(stream.get("rank"))
+        batch = self._plan[position * self.crew.trainers + rank]
+        require_label(stream, Dealt(position, rank, Part(batch.epoch, batch.ids)).label(), producer)
+        return batch.ids
+
     def fail(self) -> None:
         """See _Receiving."""
         self._given.put(None)
@@ -350,17 +355,28 @@ class _Demanding(_Receiving):
             stream = self.step(producer)
             if stream is None:
                 return
-            begun, slot, head = time.perf_counter(), None, stream.get("head")
-            _, _, epoch, samples = head[:HEAD].tolist()
+            begun, slot, ids = time.perf_counter(), None, NO_SAMPLES
+            epoch, samples = int(stream.get("epoch")), int(stream.get("samples"))
             if samples:
                 slot = self.free.get()
                 if slot is None:
                     return
+                ids = self._ids(stream, producer)
                 stream.get("content", self.slots[slot])
             stream.end()
             if slot is not None:
                 _record(epoch, -1, begun, len(self.slots[slot]))
-            self._given.put(_Given(producer, slot, head[HEAD:].copy()))
+            self._given.put(_Given(producer, slot, ids))
+
+
+def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: int) -> None:
+    """DataError where the present step of a stream is not the batch with this label."""
+    came = {name: int(stream.get(name)) for name in expected}
+    if came != expected:
+        raise DataError(
+            f"Producer {producer} sent another batch than the plan has: {came} instead of {dict(expected)}. A step was "
+            "lost, repeated or dealt to another rank."
+        )
 
 
 def _record(epoch: int, step: int, begun: float, size: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
@@ -116,7 +116,7 @@ class WebLoader:
         finally:
             self.processes = self.processes[:1]
 
-    def _batches(self, plan: Sequence[Planned], tally: Tally, loader: Iterator[object]) -> Iterator[Batch]:
+    def _batches(self, plan: Sequence[Planned], tally: Tally, loader: Any) -> Iterator[Batch]:
         for epoch, group in groupby(plan, key=lambda batch: batch.epoch):
             with explained():
                 delivered = self._delivered(iter(loader), epoch, tally)
@@ -131,7 +131,7 @@ class WebLoader:
                 starts = np.concatenate([[0], np.cumsum(self.sample_view.sizes(ids))])
                 yield Batch(ids, (Block(content, starts),))
 
-    def _delivered(self, parts: Iterator[object], epoch: int, tally: Tally) -> Delivered:
+    def _delivered(self, parts: Iterator[Any], epoch: int, tally: Tally) -> Delivered:
         while True:
             with explained():
                 part = next(parts, None)
@@ -139,7 +139,7 @@ class WebLoader:
                 return
             if isinstance(part, BenchError):
                 raise part
-            ids, content, cost = cast(Any, part)  # of web_samples.Collated
+            ids, content, cost = part
             tally.of(epoch).add(cost)
             yield ids, content.numpy()
 

@@ -52,17 +52,25 @@ def add_report(commands: Commands) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page. UsageError where it would replace a file that is no report."""
-    from dlio_bench.reports import html
+    from dlio_bench.reports import couple, couple_html, html
     from dlio_bench.reports.collection import load_all
 
     path = options.out or _default(options.results)
     refuse_other_files(path)
-    pairs = load_all(options.results)
-    html.write(pairs, path, _judged(pairs, options.limits))
+    coupled, _ = couple.apart(options.results)
+    if coupled:
+        if len(options.results) > 1 or options.limits is not None:
+            raise UsageError(
+                f"'{coupled[0]}' is of a coupled workflow, which has a page of its own and no limits. Name it alone."
+            )
+        couple_html.write(couple.load(coupled[0]), path)
+        count = 1
+    else:
+        pairs = load_all(options.results)
+        html.write(pairs, path, _judged(pairs, options.limits))
+        count = len(pairs)
     size = path.stat().st_size
-    print(
-        json.dumps({"report": str(path), "results": len(pairs), "bytes": size}) if options.json else f"report   {path}"
-    )
+    print(json.dumps({"report": str(path), "results": count, "bytes": size}) if options.json else f"report   {path}")
     return 0
 
 

@@ -67,7 +67,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="train several models side by side, each with nodes x ranks-per-node ranks of its own, so that K times as "
         "many ranks train. All have one plan, and none waits for another. --reader stream reads the dataset once for "
         "all of them; with other readers each model reads for itself. With --compute train, name the networks: "
-        "cnn,cnn:lr=0.2 trains one at its published learning rates, one at 0.2 throughout",
+        "resnet50,resnet50:lr=0.2 trains one at its published learning rates, one at 0.2 throughout",
     )
     add_launcher(scale)
     scale.add_argument(
@@ -95,8 +95,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         dest="readers",
         type=partial(_names, "--reader"),
         metavar="NAME[,NAME...]",
-        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, stream, upstream, ... (see `dlio-bench "
-        "list`; default prefetch)",
+        help="naive, shuffled, prefetch, staged, cooperative, tfdata, torch, webdataset, stream, upstream, ... (see "
+        "`dlio-bench list`; default prefetch)",
     )
     for flag, dest, values in (
         ("--order", "orders", ", for example by file-shuffle or buffered-shuffle(100)"),
@@ -106,7 +106,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             ": none, stage-partition, stage-replicate, stage-subset, cooperative, clairvoyant, ... "
             "(see `dlio-bench list`)",
         ),
-        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch or stream"),
+        ("--delivery", "deliveries", ": 'on demand', ahead, tf.data, torch, webdataset or stream"),
     ):
         how.add_argument(
             flag,

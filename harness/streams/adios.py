@@ -10,6 +10,9 @@ Parameters: https://adios2.readthedocs.io/en/v2.12.1/engines/engines.html, "SST 
 import ctypes
 import functools
 import importlib.util
+import os
+import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -61,7 +64,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "variable_ndims": (c_int, (POINTER(c_size_t), c_void_p)),
     "variable_shape": (c_int, (POINTER(c_size_t), c_void_p)),
     "variable_type": (c_int, (POINTER(c_int), c_void_p)),
-    "perform_gets": (c_int, (c_void_p,)),
     "close": (c_int, (c_void_p,)),
     "finalize": (c_int, (c_void_p,)),
 }
@@ -91,7 +93,16 @@ class _Stream:
         _done(_library().set_engine(self._io, ENGINES[engine].encode()), path)
         for key, value in {**SAFE[engine], **parameters}.items():
             _done(_library().set_parameter(self._io, key.encode(), str(value).encode()), path)
+        self._fresh = True  # no step has gone through yet
         self._engine: int | None = _made(_library().open(self._io, str(path).encode(), mode), path)
+
+        send_at_once()
+
+    def _stepped(self) -> None:
+        """A step has gone through. ADIOS2 may have connected for the first of them."""
+        if self._fresh:
+            self._fresh = False
+            send_at_once()
 
     def close(self) -> None:
         """End the stream. A writer waits until its readers have what it has put."""
@@ -118,6 +129,8 @@ class Writer(_Stream):
     def put(self, step: Arrays) -> None:
         """Write one step: contiguous arrays by name, each of the type and number of axes of the step before.
 
+        Numbers are arrays without axes.
+
         Waits while the queue is full, if QueueFullPolicy is Block. The arrays may change when it returns.
         """
         assert self._engine is not None
@@ -126,6 +139,7 @@ class Writer(_Stream):
         for name, array in step.items():
             _done(_library().put(self._engine, self._variable(name, array), array.ctypes.data, _DEFERRED), self.path)
         _done(_library().end_step(self._engine), self.path)
+        self._stepped()
 
     def _variable(self, name: str, array: Array) -> int:
         if not array.flags.c_contiguous:
@@ -182,24 +196,30 @@ class Reader(_Stream):
         return False
 
     def get(self, name: str, out: Array | None = None) -> Array:
-        """An array of the present step; in `out`, one axis of the right type and at least its length, if given."""
+        """An array of the present step; in `out`, one axis of the right type and at least its length, if given.
+
+        A number, an array without axes, came with the step. Any other array is a request to the writer.
+        """
         variable = _made(_library().inquire_variable(self._io, name.encode()), self.path)
         axes, kind = c_size_t(), c_int()
         _done(_library().variable_ndims(byref(axes), variable), self.path)
         shape = (c_size_t * axes.value)()
-        _done(_library().variable_shape(shape, variable), self.path)
+        if axes.value:
+            _done(_library().variable_shape(shape, variable), self.path)
         _done(_library().variable_type(byref(kind), variable), self.path)
         dtype = _DTYPES[kind.value]
         array = np.empty(tuple(shape), dtype) if out is None else out[: shape[0]].view(dtype)
         if array.shape != tuple(shape):
             raise ValueError(f"'{name}' has the shape {tuple(shape)} and does not fit into {array.shape}")
-        _done(_library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self.path)
+        if axes.value:
+            _done(_library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self.path)
         _done(_library().get(self._engine, variable, array.ctypes.data, _SYNC), self.path)
         return array
 
     def end(self) -> None:
         """The present step is over: the writer may forget it."""
         _done(_library().end_step(self._engine), self.path)
+        self._stepped()
 
     def next(self, seconds: float) -> dict[str, Array] | None:
         """All arrays of the next step, None behind the last. StreamLost, StreamTimeout."""
@@ -219,6 +239,21 @@ class Reader(_Stream):
             for place in range(count.value):
                 _free(listed[place])
             _free(listed)
+
+
+def send_at_once() -> None:
+    """Have the TCP connections of this process send small messages at once (TCP_NODELAY).
+
+    ADIOS2 2.12.1 leaves that out, so that a request of a reader may wait 40 ms until TCP has an answer to send along
+    (RFC 896, RFC 1122 4.2.3.2). Steps of 100 KB came at 25 MB/s with it, and come at 190 MB/s.
+    """
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # closed meanwhile
+            if not stat.S_ISSOCK(entry.stat().st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def contact(path: Path, engine: str = SST) -> Path:

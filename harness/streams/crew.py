@@ -74,9 +74,10 @@ def model_of(trainer: int, per_node: int, models: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a trainer tells when a session of its reader begins. folder: of the dataset, as its node sees it.
+    """What a trainer tells when a session of its reader begins.
 
-    mode: by which this session deals.
+    plan: empty if another trainer tells it. folder: of the dataset, as its node sees it. mode: by which this session
+    deals.
     """
 
     number: int

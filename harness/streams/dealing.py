@@ -4,16 +4,15 @@ All ranks of a model ask for one batch at each position of their plans. Where a 
 without samples fill it up, so that every position has a batch for every rank.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.streams.modes import ALL, PLANNED
 
-HEAD = 4  # numbers before the ids: position, rank, epoch, samples
 NO_SAMPLES = np.zeros(0, np.int64)
 
 
@@ -33,9 +32,16 @@ class Dealt:
     rank: int
     part: Part
 
-    def head(self) -> npt.NDArray[np.int64]:
-        """What is sent with its bytes, int64 [4 + samples]."""
-        return np.concatenate(([self.position, self.rank, self.part.epoch, len(self.part.ids)], self.part.ids))
+    def label(self) -> dict[str, int]:
+        """What is sent with its bytes, by which a trainer tells whether it is the batch of its plan."""
+        ids = np.ascontiguousarray(self.part.ids)
+        return {
+            "position": self.position,
+            "rank": self.rank,
+            "epoch": self.part.epoch,
+            "samples": len(ids),
+            "ids": zlib.crc32(ids.tobytes()),  # a checksum: the trainer has the ids in its plan
+        }
 
 
 def producer_of(mode: str, position: int, rank: int, producers: int) -> int:

@@ -55,7 +55,9 @@ def test_true_samples_are_held_against_the_libraries(tmp_path: Path) -> None:
         fastest = re.findall(f"^  prefetch(?: . crc)? / ({yardstick}.*?)  ", done.stdout, re.MULTILINE)
         assert fastest
         assert set(fastest) <= set(yardsticks)
-    assert "not measured" not in done.stdout
+    assert "tf.data: not measured" not in done.stdout
+    for peer in ("torch", "webdataset"):
+        assert f"prefetch / {peer}" in done.stdout  # not measured where it is not installed
 
 
 def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:

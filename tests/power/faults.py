@@ -88,8 +88,8 @@ FAULTS = [
     *_faults(
         "harness/storage/extents.py",
         ("left, offset = left[count:], offset + count", "left, offset = left[count:], offset", "short reads", *READERS),
-        ("        if file in self._staged:\n            cost", "        if not self._staged:\n            cost", "bytes of copies", *READERS,
-         "contract/test_staged.py"),
+        ("        if file in self._staged:\n            cost", "        if not self._staged:\n            cost",
+         "bytes of copies", *READERS, "contract/test_staged.py"),
         ("crc32c.crc32c(piece, crc)", "crc32c.crc32c(piece)", "checksums of long fields", "unit/test_extents.py"),
         ("if one != wanted:", "if one > wanted:", "half of all wrong checksums", *READERS, "unit/test_extents.py"),
         ("before[3] += size", "before[3] = size", "reads that were joined", "unit/test_extents.py"),

@@ -227,6 +227,10 @@ def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, 
     assert capsys.readouterr().out == couple_text.render(made)
     assert main(["show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [to_json(made)]
+    assert main(["report", str(path.parent)]) == 0
+    assert (path.parent / "report.html").read_text() == couple_html.page(made)
+    assert main(["report", str(path), str(path.parent)]) == 2
+    assert "Name it alone" in capsys.readouterr().err
     content = json.loads(path.read_text())
     content["trials"][0]["sides"][0]["elapsed"] = 0.5
     path.write_text(json.dumps(content))

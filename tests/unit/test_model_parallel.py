@@ -34,7 +34,7 @@ def test_readers_that_give_nodes_parts_of_their_own_are_refused(name: str) -> No
     [
         ({"readers": ("staged",)}, "placement stage-partition gives every node a part"),
         ({"readers": ("lbann-dynamic",)}, "placement lbann-dynamic gives every node a part"),
-        ({"readers": ("naive", "tfdata")}, "reader 'tfdata' leaves it to tf.data"),
+        ({"readers": ("naive", "tfdata")}, "reader 'tfdata' leaves it to its loader"),
         ({"readers": ("upstream",)}, "as its application did"),
         ({"readers": ("parallel-staging",)}, "draws the order of a node"),
         ({"readers": ("naive",), "orders": ("subset-shuffle(2)",)}, r"order subset-shuffle\(2\) gives every node"),

@@ -127,6 +127,7 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
         ({"name": "prefetch", "placement": "stage-subset"}, "Use --order subset-shuffle"),
         ({"name": "staged-subset", "order": "node-shuffle"}, "Use --order subset-shuffle"),
         ({"name": "tfdata", "placement": "stage-replicate"}, "Use --placement none"),
+        ({"name": "webdataset", "order": "global-shuffle"}, "WebDataset cannot deliver the order global-shuffle"),
         ({"name": "torch", "placement": "cooperative"}, "PyTorch's DataLoader reads where the dataset lies"),
         ({"name": "staged", "delivery": "tf.data"}, "Use --placement none"),
         ({"name": "tfdata", "order": "global-shuffle"}, "or --delivery ahead"),

@@ -12,6 +12,8 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
 from tests.datasets import made
 
+PIPELINES = {name: workload.upstream for name, workload in WORKLOADS.items() if workload.upstream is not None}
+
 
 @pytest.fixture
 def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,11 +21,10 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_tensorflow")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", PIPELINES)
 @pytest.mark.parametrize("reader", ["tfdata", "upstream", "prefetch"])
 def test_a_missing_tensorflow_is_told_to_those_alone_who_need_it(workload: str, reader: str) -> None:
-    upstream = WORKLOADS[workload].upstream
-    assert upstream is not None
+    upstream = PIPELINES[workload]
     options = Options(workload, readers=("naive", reader))
     if reader == "tfdata" or (reader == "upstream" and upstream.tensorflow):
         with pytest.raises(EnvironmentFailure, match=f"'{reader}' needs TensorFlow.*pip install") as told:
@@ -40,10 +41,9 @@ def test_a_missing_pytorch_is_told_with_the_command_that_installs_it(monkeypatch
 
 
 @pytest.mark.usefixtures("without_tensorflow")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", PIPELINES)
 def test_a_published_pipeline_says_truly_whether_it_needs_tensorflow(workload: str) -> None:
-    upstream = WORKLOADS[workload].upstream
-    assert upstream is not None
+    upstream = PIPELINES[workload]
     if upstream.tensorflow:
         with pytest.raises(EnvironmentFailure, match="needs TensorFlow"):
             upstream.start()

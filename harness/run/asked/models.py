@@ -10,7 +10,7 @@ from dlio_bench.harness.plan.policies import REDRAWN, Policy
 from dlio_bench.harness.plan.shape import JOB
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
-from dlio_bench.harness.streams.modes import ON_DEMAND
+from dlio_bench.harness.streams.modes import ON_DEMAND, ROUND_ROBIN
 
 MOST = 64
 RATE = "lr="
@@ -71,6 +71,10 @@ def resolve(options: Options, rows: Sequence[Policy]) -> tuple[TrainedModel, ...
         "--predict": options.predict and "knows of one model",
         "--resume": options.resume is not None and "goes on from the checkpoint of one model",
         f"--stream {ON_DEMAND}": options.stream == ON_DEMAND and "gives each batch to one trainer alone",
+        f"--stream {ROUND_ROBIN}": options.stream == ROUND_ROBIN
+        and max(options.nodes) * options.ranks_per_node > 1
+        and "deals the batches of a step to trainers in turn, and several models of several ranks take them in another "
+        "order",
         "--inline": options.inline and "gives each trainer a producer of its own, so that no two share a stream",
     }
     for other, reason in refused.items():

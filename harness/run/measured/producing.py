@@ -147,15 +147,16 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
 
 
 def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> list[Writer]:
-    """The streams that get a batch of a rank: that rank of each model takes it. ADIOS2 deals a step to one reader, so
-    it gets the step once for each model."""
+    """The streams that get a batch of a rank: that rank of each model takes it. In turn, ADIOS2 deals a step to one
+    reader: it gets the step once for each model, of which each has one rank then."""
     if mode.shared:
         return [*writers] * (crew.layout.models if mode.name == ROUND_ROBIN else 1)
     return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
 
 
 def _step(batch: Dealt, content: Batch | None) -> Arrays:
+    label = {name: np.array(number) for name, number in batch.label().items()}
     if content is None:
-        return {"head": batch.head(), "content": NOTHING}
+        return {**label, "content": NOTHING}
     [block] = content.blocks
-    return {"head": batch.head(), "content": block.data if len(block.data) else NOTHING}
+    return {**label, "content": block.data if len(block.data) else NOTHING}

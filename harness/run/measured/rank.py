@@ -28,6 +28,7 @@ from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.registry import Resources, opened, view_of
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
@@ -100,8 +101,7 @@ def _measure(
     pipeline: Pipeline | None,
     crew: Crew | None,
 ) -> None:
-    idle = resident_bytes()
-    peers = _peers(job, comm)
+    idle, peers = resident_bytes(), _peers(job, comm)
     comm.barrier()
     tell({"event": "ready"})
     device = training.begin(job, comm)
@@ -113,8 +113,7 @@ def _measure(
     passes = _passes(job, validation_shape(job, dataset))
     decode = _decode(job, site.dataset)
     views = {name: view_of(row, site.dataset, job.view, decode, pipeline) for name, row in job.readers.items()}
-    sharded = [views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET]
-    site = dataclasses.replace(site, sharded=sharded[0] if sharded else ())
+    site = dataclasses.replace(site, sharded=_sharded(job, views))
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
@@ -277,6 +276,11 @@ def _described(passes: Passes | None) -> types.Passes | None:
         return None
     samples = passes.samples * passes.shape.ranks // passes.shape.copies
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
+
+
+def _sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
+    """The fields in tar shards, where a reader has some."""
+    return next((views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET), ())
 
 
 def _peers(job: Job, comm: Comm) -> Comm:

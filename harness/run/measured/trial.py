@@ -16,7 +16,7 @@ from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
-from dlio_bench.harness.plan.policies import Policy, order_of
+from dlio_bench.harness.plan.policies import STREAM, Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
@@ -337,7 +337,8 @@ class Trial:
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += drift(wall, wall_ahead())
         by_epoch = [after - before for before, after in pairwise(delivered)]
-        if self._copies and not self._site.emulated:
+        published = self._policy.delivery == STREAM and self._site.context.crew is not None  # by other processes
+        if (self._copies or published) and not self._site.emulated:
             by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
         times.delivered += by_epoch
         times.enclosing_seconds.append(elapsed.enclosing)

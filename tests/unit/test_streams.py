@@ -1,0 +1,176 @@
+"""Who publishes which batch and who takes it, where ranks are, and what happens without ADIOS2."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dlio_bench.harness import doctor
+from dlio_bench.harness.streams import adios, modes
+from dlio_bench.harness.streams.crew import Layout, model_of
+from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
+
+PER_EPOCH = 3  # batches of a rank
+KNOWN = [mode.name for mode in modes.MODES.values() if mode.known]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[list[Part]]:
+    """Of 1 to 4 ranks, of lengths that may differ, with ids that no other batch has."""
+    lengths = draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+    ids = iter(range(1000))
+    return [
+        [Part(position // PER_EPOCH, np.array([next(ids), next(ids)], np.int64)) for position in range(length)]
+        for length in lengths
+    ]
+
+
+def streams(plans: list[list[Part]], mode: str, producers: int) -> list[list[Dealt]]:
+    return [list(published(plans, mode, producer, producers)) for producer in range(producers)]
+
+
+@given(plans(), st.sampled_from(KNOWN), st.integers(1, 3))
+@example([[Part(0, np.array([1]))], []], modes.ROUND_ROBIN, 2)
+def test_each_batch_is_published_once_and_each_position_has_one_for_each_rank(
+    plans: list[list[Part]], mode: str, producers: int
+) -> None:
+    dealt = [batch for stream in streams(plans, mode, producers) for batch in stream]
+    positions = max(map(len, plans))
+    places = sorted((batch.position, batch.rank) for batch in dealt)
+    assert places == [(position, rank) for position in range(positions) for rank in range(len(plans))]
+    for batch in dealt:
+        plan = plans[batch.rank]
+        if batch.position < len(plan):
+            assert batch.part is plan[batch.position]
+        else:
+            assert len(batch.part.ids) == 0
+            assert batch.part.epoch == batch.position // PER_EPOCH
+        label = batch.label()
+        assert [label[name] for name in ("position", "rank", "epoch", "samples")] == [
+            batch.position, batch.rank, batch.part.epoch, len(batch.part.ids),
+        ]  # fmt: skip
+        assert label["ids"] != replace(batch, part=Part(batch.part.epoch, batch.part.ids + 1)).label()[
+            "ids"
+        ] or not len(batch.part.ids)
+
+
+@given(plans(), st.sampled_from(KNOWN), st.integers(1, 3))
+def test_a_rank_takes_what_its_streams_carry_in_the_order_of_its_plan(
+    plans: list[list[Part]], mode: str, producers: int
+) -> None:
+    """What a stream carries for a rank: all of it, its own, or, where ADIOS2 deals in turn, each step its part."""
+    ranks, positions = len(plans), max(map(len, plans))
+    for rank, plan in enumerate(plans):
+        carried = [
+            iter([batch for batch in stream if mode == modes.ALL or batch.rank == rank])
+            for stream in streams(plans, mode, producers)
+        ]
+        if mode == modes.ROUND_ROBIN:
+            carried = [iter(stream[rank::ranks]) for stream in streams(plans, mode, producers)]
+        got = []
+        for step in taken(positions, ranks, mode, rank, producers):
+            batch = next(carried[step.producer])
+            assert (step.position == batch.position) if batch.rank == rank else (step.position is None)
+            if batch.rank == rank and batch.position < len(plan):
+                got.append(batch.part)
+        assert [part.ids.tolist() for part in got] == [part.ids.tolist() for part in plan]
+        assert not any(next(rest, None) for rest in carried)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9))
+def test_on_demand_each_batch_of_the_plan_of_all_lies_with_one_producer(
+    ranks: int, producers: int, batches: int
+) -> None:
+    plan = [Part(at // (2 * ranks), np.array([at], np.int64)) for at in range(batches)]
+    dealt = [list(demanded(plan, producer, producers, ranks)) for producer in range(producers)]
+    assert sorted(int(batch.part.ids[0]) for stream in dealt for batch in stream) == list(range(batches))
+    for stream in dealt:
+        epochs = [batch.part.epoch for batch in stream]
+        assert epochs == sorted(epochs)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 7))
+def test_a_launched_rank_trains_or_publishes_or_makes_the_nodes_even(nodes: int, trainers: int, producers: int) -> None:
+    layout = Layout(nodes, trainers, producers)
+    launched = range(layout.ranks)
+    assert layout.ranks % nodes == 0
+    assert [each for rank in launched if (each := layout.trainer(rank)) is not None] == list(range(nodes * trainers))
+    assert sorted(each for rank in launched if (each := layout.producer(rank)) is not None) == list(range(producers))
+    assert not any(layout.trainer(rank) is not None and layout.producer(rank) is not None for rank in launched)
+    assert [layout.producer(layout.rank_of(producer)) for producer in range(producers)] == list(range(producers))
+    shares = [
+        sum(layout.node(layout.rank_of(producer)) == node for producer in range(producers)) for node in range(nodes)
+    ]
+    assert max(shares) - min(shares) <= 1  # nodes have equally many producers
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+def test_models_have_equally_many_ranks_of_each_node(nodes: int, of_model: int, models: int) -> None:
+    per_node = of_model * models
+    places = [model_of(trainer, per_node, models) for trainer in range(nodes * per_node)]
+    assert sorted(places) == [(model, rank) for model in range(models) for rank in range(nodes * of_model)]
+    for trainer, (_, rank) in enumerate(places):
+        assert rank // of_model == trainer // per_node  # ranks keep their node
+
+
+@pytest.fixture
+def without_adios2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment where ADIOS2 cannot be imported."""
+    really = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name.partition(".")[0] == "adios2" else really(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(adios, "version", lambda: None)
+    adios._library.cache_clear()
+    yield
+    adios._library.cache_clear()
+
+
+@pytest.mark.usefixtures("without_adios2")
+def test_without_adios2_a_streamed_run_is_refused_and_doctor_names_the_fix(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    said = refused("run", "cdb", "--tiny", "--reader", "stream", status=4)
+    assert "ADIOS2, which is not installed here. Install it: pip install 'dlio-bench[stream]'" in said
+    assert not (tmp_path / "cache").exists()
+    [finding] = [finding for finding in doctor.examine(tmp_path) if finding.name == "ADIOS2"]
+    assert (finding.ok, finding.fix) == (None, "pip install 'dlio-bench[stream]'")
+
+
+def test_an_adios2_that_does_not_load_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "adios2"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "libadios2_c.so").write_bytes(b"not a library")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(adios, "version", lambda: "2.12.1")
+    adios._library.cache_clear()
+    [finding] = [finding for finding in doctor.examine(tmp_path) if finding.name == "ADIOS2"]
+    assert finding.ok is None
+    assert f"2.12.1, but it cannot be used: ADIOS2 in {package} does not load" in finding.found
+    assert "pip install 'dlio-bench[stream]'" in str(finding.fix)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--reader", "naive", "--producers", "2"], "--producers is for readers that stream"),
+        (["--reader", "stream", "--stream", "al"], "Did you mean 'all'"),
+        (["--reader", "stream", "--producers", "0"], "--producers"),
+        (["--reader", "stream", "--stream-engine", "bp", "--stream", "round-robin"], "--stream-engine sst"),
+        (["--reader", "stream", "--inline", "--producers", "2"], "Leave out --producers, or --inline"),
+        (["--reader", "stream", "--stream-full", "drop"], "--stream-full"),
+    ],
+)
+def test_options_of_streams_that_make_no_sense_are_refused(
+    refused: Callable[..., str], asked: list[str], says: str
+) -> None:
+    assert says in refused("run", "cdb", "--tiny", *asked)
