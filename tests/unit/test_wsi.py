@@ -132,14 +132,19 @@ def tile(recorded: Recorded, sample: int, flags: Sequence[int], logit: float = 1
     return Batch(np.array([sample]), (Block.even(content[None]),))
 
 
-def test_a_batch_closes_at_the_end_of_the_tile_that_fills_it_and_of_the_slide(dataset: Dataset, tmp_path: Path) -> None:
-    recorded = Recorded(dataset, tmp_path, least=5, firsts=[0, 4])  # tiles 0..3 are of one slide, 4 and 5 of the next
+@pytest.mark.parametrize("least", [5, 7])  # 3 + 4 patches are more, or as many
+def test_a_batch_closes_at_the_end_of_the_tile_that_fills_it_and_of_the_slide(
+    least: int, dataset: Dataset, tmp_path: Path
+) -> None:
+    recorded = Recorded(
+        dataset, tmp_path, least=least, firsts=[0, 4]
+    )  # tiles 0..3 are of one slide, 4 and 5 of the next
     recorded.begin("naive", 0, 0)
     after = []
     for sample, flags in enumerate(["1011", "1111", "0000", "1101", "1000", "0110"]):
         recorded.step(tile(recorded, sample, [int(flag) for flag in flags], logit=float(sample)))
         after.append(list(recorded.sizes))
-    assert after == [[], [7], [7], [7], [7, 3], [7, 3]]  # 3 + 4 overshoot; the slide's rest goes before the next slide
+    assert after == [[], [7], [7], [7], [7, 3], [7, 3]]  # the slide's rest goes before the next slide
     assert recorded.finish() > 0
     assert recorded.sizes == [7, 3, 3]
     assert recorded.finish() == 0.0
