@@ -44,6 +44,7 @@ class Streamed:
         self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._crew, self._comm = crew, comm
+        self.published: list[Closing] = []  # what producers told at the end of the last session, on rank 0
         slots = slots_of(staging_bytes, batch_bytes)
         if slots < FEWEST_SLOTS:
             raise UsageError(
@@ -106,18 +107,18 @@ class Streamed:
         tells = crew.model(crew.trainer)[0] == 0 if mode.known else crew.trainer == 0
         parts = [Part(batch.epoch, batch.ids) for batch in plan] if tells else []
         folder = str(self.sample_view.dataset.folder)
-        openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name)))
+        openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name, crew.board)))
         streams = self._joined(number, mode)
         try:
             yield streams, openings
         finally:
             for stream in streams:
                 stream.close()
-        costs = [word.costs for word in crew.meet(Closing({})) if isinstance(word, Closing)]
-        if self._comm.rank == 0:
-            for epochs in costs:
-                for epoch, cost in epochs.items():
-                    tally.of(epoch).add(cost)
+        closings = [word for word in crew.meet(Closing()) if isinstance(word, Closing)]
+        self.published = closings if self._comm.rank == 0 else []
+        for closing in self.published:
+            for epoch, cost in closing.costs.items():
+                tally.of(epoch).add(cost)
 
     def _joined(self, session: int, mode: modes.Mode) -> list[adios.Reader]:
         """The streams of all producers. ADIOS2 deals in the order in which trainers join: that of their numbers."""

@@ -77,32 +77,38 @@ class Opening:
     """What a trainer tells when a session of its reader begins.
 
     plan: empty if another trainer tells it. folder: of the dataset, as its node sees it. mode: by which this session
-    deals.
+    deals. board: the file of the counters of an emulated file system on its node; "" if there is none.
     """
 
     number: int
     plan: Sequence[Part]
     folder: str
     mode: str
+    board: str = ""
 
 
 @dataclass(frozen=True)
 class Closing:
-    """What a rank tells when a session ends: what its reads have cost, by epoch."""
+    """What a rank tells when a session ends: by epoch, what its reads have cost, and the bytes that the device or the
+    emulated file system, and the emulated client's cache, have delivered (None: not known); its processor seconds.
+    """
 
-    costs: dict[int, Cost]
+    costs: dict[int, Cost] = field(default_factory=dict)
+    delivered: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Crew:
     """This rank among all that were launched. folder: where streams have their contact files; interface: of the network
-    that they use, "" for any."""
+    that they use, "" for any. board: see Opening."""
 
     world: Comm
     layout: Layout
     streaming: Streaming
     folder: Path
     interface: str = ""
+    board: str = ""
     sessions: Iterator[int] = field(default_factory=count)
 
     @property

@@ -1,9 +1,9 @@
 """A producer: a rank that reads the dataset and publishes batches to the ranks that train."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,15 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
+from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.streams.adios import Arrays, Writer, contact
+from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.pfs.board import Board
+from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published
 from dlio_bench.harness.streams.modes import ROUND_ROBIN, Mode
@@ -47,13 +50,16 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
             return
         here = crew.layout.node(crew.world.rank) * crew.layout.trainers_per_node
         seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
-        tally = Tally()
         if crew.producer is None:  # it makes the nodes even
             crew.world.barrier()
-            crew.meet(Closing({}))
+            crew.meet(Closing())
             continue
-        _publish(crew, openings, seen, resources, tally)
-        crew.meet(Closing({epoch: _published(cost) for epoch, cost in tally.epochs.items()}))
+        tally, delivered, began = Tally(), Deliveries(_counter(crew, openings[here], seen)), time.process_time()
+        _publish(crew, openings, seen, resources, tally, delivered)
+        costs = {epoch: _published(cost) for epoch, cost in tally.epochs.items()}
+        crew.meet(Closing(costs, delivered.epochs, time.process_time() - began))
+        for path in crew.folder.glob(f"{openings[0].number}-{crew.producer}-*"):  # nobody reads them any more
+            forget(path)
 
 
 def dismiss(crew: Crew) -> None:
@@ -68,7 +74,12 @@ def _published(cost: Cost) -> Cost:
 
 
 def _publish(
-    crew: Crew, openings: Sequence[Opening], sample_view: SampleView, resources: Resources, tally: Tally
+    crew: Crew,
+    openings: Sequence[Opening],
+    sample_view: SampleView,
+    resources: Resources,
+    tally: Tally,
+    delivered: "Deliveries",
 ) -> None:
     """One session. The streams are open, and nothing is read yet, when the trainers begin."""
     assert crew.producer is not None
@@ -84,20 +95,65 @@ def _publish(
     writers = _writers(crew, openings[0].number, mode)
     try:
         crew.world.barrier()
-        with reader.session(plan, tally) as batches:
-            if mode.known:
-                for batch in dealt:
-                    step = _step(batch, next(batches) if len(batch.part.ids) else None)
-                    _put(step, _takers(crew, mode, writers, batch.rank))
-            else:
-                _answer(crew, writers, dealt, batches)
+        batches = delivered.read(reader, plan, tally)
+        if mode.known:
+            for batch in dealt:
+                step = _step(batch, next(batches) if len(batch.part.ids) else None)
+                _put(step, _takers(crew, mode, writers, batch.rank))
+        else:
+            _answer(crew, writers, dealt, batches)
+        next(batches, None)  # the last session ends
         for writer in writers:
             with life.waits():
                 writer.close()
     finally:
         for writer in writers:
-            with suppress(OSError):
-                contact(writer.path, crew.streaming.engine).unlink()
+            if crew.streaming.engine == SST:
+                forget(contact(writer.path))
+
+
+Count = tuple[int | None, int | None]  # bytes from the device or the emulated file system, and from a client's cache
+
+
+class Deliveries:
+    """What storage has delivered to this producer, by epoch."""
+
+    def __init__(self, count: Callable[[], Count]) -> None:
+        self._count = count
+        self.epochs: dict[int, Count] = {}
+
+    def read(self, reader: Reader, plan: Sequence[Planned], tally: Tally) -> Iterator[Batch]:
+        """The batches of the plan. Nothing of an epoch is read before the last batch of the one before is published."""
+        for epoch, group in groupby(plan, key=lambda batch: batch.epoch):
+            before = self._count()
+            with reader.session(list(group), tally) as batches:
+                yield from batches
+            was, now = self.epochs.get(epoch, (0, 0)), self._count()
+            device, cache = (_grown(*counts) for counts in zip(was, before, now, strict=True))
+            self.epochs[epoch] = device, cache
+
+
+def _grown(was: int | None, before: int | None, now: int | None) -> int | None:
+    return None if was is None or before is None or now is None else was + now - before
+
+
+def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[[], Count]:
+    """Counts what storage has delivered to this process so far; under emulation to its node, for which the first
+    producer there counts."""
+    layout, rank = crew.layout, crew.world.rank
+    if not opening.board:
+        hidden = cache_beyond(sample_view.dataset.folder) is not None
+        return lambda: (None if hidden else device_bytes(), None)
+    if rank % layout.ranks_per_node != layout.trainers_per_node:
+        return lambda: (0, 0)
+    board = Board.open(Path(opening.board))
+    row = 0 if board.nodes == 1 else layout.node(rank)
+
+    def count() -> Count:
+        counters = board.counters(row)
+        return counters.pfs_bytes, counters.cache_bytes
+
+    return count
 
 
 def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batches: Iterator[Batch]) -> None:

@@ -58,7 +58,9 @@ class Site:
         Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
         node = comm.rank // job.ranks_per_node
         tier = Path(job.tier_folders[node]) if job.tier_folders else None
-        context = RankContext(comm, job.ranks_per_node, tier, address, crew)
+        context = RankContext(
+            comm, job.ranks_per_node, tier, address, None if crew is None else replace(crew, board=job.board)
+        )
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None:

@@ -16,7 +16,7 @@ from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
-from dlio_bench.harness.plan.policies import STREAM, Policy, order_of
+from dlio_bench.harness.plan.policies import Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
@@ -129,6 +129,23 @@ class TrialTimes:
         """Bytes and seconds of an epoch without its validation pass, or of the pass that the number means."""
         read = asdict(self.tally.of(epoch))
         return PassCost(**read, bytes_useful=self.useful.get(epoch, 0), bytes_planned=self.stored.get(epoch, 0))
+
+
+def _published(reader: Streamed, epoch: int) -> Delivered:
+    """What storage has delivered to producers in an epoch, its validation pass included; on rank 0."""
+    counts = [
+        closing.delivered[number]
+        for closing in reader.published
+        for number in (epoch, validation_after(epoch))
+        if number in closing.delivered
+    ]
+    device, cache = [each for each, _ in counts], [each for _, each in counts]
+    return Delivered(_sum_known(device), _sum_known(cache))
+
+
+def _sum_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def most_steps(trials: Sequence[TrialTimes], comm: Comm) -> int:
@@ -337,8 +354,10 @@ class Trial:
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += drift(wall, wall_ahead())
         by_epoch = [after - before for before, after in pairwise(delivered)]
-        published = self._policy.delivery == STREAM and self._site.context.crew is not None  # by other processes
-        if (self._copies or published) and not self._site.emulated:
+        if isinstance(reader, Streamed):  # other processes have read
+            by_epoch = [_published(reader, epoch) for epoch in epochs]
+            times.cpu_seconds += sum(closing.cpu_seconds for closing in reader.published)
+        if self._copies and not self._site.emulated:
             by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
         times.delivered += by_epoch
         times.enclosing_seconds.append(elapsed.enclosing)
