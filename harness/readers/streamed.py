@@ -25,7 +25,7 @@ from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Planned, Tally, touched
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import HEAD, Part, Taken, taken
+from dlio_bench.harness.streams.dealing import HEAD, Part, Taken, joining, taken
 from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
@@ -131,8 +131,7 @@ class Streamed:
         if not mode.shared:
             return [join(producer) for producer in producers]
         joined: list[adios.Reader] = []
-        # the same rank of all models, one after the other: each gets its copy of a step
-        for trainer in sorted(range(crew.trainers), key=lambda trainer: crew.model(trainer)[::-1]):
+        for trainer in joining(crew.models):
             if trainer == crew.trainer:
                 joined = [join(producer) for producer in producers]
             self._comm.barrier()

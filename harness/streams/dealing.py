@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.streams.modes import ALL, PLANNED
+from dlio_bench.harness.streams.modes import ALL, PLANNED, ROUND_ROBIN, Mode
 
 HEAD = 4  # numbers before the ids: position, rank, epoch, samples
 NO_SAMPLES = np.zeros(0, np.int64)
@@ -76,3 +76,23 @@ def taken(positions: int, ranks: int, mode: str, rank: int, producers: int) -> I
         producer = producer_of(mode, position, rank, producers)
         for other in range(ranks) if mode == ALL else (rank,):
             yield Taken(producer, position if other == rank else None)
+
+
+def joining(models: Sequence[tuple[int, int]]) -> list[int]:
+    """The order in which trainers join a stream that all of them read, and in which ADIOS2 deals steps to them.
+
+    models: of each trainer, the model and its number among the ranks of that model. The same rank of all models comes
+    one after the other, so that each gets its copy of a step.
+    """
+    return sorted(range(len(models)), key=lambda trainer: models[trainer][::-1])
+
+
+def putting(mode: Mode, rank: int, models: Sequence[tuple[int, int]]) -> list[int]:
+    """The streams of a producer that get a batch of a rank, in turn: that rank of each model takes it.
+
+    models: see `joining`. ADIOS2 deals a step of a shared stream to one reader, so the stream gets the step once for
+    each model.
+    """
+    if mode.shared:
+        return [0] * (len({model for model, _ in models}) if mode.name == ROUND_ROBIN else 1)
+    return [trainer for trainer, (_, number) in enumerate(models) if number == rank]
