@@ -39,7 +39,8 @@ def measure(comm: Comm, folder: Path, sizes: Sequence[int]) -> dict[int, float]:
         rates = {size: _read(folder, interface, size) for size in sizes}
     elif comm.rank == 1:
         _write(folder, interface, sizes)
-    return comm.allgather(rates)[0]
+    measured: dict[int, float] = comm.allgather(rates)[0]
+    return measured
 
 
 def _steps(size: int) -> int:
@@ -53,7 +54,7 @@ def _parameters(interface: str) -> dict[str, object]:
 
 def _write(folder: Path, interface: str, sizes: Sequence[int]) -> None:
     for size in sizes:
-        step = {"head": np.zeros(8, np.int64), "content": np.ones(size, np.uint8)}
+        step: adios.Arrays = {"head": np.zeros(8, np.int64), "content": np.ones(size, np.uint8)}
         writer = adios.Writer(folder / f"stream-{size}", parameters=_parameters(interface))
         for _ in range(_steps(size)):
             writer.put(step)
