@@ -56,6 +56,7 @@ class Options:
     workload: str | None = None
     emulate_pfs: PfsSpec | None = None
     launcher: str | None = None
+    streams: bool = True  # where ADIOS2 is installed
 
 
 def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
@@ -97,6 +98,7 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             workload=options.workload,
             seed=seed,
             code_digest=code_digest(),
+            streams=options.streams,
         )
         with _mounted(options, place, job) as mounted:
             rates = _measure(options, mounted, place, progress)

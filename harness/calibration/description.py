@@ -30,6 +30,8 @@ def measured(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
     table["pfs_stream"] = _rates(rates["stream"])
     if rates["stream_all"]:
         table["pfs_stream_all"] = _rates(rates["stream_all"])
+    if rates["streams"]:
+        table["adios_stream"] = _rates(rates["streams"])
     tiers = {STAGING: rates["ram"], MEMORY: rates["ram"], DISK: rates["disk"]}
     table["tiers"] = {
         name: {way: _rates(tier[way]) for way in ("read", "write")} for name, tier in tiers.items() if tier is not None

@@ -11,6 +11,7 @@ class Job(SavedJob):
 
     mounts: node -> where it sees `folder` through an emulated file system (none: it reads there); board: its counters.
     local: folder of the node-local tier, None where there is none. workload: whose decoding is measured, None for none.
+    streams: whether streams are measured where ADIOS2 is.
     """
 
     nodes: int
@@ -25,6 +26,7 @@ class Job(SavedJob):
     code_digest: str
     mounts: tuple[str, ...] = ()
     board: str = ""
+    streams: bool = True
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.free_space import SHARED_MEMORY
-from dlio_bench.harness.calibration import tiers
+from dlio_bench.harness.calibration import streaming, tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.probes import Place, rate
@@ -37,8 +37,9 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
 
     pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, stream_all: the same of
-    small reads while a thread on every node reads so (one node: nothing), open, barrier; network,
-    preprocess: None where not measured; ram, disk: as of tiers.measure (disk: None without a folder); hosts.
+    small reads while a thread on every node reads so (one node: nothing), streams: {bytes of a step: rate between two
+    processes} (nothing without ADIOS2), open, barrier; network, preprocess: None where not measured; ram, disk: as of
+    tiers.measure (disk: None without a folder); hosts.
     """
     require_same_code(comm, job.code_digest)
     fine_timers()
@@ -64,11 +65,16 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     for nodes in job.counts:
         step(f"{nodes} nodes x {most} threads")
         pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
+    streams = {}
+    if job.streams:
+        step("streams")
+        streams = streaming.measure(comm, Path(job.folder), job.sizes)
     step("network")
     return {
         "pfs": pfs,
         "stream": stream,
         "stream_all": crowd,
+        "streams": streams,
         "open": opening,
         "barrier": _barrier(comm),
         "network": _network(comm),

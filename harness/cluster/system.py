@@ -25,10 +25,10 @@ STAGING = "staging"
 MB = 1e6
 SHIPPED = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
 # Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
-_TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "read", "write")
+_TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "adios_stream", "read", "write")
 _KEYS = (
     "name", "compute", "device", "stand_in", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open",
-    "pfs_stream", "pfs_stream_all", "barrier", "pfs", "tiers", "estimated", "by",
+    "pfs_stream", "pfs_stream_all", "adios_stream", "barrier", "pfs", "tiers", "estimated", "by",
 )  # fmt: skip
 
 
@@ -96,6 +96,7 @@ class System:
     pfs_open: float = 0.0
     pfs_stream: Stream | None = None
     pfs_stream_all: Stream | None = None  # the same for a thread while one on each other node reads too
+    adios_stream: Stream | None = None  # of one process to another, by bytes of a step
     barrier: float = 0.0
     estimated: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
@@ -166,6 +167,7 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         pfs_open=reader.seconds(values, "pfs_open"),
         pfs_stream=reader.stream(values, "pfs_stream"),
         pfs_stream_all=reader.stream(values, "pfs_stream_all"),
+        adios_stream=reader.stream(values, "adios_stream"),
         barrier=reader.seconds(values, "barrier"),
         estimated=reader.words(values, "estimated"),
         by={key: str(value) for key, value in reader.table(values, "by").items()} if "by" in values else {},

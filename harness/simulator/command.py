@@ -16,7 +16,7 @@ from dlio_bench.harness.cluster.system import MB, SHIPPED, System, named
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.contents import Sizes
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES, find
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES, STREAM, find
 from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis
@@ -126,6 +126,11 @@ def _named(name: str, pfs_clients: str) -> str:
             return answer
         if row.simulated:
             raise UsageError(f"--policy {name} is not in the published simulator. Use it with --pfs-clients conserved.")
+        if row.delivery == STREAM:
+            raise UsageError(
+                f"--policy {name}: a case of the simulator has no producers. Predict a run of it instead: "
+                f"dlio-bench run WORKLOAD --reader {name} --predict."
+            )
         raise UsageError(f"--policy {name}: the simulator does not model this reader. Use {', '.join(known)}.")
     raise unknown("--policy", name, known)
 

@@ -131,6 +131,11 @@ class Crew:
         return model_of(trainer, self.layout.trainers_per_node, self.layout.models)
 
     @property
+    def models(self) -> list[tuple[int, int]]:
+        """See `model_of`: of each rank that trains."""
+        return [self.model(trainer) for trainer in range(self.trainers)]
+
+    @property
     def of_model(self) -> int:
         """Ranks of each model."""
         return self.trainers // self.layout.models
@@ -150,14 +155,13 @@ class Crew:
         return self.folder / f"{session}-{producer}-{of}"
 
     def parameters(self, mode: Mode) -> dict[str, object]:
-        """What ADIOS2 is told of a stream. The queue of a stream with several readers has a step for each at least."""
+        """What ADIOS2 is told of a stream."""
         streaming = self.streaming
         if streaming.engine != SST:
             return {}
         given: dict[str, object] = {"NetworkInterface": self.interface} if self.interface else {}
-        queue = max(streaming.queue, self.trainers + 1) if mode.shared else streaming.queue
         return given | {
-            "QueueLimit": queue,
+            "QueueLimit": streaming.steps_held(mode, self.trainers),
             "QueueFullPolicy": streaming.full.capitalize(),
             "StepDistributionMode": mode.distribution,
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.streams.modes import ALL, PLANNED
+from dlio_bench.harness.streams.modes import ALL, PLANNED, ROUND_ROBIN, Mode
 
 NO_SAMPLES = np.zeros(0, np.int64)
 
@@ -82,3 +82,14 @@ def taken(positions: int, ranks: int, mode: str, rank: int, producers: int) -> I
         producer = producer_of(mode, position, rank, producers)
         for other in range(ranks) if mode == ALL else (rank,):
             yield Taken(producer, position if other == rank else None)
+
+
+def putting(mode: Mode, rank: int, models: Sequence[tuple[int, int]]) -> list[int]:
+    """The streams of a producer that get a batch of a rank, in turn: that rank of each model takes it.
+
+    models: of each trainer, the model and its number among the ranks of that model. ADIOS2 deals a step of a shared stream to one reader, so the stream gets the step once for
+    each model.
+    """
+    if mode.shared:
+        return [0] * (len({model for model, _ in models}) if mode.name == ROUND_ROBIN else 1)
+    return [trainer for trainer, (_, number) in enumerate(models) if number == rank]

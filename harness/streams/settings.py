@@ -30,6 +30,10 @@ class Streaming:
         """Whether a thread of the trainer's process is the producer."""
         return self.producers == 0
 
+    def steps_held(self, mode: modes.Mode, trainers: int) -> int:
+        """Most steps that a stream holds. One with several readers has room for a step of each, or it would block."""
+        return max(self.queue, trainers + 1) if mode.shared else self.queue
+
     @property
     def how(self) -> modes.Mode:
         """The row of its mode."""

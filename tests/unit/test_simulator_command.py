@@ -252,6 +252,7 @@ def test_a_system_file_that_cannot_be_used(
         (("--scenario", "S1", "--policy", "naive"), "Use --policy shuffled, or --pfs-clients published"),
         (("--scenario", "S1", "--policy", "staging-pool", "--pfs-clients", "worst"), "Use --policy double-buffer"),
         (("--scenario", "S1", "--policy", "tfdata"), "does not model this reader. Use lower-bound, shuffled"),
+        (("--scenario", "S1", "--policy", "stream"), "has no producers. Predict a run of it instead"),
         (
             ("--scenario", "S1", "--policy", "cooperative", "--pfs-clients", "published"),
             "Use it with --pfs-clients conserved",

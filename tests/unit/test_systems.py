@@ -18,6 +18,7 @@ from dlio_bench.harness.simulator.model import costs
 FOLDER = files("dlio_bench.harness.cluster") / "systems"
 FOUND = {
     "pfs": {"1": 200e6, "2": 390e6}, "stream": {"4096": 10e6, "1048576": 180e6}, "stream_all": {"4096": 5e6},
+    "streams": {"1048576": 800e6},
     "open": 0.0011, "barrier": 0.0002, "network": 1.25e9, "preprocess": None, "disk": None,
     "ram": {"read": {"1": 6e9, "4": 12e9}, "write": {"1": 2e9, "4": 3e9}},
 }  # fmt: skip
@@ -89,6 +90,9 @@ def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> N
     assert system.pfs_open == pytest.approx(0.0011)
     assert system.pfs.points == ((1, 200), (2, 390))
     assert system.pfs_stream_all is not None
+    assert system.adios_stream == Stream(((1_048_576, 800),))
+    file.write_text(description.text(DECLARED, description.measured(FOUND | {"streams": {}}, {})))
+    assert load(file).adios_stream is None
     assert [tier.read.at(4) for tier in system.tiers] == [12000, 12000]
     assert system.by["data"] == "test files"
 

@@ -68,7 +68,6 @@ def resolve(options: Options, rows: Sequence[Policy]) -> tuple[TrainedModel, ...
     refused: dict[str, str | Literal[False]] = {
         "--shard job": options.shard == JOB and "makes all ranks parts of one model",
         "--compute infer": options.mode == INFER and "predicts with one network",
-        "--predict": options.predict and "knows of one model",
         "--resume": options.resume is not None and "goes on from the checkpoint of one model",
         f"--stream {ON_DEMAND}": options.stream == ON_DEMAND and "gives each batch to one trainer alone",
         f"--stream {ROUND_ROBIN}": options.stream == ROUND_ROBIN

@@ -25,8 +25,8 @@ from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published
-from dlio_bench.harness.streams.modes import ROUND_ROBIN, Mode
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published, putting
+from dlio_bench.harness.streams.modes import Mode
 from dlio_bench.harness.streams.modes import find as find_mode
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a request
@@ -83,7 +83,7 @@ def _publish(
 ) -> None:
     """One session. The streams are open, and nothing is read yet, when the trainers begin."""
     assert crew.producer is not None
-    mode, producers = find_mode(openings[0].mode), crew.streaming.producers
+    mode, producers, models = find_mode(openings[0].mode), crew.streaming.producers, crew.models
     if mode.known:
         plans = [opening.plan for trainer, opening in enumerate(openings) if crew.model(trainer)[0] == 0]
         dealt = list(published(plans, mode.name, crew.producer, producers))
@@ -99,7 +99,7 @@ def _publish(
         if mode.known:
             for batch in dealt:
                 step = _step(batch, next(batches) if len(batch.part.ids) else None)
-                _put(step, _takers(crew, mode, writers, batch.rank))
+                _put(step, [writers[stream] for stream in putting(mode, batch.rank, models)])
         else:
             _answer(crew, writers, dealt, batches)
         next(batches, None)  # the last session ends
@@ -200,14 +200,6 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
                 Writer(path, engine=crew.streaming.engine, readers=readers, parameters=crew.parameters(mode))
             )
     return writers
-
-
-def _takers(crew: Crew, mode: Mode, writers: Sequence[Writer], rank: int) -> list[Writer]:
-    """The streams that get a batch of a rank: that rank of each model takes it. In turn, ADIOS2 deals a step to one
-    reader: it gets the step once for each model, of which each has one rank then."""
-    if mode.shared:
-        return [*writers] * (crew.layout.models if mode.name == ROUND_ROBIN else 1)
-    return [writer for trainer, writer in enumerate(writers) if crew.model(trainer)[1] == rank]
 
 
 def _step(batch: Dealt, content: Batch | None) -> Arrays:

@@ -32,18 +32,17 @@ def handles_kept(dataset: Dataset) -> int:
     return OPEN_VISITS if dataset.samples == len(dataset.manifest.files) else OPEN_FILES
 
 
-def chunks(cut: Cut, epochs: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:
-    """The chunks of a plan ([epoch] int64 [steps, batch]) in its order. cached: epoch -> share of them in a cache."""
+def chunks(cut: Cut, plan: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:
+    """The chunks of a plan ([step] int64 [batch]) in its order. cached: step -> share of its chunks in a cache."""
     extents = ExtentReader(cut.sample_view.dataset, cut.sample_view.fields, cut.sample_view.decode, check=cut.check_crc)
     try:
-        work = extents.prepare([step for epoch in epochs for step in epoch])
+        work = extents.prepare(plan)
     finally:
         extents.close()
-    steps = len(epochs[0])
     batches = work.batches.tolist()
     plan_chunks = []
     for number, (step, (reads, decoded)) in enumerate(zip(batches, _reads(work, cut), strict=True)):
-        share = cached[step // steps]
+        share = cached[step]
         hit = int((number + 1) * share) > int(number * share)  # spread evenly
         plan_chunks.append(Chunk(step, reads, decoded / (cut.preprocess * MB), hit))
     return plan_chunks

@@ -1,6 +1,6 @@
 """A reader of a run on the virtual clock: what its ranks read, where from, and when their steps begin and end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.files import Share
-from dlio_bench.harness.plan.policies import ON_DEMAND, Policy
+from dlio_bench.harness.plan.policies import ON_DEMAND, STREAM, Policy
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import largest, planned
@@ -82,6 +82,15 @@ class Setting:
         starts = frozenset(range(0, steps * len(self.plans.ids[0]), steps))
         return runtime.Pace(self.job.step_seconds, self.job.sync, starts)
 
+    def meetings(self, clock: Clock) -> list[Meeting]:
+        """Where each rank meets the others of its model."""
+        models = [Meeting(clock, self.job.model_ranks, self.system.barrier) for _ in self.job.models]
+        return [models[self.job.model_of(number)[0]] for number in range(self.job.ranks)]
+
+    def bytes_of(self, ids: Ids) -> int:
+        """Bytes that a reader delivers of these samples."""
+        return int(self.sample_view.sizes(ids).sum())
+
     def rank(self, number: int, of: Sequence[runtime.Chunk]) -> runtime.Rank:
         """A rank that reads these chunks."""
         epochs = len(self.plans.ids[number])
@@ -92,15 +101,33 @@ class Setting:
         stream = self.system.pfs_stream
         return opens * self.system.pfs_open + sum(stream.seconds(size) if stream else 0.0 for size in reads)
 
-    def readers(self, size: int, seconds: float, chunks: int, decode_seconds: float = 0.0) -> Readers:
+    def reading(
+        self, plan_chunks: Sequence[runtime.Chunk], *, copies: Tier | None = None, cores: float | None = None
+    ) -> Readers:
+        """Who reads these chunks ahead. copies: the tier that has them; None: the file system. cores: see `readers`."""
+        if not plan_chunks:
+            return Readers(0, trainer=False)
+        first = plan_chunks[0]
+        sizes, of_batch = [size for _, size in first.reads], sum(chunk.step == first.step for chunk in plan_chunks)
+        if copies is not None:
+            seconds = sum(sizes) / (copies.read.at(1) * MB)
+        else:
+            seconds = self.file_system_seconds([] if first.cached else sizes, len({key for key, _ in first.reads}))
+        return self.readers(sum(sizes), seconds, of_batch, first.decode_seconds, cores)
+
+    def readers(
+        self, size: int, seconds: float, chunks: int, decode_seconds: float = 0.0, cores: float | None = None
+    ) -> Readers:
         """Who reads ahead in a rank, as decided by the function that decides it when a reader runs.
 
         size, seconds: bytes of a chunk, and time to read it, which is at least that from memory. chunks: of a batch.
+        cores: of the rank; None: its part of those that ranks of its machine share.
         """
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
-        spare = spare_cores(usable_cores() / (job.ranks if job.virtual else job.ranks_per_node))
-        return readers(spent, chunks * spent.seconds, job.step_seconds, most=job.most_threads, spare_cores=spare)
+        cores = cores or usable_cores() / (job.ranks if job.virtual else job.ranks_per_node)
+        a_step, spare = chunks * spent.seconds, spare_cores(cores)
+        return readers(spent, a_step, job.step_seconds, most=job.most_threads, spare_cores=spare)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""
@@ -126,6 +153,10 @@ def execute(setting: Setting) -> Executed:
         nodes = layouts(setting)
         if not all_bypass(setting, nodes):
             return execute_placed(setting, nodes)
+    if setting.row.delivery == STREAM:
+        from dlio_bench.harness.run.predicted.execution_streams import execute_streams
+
+        return execute_streams(setting)
     return _plain(setting)
 
 
@@ -139,22 +170,18 @@ def _plain(setting: Setting) -> Executed:
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
     devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
     cut = Cut(sample_view, job.check_crc, system.preprocess)
-    cached = [0.0] * job.epochs if shares else cached_shares(setting)
-    ranks = [setting.rank(number, chunks(cut, epochs, cached)) for number, epochs in enumerate(plans.ids)]
-    meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
-    staged, reading = [0.0], Readers(0, trainer=False)
-    if ranks[0].chunks:
-        first = ranks[0].chunks[0]
-        sizes, of_batch = [size for _, size in first.reads], sum(chunk.step == 0 for chunk in ranks[0].chunks)
-        if shares:
-            seconds = sum(sizes) / (read_from.read.at(1) * MB)
-        else:
-            opens = len({key for key, _ in first.reads})
-            seconds = setting.file_system_seconds([] if first.cached else sizes, opens)
-        reading = setting.readers(sum(sizes), seconds, of_batch, first.decode_seconds)
+    epochs = [epoch for epoch, ids in enumerate(plans.ids[0]) for _ in ids]  # of each step
+    hits = [0.0] * job.epochs if shares else cached_shares(setting, side_by_side(setting))
+    cached = [hits[epoch] for epoch in epochs]
+    ranks = [
+        setting.rank(number, chunks(cut, [step for ids in of_rank for step in ids], cached))
+        for number, of_rank in enumerate(plans.ids)
+    ]
+    meetings, pace, slots, staged = setting.meetings(clock), setting.pace(), setting.slots(), [0.0]
+    reading = setting.reading(ranks[0].chunks, copies=read_from if shares else None)
 
     def run(number: int) -> Process:
-        rank = ranks[number]
+        rank, meeting = ranks[number], meetings[number]
         if shares:
             entries = dataset.manifest.files
             pieces = [[length for _, length in tier.pieces(entries[file].bytes)] for file in shares[number].reads]
@@ -232,22 +259,28 @@ def caches(setting: Setting) -> list[Cache]:
     return [Cache(room) for _ in range(job.nodes)]
 
 
-def cached_shares(setting: Setting) -> list[float]:
+def side_by_side(setting: Setting) -> Iterator[tuple[int, int, Sequence[int]]]:
+    """See cached_shares: what ranks read that read for themselves."""
+    for epoch in range(len(setting.plans.ids[0])):
+        for step in zip(*(epochs[epoch] for epochs in setting.plans.ids), strict=True):
+            for rank, ids in enumerate(step):
+                yield epoch, rank // setting.job.ranks_per_node, ids.tolist()
+
+
+def cached_shares(setting: Setting, reads: Iterable[tuple[int, int, Sequence[int]]]) -> list[float]:
     """For each epoch the share of its samples that a cache on the way holds already, if all reads go through it.
 
-    The cache drops what was read longest ago first.
+    The cache drops what was read longest ago first. reads: (epoch, node, ids) in the order of their time.
     """
-    job, dataset, plans = setting.job, setting.dataset, setting.plans
+    job = setting.job
     ways = caches(setting)
     if job.cache == "warm":
         return [1.0] * job.epochs
-    if not plans.whole:  # a part of the plan only shows whether the whole dataset fits
-        return [0.0, *[float(ways[0].room >= dataset.training_samples)] * (job.epochs - 1)]
-    hits = np.zeros(job.epochs)
-    for epoch in range(job.epochs):
-        # the ranks read side by side, step by step
-        for step in zip(*(epochs[epoch] for epochs in plans.ids), strict=True):
-            for rank, ids in enumerate(step):
-                hits[epoch] += sum(ways[rank // job.ranks_per_node].has(sample) for sample in ids.tolist())
-    shares: list[float] = (hits / sum(epochs[0].size for epochs in plans.ids)).tolist()
+    if not setting.plans.whole:  # a part of the plan only shows whether the whole dataset fits
+        return [0.0, *[float(ways[0].room >= setting.dataset.training_samples)] * (job.epochs - 1)]
+    hits, samples = np.zeros(job.epochs), np.zeros(job.epochs)
+    for epoch, node, ids in reads:
+        hits[epoch] += sum(ways[node].has(sample) for sample in ids)
+        samples[epoch] += len(ids)
+    shares: list[float] = (hits / np.maximum(samples, 1)).tolist()
     return shares

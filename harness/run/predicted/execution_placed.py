@@ -108,7 +108,7 @@ def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
     samples = setting.dataset.training_samples
     raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.check_crc, float("inf"))
     reads: list[list[int]] = [[] for _ in range(samples)]
-    for chunk in chunks(raw, [np.arange(samples, dtype=np.int64)[:, None]], [0.0]):
+    for chunk in chunks(raw, list(np.arange(samples, dtype=np.int64)[:, None]), [0.0] * samples):
         reads[chunk.step] += [size for _, size in chunk.reads]
     return reads
 

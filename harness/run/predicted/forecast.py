@@ -83,6 +83,7 @@ def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder:
         workload=options.workload if options.decode else None,
         emulate_pfs=options.emulate_pfs,
         launcher=options.launcher,
+        streams=any(job.streaming is not None and not job.streaming.inline for job in jobs),
     )
     measured, declares = calibration.measured(settings, progress), calibration.declared(settings)
     write_whole(folder / SYSTEM_FILE, description.text(declares, measured).encode())

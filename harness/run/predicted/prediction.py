@@ -10,7 +10,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
-from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, Policy, order_of
+from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, STREAM, Policy, order_of
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.choice import executed
@@ -18,8 +18,11 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of
 from dlio_bench.harness.run.predicted.chunks import is_readable
 from dlio_bench.harness.run.predicted.execution import Plans, Setting, execute
+from dlio_bench.harness.run.predicted.streaming import rates_of
 from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe
+from dlio_bench.harness.streams.adios import SST
+from dlio_bench.harness.streams.settings import BLOCK
 
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
@@ -81,6 +84,9 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
         notes.append("validation passes are not predicted: predicted times are those of training alone")
     if job.nodes > 1 and not system.network:
         notes.append("the description has no rate of the network: exchanges between nodes are taken to need no time")
+    if job.streaming is not None and not job.streaming.inline:
+        _, note = rates_of(system, virtual=job.virtual, nodes=job.nodes)
+        notes += [] if note is None else [f"the description has no rate of streams: {note}"]
     if system.pfs_stream is None:
         notes.append("the description does not say how fast one thread reads: reads are taken to have no latency")
     if job.nodes > (most := max(nodes for nodes, _ in system.pfs.points)):
@@ -108,17 +114,23 @@ def document(system: System, notes: Sequence[str], rows: Sequence[Mapping[str, A
 
 def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     """Why a reader cannot be predicted."""
-    if row.delivery not in MODELLED:
-        return f"its delivery ({row.delivery}) is not modelled"
-    if not is_readable(dataset):
-        return "its files are read through their container's library, which is not modelled"
-    if job.parted:
-        return "epochs that are parts of a pass (--steps-per-epoch) are not modelled"
-    if job.io == DIRECT:
-        return "direct reads (--io direct) are not modelled"
-    if job.cache == "cold-epochs":
-        return "cold caches in each epoch (--cache cold-epochs) are not modelled"
-    return None
+    streaming = job.streaming if row.delivery == STREAM else None
+    reasons = {
+        f"its delivery ({row.delivery}) is not modelled": row.delivery not in MODELLED and streaming is None,
+        "its files are read through their container's library, which is not modelled": not is_readable(dataset),
+        "epochs that are parts of a pass (--steps-per-epoch) are not modelled": job.parted,
+        "direct reads (--io direct) are not modelled": job.io == DIRECT,
+        "cold caches in each epoch (--cache cold-epochs) are not modelled": job.cache == "cold-epochs",
+    }
+    if streaming is not None:
+        reasons |= {
+            f"ranks get batches as they ask for them (--stream {streaming.mode}), which is not modelled": (
+                not streaming.how.known
+            ),
+            f"streams through files (--stream-engine {streaming.engine}) are not modelled": streaming.engine != SST,
+            f"streams that lose steps (--stream-full {streaming.full}) are not modelled": streaming.full != BLOCK,
+        }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _cannot_keep(setting: Setting) -> str | None:
@@ -136,6 +148,7 @@ def _cannot_keep(setting: Setting) -> str | None:
 def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     """The plan of the first measured trial, cut to MOST_READS. DoesNotApplyError if tiers are too small."""
     shape, order, seed = shape_of(job, dataset), order_of(row), job.seed + job.warmup_trials
+    places = [job.model_of(rank)[1] for rank in range(job.ranks)]  # models share a plan
     a_step = job.ranks * job.batch * max(1, len(job.view))
     epochs = job.epochs if steps * a_step * job.epochs <= MOST_READS else min(job.epochs, LEAST_EPOCHS)
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
@@ -144,7 +157,7 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
         draw = drawn(row.rule, job.tiers.sizes_of(sample_view), job.tiers.capacities, shape, job.epochs)
         ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
         return Plans(ids, steps, job.epochs)
-    ids = [[order(shape, rank, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for rank in range(job.ranks)]
+    ids = [[order(shape, place, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for place in places]
     return Plans(ids, steps, job.epochs)
 
 

@@ -102,11 +102,11 @@ def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pa
     """readers/on_demand.py: the trainer reads each batch when it asks for it."""
     at = 0
     for step in range(rank.steps):
-        yield from _begin(clock, rank, step, meeting, pace)
+        yield from begin(clock, rank, step, meeting, pace)
         while at < len(rank.chunks) and rank.chunks[at].step == step:
             yield from fetch(rank.chunks[at])
             at += 1
-        yield from _finish(clock, rank, step, meeting, pace)
+        yield from finish(clock, rank, step, meeting, pace)
 
 
 class Ahead:
@@ -124,7 +124,7 @@ class Ahead:
         """The trainer. It starts the threads after its first chunk. `complete(step)` gets what threads left out."""
         clock, rank = self._clock, self._rank
         for step in range(rank.steps):
-            yield from _begin(clock, rank, step, meeting, pace)
+            yield from begin(clock, rank, step, meeting, pace)
             if step:  # asking for a batch frees the slot of the last one
                 self._free += step - 1 in self._taken
                 if self._free >= self._wake_at:
@@ -142,7 +142,7 @@ class Ahead:
                         clock.start(self._thread())
             if complete is not None:
                 yield from complete(step)
-            yield from _finish(clock, rank, step, meeting, pace)
+            yield from finish(clock, rank, step, meeting, pace)
 
     def _thread(self) -> Process:
         chunks = self._rank.chunks
@@ -210,13 +210,15 @@ def together(clock: Clock, work: Sequence[Process]) -> Process:
         yield done
 
 
-def _begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+def begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+    """A step of a trainer begins: it asks for a batch."""
     if pace.sync == "epoch" and step in pace.epoch_starts:
         yield from meeting.meet()
     rank.begins[step] = clock.now
 
 
-def _finish(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+def finish(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
+    """The trainer has its batch, computes and meets the others."""
     rank.stall += clock.now - rank.begins[step]
     if pace.step_seconds:
         yield clock.now + pace.step_seconds
