@@ -25,10 +25,11 @@ class Compiled(jinja2.FileSystemBytecodeCache):
     """Compiled templates, kept beside their sources as Python keeps modules: where it may, and where it can."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
         with suppress(OSError):  # an installation that this user cannot write
-            if not sys.dont_write_bytecode:
-                Path(self.directory).mkdir(exist_ok=True)
-                super().dump_bytecode(bucket)
+            Path(self.directory).mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
