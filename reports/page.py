@@ -25,6 +25,7 @@ class Compiled(jinja2.FileSystemBytecodeCache):
     """Compiled templates, kept beside their sources as Python keeps modules: where it may, and where it can."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template that was compiled."""
         if sys.dont_write_bytecode:
             return
         with suppress(OSError):  # an installation that this user cannot write
