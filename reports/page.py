@@ -3,19 +3,34 @@
 import base64
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from isal import igzip
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.wrapping import printable
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+
+class Compiled(jinja2.FileSystemBytecodeCache):
+    """Compiled templates, kept beside their sources as Python keeps modules: where it may, and where it can."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template that was compiled."""
+        if sys.dont_write_bytecode:
+            return
+        with suppress(OSError):  # an installation that this user cannot write
+            Path(self.directory).mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
@@ -77,6 +92,7 @@ def _template(name: str) -> jinja2.Template:
         finalize=_without_controls,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=Compiled(str(TEMPLATES / "__pycache__"), f"%s.jinja-{jinja2.__version__}"),
     )
     templates.filters["capitalize_first"] = _capitalize_first
     return templates.get_template(name)

@@ -43,9 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Ranks that run one suite together must not tidy up each other's folders: each has one of its own.
 
     Shells start background jobs with SIGINT ignored, and what a test then starts and interrupts would ignore it too.
-    Where Python may not keep what it compiles, each command and each rank would compile the whole package again.
+    Where Python may not keep what it compiles, each command and each rank would compile the whole package again. The
+    threads of NumPy's OpenBLAS spin when they start, in each process for as long as the rest of its import takes.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for the processes that tests start
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = os.environ.get("DLIO_TEST_TEMP")

@@ -16,8 +16,8 @@ from dlio_bench.datagen.dataset import open_dataset
 from tests.datasets import verify_files
 from tests.processes import PATIENCE, dlio, gone, start, until
 
-FILES = 600
-MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", str(FILES))  # a second of work, and more
+FILES = 400
+MANY = ("hepcnnb", "--tiny", "--fill", "random", "--files", str(FILES))  # most of a second of work, and more
 FILE_BYTES = 202_840  # of a tiny training file
 
 

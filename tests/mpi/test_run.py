@@ -202,7 +202,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_result(
 @pytest.mark.parametrize("by", ["interruption", "dead rank"])
 def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Path, tmp_path: Path) -> None:
     second = "prefetch" if by == "interruption" else "upstream"  # whose processes are there from the start
-    asked = ("--reader", f"naive,{second}", "--warmup-trials", "0", "--compute", "none", "--epochs", "1200")
+    asked = ("--reader", f"naive,{second}", "--warmup-trials", "0", "--compute", "none", "--epochs", "600")
     process = start(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
     out_folder = tmp_path / "out"
     until(lambda: list(out_folder.glob("work-*/naive.json")), process, "the first reader did not come to its end")
@@ -225,7 +225,7 @@ def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Pat
 
 
 def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> None:
-    asked = ("--compute", "none", "--min-seconds", "0.2", "--reader", "naive,prefetch")
+    asked = ("--compute", "none", "--min-seconds", "0.2", "--reader", "naive,prefetch", "--warmup-trials", "0")
     dlio(cache, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", *asked, "--out", "out")
     for reader in ("naive", "prefetch"):
         result, _ = load(tmp_path / "out" / f"{reader}-2x1")

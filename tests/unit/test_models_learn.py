@@ -6,6 +6,7 @@ The tiny datasets, smaller widths and larger rates than published.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.batches import Batch, Block
+from dlio_bench.benchmarks.cdb import deeplab
+from dlio_bench.benchmarks.imagenet import model as imagenet
 from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, keys, require_finite, traced
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.benchmarks.tensor_batches import lend
@@ -55,6 +58,11 @@ LESSONS = [
 ]  # fmt: skip
 # The other networks, with a width, a rate and steps in which they learn four samples by heart.
 BY_HEART = {"deeplab": (1 / 16, 6e-3, 8), "cosmoflow-sc18": (1 / 4, 3e-4, 30), "resnet50": (1 / 4, 2e-3, 14)}
+# Fewer of the blocks that are alike: to compile the others takes most of the time. unit/test_models.py counts all.
+SHALLOW: dict[str, tuple[ModuleType, str, object]] = {
+    "deeplab": (deeplab, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
+    "resnet50": (imagenet, "STAGES", ((64, 2), (128, 2), (256, 1), (512, 1))),
+}
 
 
 class Pupil:
@@ -148,8 +156,10 @@ def learn(
 
 @pytest.mark.parametrize("name", BY_HEART)
 def test_a_model_learns_a_few_samples_by_heart(
-    name: str, decoded: Callable[[str, str, Mapping[str, int]], Decoded]
+    name: str, decoded: Callable[[str, str, Mapping[str, int]], Decoded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name in SHALLOW:
+        monkeypatch.setattr(*SHALLOW[name])
     [(workload, model)] = [
         (workload, model) for workload in WORKLOADS.values() for model in workload.models if model.name == name
     ]

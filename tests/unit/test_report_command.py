@@ -2,14 +2,17 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import html, published
+from dlio_bench.reports.page import Compiled
 from dlio_bench.reports.result import save
 from tests.pages import Page
 from tests.results import complete
@@ -114,3 +117,18 @@ def test_a_step_time_that_nobody_published_is_not_shown_as_published(draft_and_s
         draft, steps = draft_and_steps()
         draft["compute"]["kind"] = kind
         assert [value.title for value in published.values([complete(draft, steps)])] == ["batch of a rank"]
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "folder", "kept"), [(False, "kept", 1), (True, "kept", 0), (False, "missing/kept", 0)]
+)
+def test_a_compiled_template_is_kept_where_python_keeps_modules(
+    forbidden: bool, folder: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
+    for source, text in (("{{ 1 + 1 }}", "2"), ("{{ 1 + 2 }}", "3")):  # an older one of the same name is replaced
+        for _ in range(2):
+            loader = jinja2.DictLoader({"page": source})
+            templates = jinja2.Environment(loader=loader, bytecode_cache=Compiled(str(tmp_path / folder), "%s"))
+            assert templates.get_template("page").render() == text
+            assert len(list(tmp_path.rglob("*/*"))) == kept
