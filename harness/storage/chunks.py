@@ -4,11 +4,12 @@ Pure arrays. A chunk is what a thread takes at a time: neighbouring samples of o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dlio_bench.batches import Ids
+from dlio_bench.datagen.layout import Checksums
 
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
 
@@ -41,6 +42,30 @@ class Reads:
     calls: Ids
     pieces: Ids
     chunks: Ids
+
+
+@dataclass(frozen=True)
+class Work:
+    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
+
+    reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from
+    rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
+    """
+
+    batches: Ids
+    samples: Samples
+    rows: Ids
+    reads: Reads | None
+    checksums: Checksums | None
+
+    def within(self, bases: Ids) -> "Work":
+        """The same, where batch b begins at byte bases[b] of the memory that it is read into."""
+        samples = replace(self.samples, starts=self.samples.starts + bases[self.samples.batches])
+        reads = self.reads
+        if reads is not None:
+            moved = np.repeat(bases[self.batches], np.diff(reads.chunks[:, 1]))
+            reads = replace(reads, pieces=reads.pieces + moved[:, None])
+        return replace(self, samples=samples, reads=reads)
 
 
 def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
@@ -109,3 +134,22 @@ def joined_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:
     """(all ids, number of the batch of each)."""
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *plan])
     return ids, np.repeat(np.arange(len(plan)), np.array([len(batch) for batch in plan], dtype=np.int64))
+
+
+def rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Calls and pieces as of Reads, where calls of one piece that follow each other in file and memory are one."""
+    calls: list[list[int]] = []
+    pieces: list[list[int]] = []
+    at = 0
+    for key, file, offset, size, count in rows:
+        start, stop = bounds[at]
+        before = calls[-1] if calls else None
+        follows = before and (before[0], before[2] + before[3], pieces[-1][1]) == (key, offset, start)
+        if before and follows and count == before[4] == 1:
+            before[3] += size
+            pieces[-1][1] = stop
+        else:
+            calls.append([key, file, offset, size, count])
+            pieces += bounds[at : at + count]
+        at += count
+    return calls, pieces

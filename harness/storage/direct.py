@@ -73,15 +73,20 @@ class Piece(NamedTuple):
 class Span:
     """One read: the whole blocks of a file from `start` to `end`, and the pieces that lie in them."""
 
-    __slots__ = ("end", "pieces", "start")
+    __slots__ = ("end", "needed", "pieces", "start", "useful")
 
     def __init__(self, start: int, end: int, piece: Piece) -> None:
         self.start, self.end, self.pieces = start, end, [piece]
+        self.useful = piece.length  # bytes that are wanted
+        # bytes from `start` to the end of the last piece: what the file must have of this read
+        self.needed = piece.offset + piece.length - start
 
-    @property
-    def needed(self) -> int:
-        """Bytes from `start` to the end of the last piece: what the file must have of this read."""
-        return max(piece.offset + piece.length for piece in self.pieces) - self.start
+    def add(self, end: int, piece: Piece) -> None:
+        """One more piece, for which the read goes on to `end`."""
+        self.pieces.append(piece)
+        self.end = max(self.end, end)
+        self.useful += piece.length
+        self.needed = max(self.needed, piece.offset + piece.length - self.start)
 
 
 def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES) -> list[Span]:
@@ -103,8 +108,7 @@ def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES)
             part = min(whole_end, start + most) - offset
             piece, end = Piece(key, file, offset, part, at), alignment.up(offset + part)
             if last is not None and joins:
-                last.pieces.append(piece)
-                last.end = max(last.end, end)
+                last.add(end, piece)
             else:
                 made.append(Span(low, end, piece))
                 open_file = key

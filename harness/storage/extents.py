@@ -4,7 +4,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -12,18 +11,18 @@ import crc32c
 import numpy as np
 
 from dlio_bench import recorder
-from dlio_bench.batches import Bytes, Ids
+from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import Checksums
-from dlio_bench.errors import DataError, EnvironmentFailure, remedy
-from dlio_bench.harness.storage import direct
-from dlio_bench.harness.storage.chunks import Reads, Samples, chunk_of, joined_ids, reads
-from dlio_bench.harness.storage.direct import Alignment, Piece, Span
+from dlio_bench.errors import DataError
+from dlio_bench.harness.storage.chunks import Reads, Samples, Work, chunk_of, joined_ids, reads, rejoined
+from dlio_bench.harness.storage.direct import Alignment, Piece
+from dlio_bench.harness.storage.direct_reads import DirectReads
 from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
+from dlio_bench.harness.storage.stored_files import COPY_READ, PREAD, StoredFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
@@ -41,31 +40,7 @@ CHECKED_BYTES = 1 << 19
 # 1.3 to 1.5 times; told, 1.0 times, and threads together were faster by a third. In order, read-ahead doubles the rate.
 FOLLOWING = 0.9
 _ALL = 1 << 62
-PREAD, COPY_READ, LIBRARY_READ, DECODE = (CODE[name] for name in ("pread", "copy read", "library read", "decode"))
-
-
-@dataclass(frozen=True)
-class Work:
-    """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
-
-    reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from
-    rows[c] to rows[c + 1]. checksums: None unless they are to be compared.
-    """
-
-    batches: Ids
-    samples: Samples
-    rows: Ids
-    reads: Reads | None
-    checksums: Checksums | None
-
-    def within(self, bases: Ids) -> "Work":
-        """The same, where batch b begins at byte bases[b] of the memory that it is read into."""
-        samples = replace(self.samples, starts=self.samples.starts + bases[self.samples.batches])
-        reads = self.reads
-        if reads is not None:
-            moved = np.repeat(bases[self.batches], np.diff(reads.chunks[:, 1]))
-            reads = replace(reads, pieces=reads.pieces + moved[:, None])
-        return replace(self, samples=samples, reads=reads)
+LIBRARY_READ, DECODE = CODE["library read"], CODE["decode"]
 
 
 class ExtentReader:
@@ -91,14 +66,15 @@ class ExtentReader:
         self._application = decode
         self._check = check
         self._staged = staged or {}
-        self._alignment, self._bounce = alignment, direct.Bounce()
+        self._stored = StoredFiles(dataset, self._staged, 0 if alignment is None else os.O_DIRECT)
         self._uncode = CONTAINERS[dataset.manifest.container].decode
         self._library = Libraries(CONTAINERS[dataset.manifest.container].library)
         self._of_one = dataset.samples == len(dataset.manifest.files)
         self._visits = 0  # samples that were read from files of one
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
-        self._files = OpenFiles(self._path, OPEN_VISITS if self._of_one else OPEN_FILES, self._flags)
+        self._files = OpenFiles(self._stored.path, OPEN_VISITS if self._of_one else OPEN_FILES, self._stored.flags)
+        self._direct = None if alignment is None else DirectReads(self._stored, self._files, alignment)
         self._scratch = threading.local()
 
     def read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
@@ -192,9 +168,9 @@ class ExtentReader:
         (first, piece), (last, end) = calls.chunks[chunks.start].tolist(), calls.chunks[chunks.stop].tolist()
         rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
         if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
-            rows, bounds = _rejoined(rows, bounds)
-        if self._alignment is not None:
-            rows, bounds = self._straight_directly(rows, bounds, out, cost)
+            rows, bounds = rejoined(rows, bounds)
+        if self._direct is not None:
+            rows, bounds = self._direct.make(rows, bounds, out, cost)
         pieces = [out[start:stop] for start, stop in bounds]
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
@@ -215,64 +191,16 @@ class ExtentReader:
             try:
                 found = preadv(handle, into, offset)
             except OSError as error:
-                raise self._unread(file, offset, error) from error
+                raise self._stored.unread(file, offset, error) from error
             if add is not None:
                 add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
             if found != size:
-                self._rest(handle, file, offset, into, found)
+                self._stored.rest(handle, file, offset, into, found)
             if staged and file in staged:
                 local += size
         cost.bytes_local += local
         cost.bytes_requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started
-
-    def _straight_directly(
-        self, rows: list[list[int]], bounds: list[list[int]], out: memoryview, cost: Cost
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """Make the calls that are to be direct. What is left of calls and pieces: those of copies."""
-        wanted: list[Piece] = []
-        left, left_bounds, first = [], [], 0
-        for row in rows:
-            key, file, offset, _, count = row
-            of_call = bounds[first : first + count]
-            first += count
-            if file in self._staged:
-                left.append(row)
-                left_bounds += of_call
-                continue
-            for start, stop in of_call:
-                wanted.append(Piece(key, file, offset, stop - start, start))
-                offset += stop - start
-        self._read_directly(wanted, out, cost)
-        return left, left_bounds
-
-    def _read_directly(self, wanted: Sequence[Piece], out: memoryview, cost: Cost) -> None:
-        """Bring pieces of files into `out` by direct reads."""
-        alignment = self._alignment
-        assert alignment is not None
-        memory = np.frombuffer(out, np.uint8)
-        address = direct.address_of(memory)
-        for span in direct.spans(wanted, alignment):
-            first = span.pieces[0]
-            opened = self._files.get(first.key, first.file)
-            layout = direct.layout(span, alignment, memory, address, self._bounce)
-            brought = self._read_blocks(opened.handle(), first.file, span, layout.parts, alignment)
-            layout.spread(span, memory)
-            useful = sum(piece.length for piece in span.pieces)
-            cost.bytes_requested += useful
-            cost.bytes_rounded += max(0, brought - useful)  # a sample may be wanted twice
-
-    def _read_blocks(self, handle: int, file: int, span: Span, parts: Sequence[Bytes], alignment: Alignment) -> int:
-        """Read until all that is needed of a span is there: bytes read. The kernel may stop behind any block."""
-        done, brought, needed = 0, 0, span.needed
-        while True:
-            count = self._read_once(handle, direct.behind(parts, done), file, span.start + done)
-            brought += count
-            if done + count >= needed:
-                return brought
-            if count < alignment.block:
-                raise self._ended(file, span.start + done + count, span.start + needed)
-            done = alignment.down(done + count)
 
     def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
         """One sample: its fields decoded from their container, compared with their CRC32C, and decoded further."""
@@ -284,8 +212,8 @@ class ExtentReader:
         at, found = 0, []
         offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
         codes: Sequence[memoryview] = ()
-        if self._alignment is not None and file not in self._staged:
-            codes = self._codes(int(samples.keys[row]), file, offsets, stored, raw, cost)
+        if self._direct is not None and file not in self._staged:
+            codes = self._codes(self._direct, int(samples.keys[row]), file, offsets, stored, raw, cost)
         for field, (name, offset, length, size) in enumerate(zip(self._fields, offsets, stored, sizes, strict=True)):
             out_of_it = raw[at : at + size]
             if self._library.needed:
@@ -304,7 +232,14 @@ class ExtentReader:
             self._apply(file, int(samples.ids[row]), raw, sizes, out, cost)
 
     def _codes(
-        self, key: int, file: int, offsets: list[int], stored: list[int], raw: memoryview, cost: Cost
+        self,
+        direct: DirectReads,
+        key: int,
+        file: int,
+        offsets: list[int],
+        stored: list[int],
+        raw: memoryview,
+        cost: Cost,
     ) -> list[memoryview]:
         """All fields of a sample as they are stored, read together and directly; into `raw` if that is all of it."""
         started, whole = time.perf_counter(), sum(stored)
@@ -312,14 +247,14 @@ class ExtentReader:
         ends = list(accumulate(stored))
         starts = [end - length for end, length in zip(ends, stored, strict=True)]
         wanted = [Piece(key, file, *extent) for extent in zip(offsets, stored, starts, strict=True)]
-        self._read_directly(sorted(wanted, key=lambda piece: piece.offset), into, cost)
+        direct.read(sorted(wanted, key=lambda piece: piece.offset), into, cost)
         cost.read_seconds += time.perf_counter() - started
         return [into[start:end] for start, end in zip(starts, ends, strict=True)]
 
     def _fetched(self, file: int, name: str, place: int, length: int, out: memoryview, cost: Cost) -> int:
         """One field through the container's library; its CRC32C where that is asked for, else 0."""
         started = time.perf_counter()
-        self._library.fetch(self._path(file), name, place, out)
+        self._library.fetch(self._stored.path(file), name, place, out)
         self._count(file, length, cost)
         ended = time.perf_counter()
         cost.read_seconds += ended - started
@@ -350,24 +285,16 @@ class ExtentReader:
         try:
             self._application.apply(sample, parts, out)
         except DataError as error:
-            raise DataError(f"{self._name(file)}, sample {sample}: {error} {DAMAGED}") from error
+            raise DataError(f"{self._stored.name(file)}, sample {sample}: {error} {DAMAGED}") from error
         self._decoded(started, file, len(out), cost)
 
     def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
         for name, one, wanted in zip(self._fields, found, expected, strict=True):
             if one != wanted:
                 raise DataError(
-                    f"{self._name(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated with "
-                    f"{wanted:08x}. {DAMAGED}"
+                    f"{self._stored.name(file)}: sample {sample}, field {name} has CRC32C {one:08x}, but was generated "
+                    f"with {wanted:08x}. {DAMAGED}"
                 )
-
-    def _path(self, file: int) -> Path:
-        return self._staged.get(file) or self._dataset.path(file)
-
-    def _name(self, file: int) -> str:
-        """A file for people: of a copy, where it came from too."""
-        path, copy = self._dataset.path(file), self._staged.get(file)
-        return str(path) if copy is None else f"{path} (its copy {copy})"
 
     def _memory(self, name: str, length: int) -> memoryview:
         """`length` bytes of this thread's own, used again and again."""
@@ -383,7 +310,7 @@ class ExtentReader:
         try:
             self._uncode(code, out)
         except DataError as error:
-            raise DataError(f"{self._name(file)}: {error} {DAMAGED}") from error
+            raise DataError(f"{self._stored.name(file)}: {error} {DAMAGED}") from error
         self._decoded(started, file, len(out), cost)
 
     def _decoded(self, started: float, file: int, size: int, cost: Cost) -> None:
@@ -392,72 +319,17 @@ class ExtentReader:
         if track := recorder.here():
             track.add(DECODE, started, ended, size, file=file)
 
-    def _read_once(self, handle: int, into: Sequence[memoryview | Bytes], file: int, offset: int) -> int:
-        """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
-        track, started = recorder.here(), time.perf_counter()
-        try:
-            count = os.preadv(handle, into, offset)
-        except OSError as error:
-            raise self._unread(file, offset, error) from error
-        if track is not None:
-            component = COPY_READ if file in self._staged else PREAD
-            track.add(component, started, time.perf_counter(), count, offset, file)
-        return count
-
     def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:
         started = time.perf_counter()
         handle = opened.handle()
-        count = self._read_once(handle, [into], file, offset)
+        count = self._stored.read(handle, [into], file, offset)
         if count != len(into):
-            self._rest(handle, file, offset, [into], count)
+            self._stored.rest(handle, file, offset, [into], count)
         self._count(file, len(into), cost)
         cost.read_seconds += time.perf_counter() - started
-
-    def _rest(self, handle: int, file: int, offset: int, pieces: list[memoryview], done: int) -> None:
-        """The kernel may stop after `done` bytes, anywhere, and is asked for the rest."""
-        end = offset + sum(map(len, pieces))
-        for piece in pieces:
-            left = piece[done:]
-            offset, done = offset + len(piece) - len(left), done - len(piece) + len(left)
-            while left:
-                count = self._read_once(handle, [left], file, offset)
-                if count == 0:
-                    raise self._ended(file, offset, end)
-                left, offset = left[count:], offset + count
-
-    def _ended(self, file: int, offset: int, end: int) -> DataError:
-        return DataError(f"{self._name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}")
-
-    def _flags(self, file: int) -> int:
-        """Of open(2): how a file of the dataset is read. Copies come from where they were written: the page cache."""
-        return 0 if self._alignment is None or file in self._staged else os.O_DIRECT
 
     def _count(self, file: int, size: int, cost: Cost) -> None:
         if file in self._staged:
             cost.bytes_local += size
         else:
             cost.bytes_requested += size
-
-    def _unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
-        return EnvironmentFailure(
-            f"{self._name(file)} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
-        )
-
-
-def _rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Calls and pieces as of Reads, where calls of one piece that follow each other in file and memory are one."""
-    calls: list[list[int]] = []
-    pieces: list[list[int]] = []
-    at = 0
-    for key, file, offset, size, count in rows:
-        start, stop = bounds[at]
-        before = calls[-1] if calls else None
-        follows = before and (before[0], before[2] + before[3], pieces[-1][1]) == (key, offset, start)
-        if before and follows and count == before[4] == 1:
-            before[3] += size
-            pieces[-1][1] = stop
-        else:
-            calls.append([key, file, offset, size, count])
-            pieces += bounds[at : at + count]
-        at += count
-    return calls, pieces

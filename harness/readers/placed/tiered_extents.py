@@ -20,7 +20,7 @@ from dlio_bench.harness.readers.placed.rules import groups
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
-from dlio_bench.harness.storage import extents
+from dlio_bench.harness.storage import chunks, extents
 from dlio_bench.harness.storage.extents import ExtentReader
 
 _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
@@ -36,7 +36,7 @@ class Work:
     """
 
     batches: Ids
-    inner: extents.Work
+    inner: chunks.Work
     ids: Ids
     kept: Ids
     starts: Ids
