@@ -87,8 +87,8 @@ def taken(positions: int, ranks: int, mode: str, rank: int, producers: int) -> I
 def putting(mode: Mode, rank: int, models: Sequence[tuple[int, int]]) -> list[int]:
     """The streams of a producer that get a batch of a rank, in turn: that rank of each model takes it.
 
-    models: of each trainer, the model and its number among the ranks of that model. ADIOS2 deals a step of a shared stream to one reader, so the stream gets the step once for
-    each model.
+    models: of each trainer, the model and its number among the ranks of that model. ADIOS2 deals a step of a shared
+    stream to one reader, so the stream gets the step once for each model.
     """
     if mode.shared:
         return [0] * (len({model for model, _ in models}) if mode.name == ROUND_ROBIN else 1)
