@@ -31,6 +31,7 @@ from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
 ASKED = 2  # batches that a trainer asks for at a time, on demand: one on its way while it computes with another
+DROPS = "drops batches from a full queue: use --stream-full block."
 T = TypeVar("T")
 
 
@@ -206,7 +207,7 @@ class _Receiving:
             return stream
         if self.stopped:
             return None
-        reason = " ADIOS2 drops batches from a full queue: use --stream-full block." if self._drops else ""
+        reason = f" ADIOS2 {DROPS}" if self._drops else ""
         raise StreamLost(f"Producer {producer} has ended its stream before the plan did.{reason}")
 
     @property
@@ -254,7 +255,7 @@ class _Planned(_Receiving):
             begun = time.perf_counter()
             if planned is not None and slot is not None:
                 of_plan = Dealt(position, self._rank, Part(planned.epoch, planned.ids))
-                require_label(stream, of_plan.label(), step.producer)
+                require_label(stream, of_plan.label(), step.producer, drops=self._drops)
                 if planned.bytes:
                     stream.get("content", self.slots[slot])
             stream.end()
@@ -339,7 +340,7 @@ class _Demanding(_Receiving):
         """The ids of the present step, which the plan of all ranks has. DataError where it does not."""
         position, rank = int(stream.get("position")), int(stream.get("rank"))
         batch = self._plan[position * self.crew.trainers + rank]
-        require_label(stream, Dealt(position, rank, Part(batch.epoch, batch.ids)).label(), producer)
+        require_label(stream, Dealt(position, rank, Part(batch.epoch, batch.ids)).label(), producer, drops=self._drops)
         return batch.ids
 
     def fail(self) -> None:
@@ -370,13 +371,16 @@ class _Demanding(_Receiving):
             self._given.put(_Given(producer, slot, ids))
 
 
-def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: int) -> None:
-    """DataError where the present step of a stream is not the batch with this label."""
+def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: int, *, drops: bool) -> None:
+    """DataError where the present step of a stream is not the batch with this label.
+
+    drops: whether ADIOS2 may drop steps of a full queue.
+    """
     came = {name: int(stream.get(name)) for name in expected}
     if came != expected:
+        reason = f"ADIOS2 {DROPS}" if drops else "A step was lost, repeated or dealt to another rank."
         raise DataError(
-            f"Producer {producer} sent another batch than the plan has: {came} instead of {dict(expected)}. A step was "
-            "lost, repeated or dealt to another rank."
+            f"Producer {producer} sent another batch than the plan has: {came} instead of {dict(expected)}. {reason}"
         )
 
 

@@ -87,7 +87,7 @@ def test_every_mode_delivers_each_planned_sample_once(
     assert found["policy"]["decode"] is None or "--decode" in words
     assert ("validation" in {check["name"] for check in found["checks"]}) == ("--validation" in words)
     [trial] = found["trials"]
-    assert trial["bytes_remote"] == trial["bytes_requested"] or "--decode" in words
+    assert trial["bytes_remote"] == trial["bytes_requested"] or "--decode" in words or workload == "cosmoflow"  # gzip
     assert trial["bytes_device"] is not None  # what the processes of producers have caused
     left = [path.name for path in tmp_path.rglob("*") if path.suffix == ".sst" or path.name == "streams"]
     assert left == []
