@@ -5,7 +5,7 @@ that make the nodes even and publish nothing end at once.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -144,12 +144,12 @@ class Crew:
         return self.folder / f"{session}-{producer}-{of}"
 
     def parameters(self, mode: Mode) -> dict[str, object]:
-        """What ADIOS2 is told of a stream. The queue of a stream with several readers has a step for each at least."""
+        """What ADIOS2 is told of a stream."""
         streaming = self.streaming
         if streaming.engine != SST:
             return {}
         given: dict[str, object] = {"NetworkInterface": self.interface} if self.interface else {}
-        queue = max(streaming.queue, self.trainers + 1) if mode.shared else streaming.queue
+        queue = replace(streaming, mode=mode.name).queue_in_force(self.trainers)
         return given | {
             "QueueLimit": queue,
             "QueueFullPolicy": streaming.full.capitalize(),

@@ -30,6 +30,18 @@ class Streaming:
         """Whether a thread of the trainer's process is the producer."""
         return self.producers == 0
 
+    def queue_in_force(self, trainers: int) -> int | None:
+        """Most steps that a stream holds: one with several readers has room for each. None: files hold all steps."""
+        if self.inline:
+            return self.queue
+        if self.engine != SST:
+            return None
+        return max(self.queue, trainers + 1) if self.how.shared else self.queue
+
+    def streams(self, trainers: int) -> int:
+        """How many streams a producer has at a time."""
+        return 1 if self.inline or self.how.shared else trainers
+
     @property
     def how(self) -> modes.Mode:
         """The row of its mode."""

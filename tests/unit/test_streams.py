@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,13 @@ from dlio_bench.harness import doctor
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
+from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.reports import html, sentences, text
+from dlio_bench.reports.comparable import comparable
+from dlio_bench.reports.differing import differing, unequal
+from dlio_bench.reports.tables import labels
+from dlio_bench.reports.types import Result
+from tests.results import complete
 
 PER_EPOCH = 3  # batches of a rank
 KNOWN = [mode.name for mode in modes.MODES.values() if mode.known]
@@ -174,3 +182,55 @@ def test_options_of_streams_that_make_no_sense_are_refused(
     refused: Callable[..., str], asked: list[str], says: str
 ) -> None:
     assert says in refused("run", "cdb", "--tiny", *asked)
+
+
+STREAMS = {"mode": "on-demand", "producers": 2, "engine": "sst", "queue": 4, "full": "block"}
+
+
+def streamed(made: tuple[dict[str, Any], dict[str, Any]], batches: list[int], **streams: Any) -> Result:
+    draft, steps = made
+    trials = [trial | {"rank_batches": batches} for trial in draft["trials"]]
+    changed = {"plan": draft["plan"] | {"streams": STREAMS | streams}, "trials": trials}
+    return complete(draft | changed, steps)
+
+
+def test_a_result_tells_how_it_was_streamed(draft_and_steps: Callable[..., Any]) -> None:
+    made = draft_and_steps(nodes=2)
+    result = streamed(made, [21, 11])
+    told = (
+        "on-demand, 2 producers; over sst; at most 4 batches in a stream, block when it is full; batches a rank: 21, 11"
+    )
+    assert (sentences.streams(result) or "").startswith(told)
+    assert told in " ".join(text.render([result], verbose=True).split())
+    many = streamed(draft_and_steps(nodes=16), [*range(16)])
+    assert "batches a rank: 0 to 15 on 16 ranks" in (sentences.streams(many) or "")
+    inline = streamed(made, [], mode="planned", producers=0, inline=True, engine=None)
+    assert (sentences.streams(inline) or "").startswith("planned, inline producers; at most 4")
+    assert told.capitalize() in html.page([(result, made[1])])
+    old = complete(*made)
+    assert (old.plan.streams, old.measured[0].rank_batches, sentences.streams(old)) == (None, [], None)
+
+
+def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: Callable[..., Any]) -> None:
+    made = draft_and_steps(nodes=2)
+    before, after = streamed(made, []), streamed(made, [], mode="all", producers=3)
+    assert unequal(before, after) == []
+    differ = [(thing.what, thing.before, thing.after) for thing in differing(before, after)]
+    assert ("stream mode", "on-demand", "all") in differ
+    assert ("stream producers", "2", "3") in differ
+    assert labels([before, after]) == ["prefetch, on-demand", "prefetch, all"]
+    assert labels([before, complete(*made)])[1] == "prefetch"
+    assert len(comparable([before, after])) == 2
+
+
+@pytest.mark.parametrize(
+    ("streaming", "queue"),
+    [
+        (Streaming(), 4),
+        (Streaming("all"), 9),
+        (Streaming(producers=0), 4),
+        (Streaming(engine="bp"), None),
+    ],
+)
+def test_the_queue_in_force(streaming: Streaming, queue: int | None) -> None:
+    assert streaming.queue_in_force(trainers=8) == queue
