@@ -265,7 +265,8 @@ def streams(result: Result) -> str | None:
     if planned.engine is not None:
         parts.append(f"over {planned.engine}")
     if planned.queue is not None:
-        parts.append(f"at most {planned.queue} batches in a stream, {planned.full} when it is full")
+        most = f"{planned.queue} {'batch' if planned.queue == 1 else 'batches'}"
+        parts.append(f"at most {most} in a stream, {planned.full} when it is full")
     if batches := result.measured[-1].rank_batches:
         each = ", ".join(map(str, batches))
         if len(batches) > MOST_RANKS:

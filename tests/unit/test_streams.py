@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlio_bench.harness import doctor
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
@@ -165,6 +166,34 @@ def test_an_adios2_that_does_not_load_is_told(tmp_path: Path, monkeypatch: pytes
     assert finding.ok is None
     assert f"2.12.1, but it cannot be used: ADIOS2 in {package} does not load" in finding.found
     assert "pip install 'dlio-bench[stream]'" in str(finding.fix)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (
+            ["--producers", "3"],
+            ["planned, over sst, a queue of 4, block when it is full; 2 nodes x 2 ranks that train, and 3 producers; 8 "
+             "ranks are launched", "up to 2.21 MB: 4 x 138 kB for each of its 4 streams; 4.42 MB a node"],
+        ),
+        (["--stream", "all", "--stream-queue", "2"], ["all, over sst, a queue of 5", "5 x 138 kB for its stream"]),
+        (["--stream-engine", "bp"], ["planned, over bp; 2 nodes", "Files below the output folder hold every batch"]),
+        (["--inline"], ["planned, inline, a queue of 4", "each with its producer; 4 are launched", "1.11 MB a node"]),
+    ],
+)  # fmt: skip
+def test_a_dry_run_tells_the_layout_of_streams_and_the_memory_that_they_hold(
+    asked: list[str],
+    says: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(adios, "require", lambda: None)
+    words = ["run", "cdb", "--tiny", "--batch", "2", "--reader", "stream", "--nodes", "2", "--ranks-per-node", "2"]
+    assert main([*words, *asked, "--cache-dir", str(tmp_path), "--dry-run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for sentence in says:
+        assert sentence in told
 
 
 @pytest.mark.parametrize(
