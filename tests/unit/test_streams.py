@@ -23,7 +23,8 @@ from dlio_bench.reports.comparable import comparable
 from dlio_bench.reports.differing import differing, unequal
 from dlio_bench.reports.tables import labels
 from dlio_bench.reports.types import Result
-from tests.results import complete
+from tests.processes import dlio
+from tests.results import complete, load
 
 PER_EPOCH = 3  # batches of a rank
 KNOWN = [mode.name for mode in modes.MODES.values() if mode.known]
@@ -205,6 +206,9 @@ def test_a_dry_run_tells_the_layout_of_streams_and_the_memory_that_they_hold(
         (["--reader", "stream", "--stream-engine", "bp", "--stream", "round-robin"], "--stream-engine sst"),
         (["--reader", "stream", "--inline", "--producers", "2"], "Leave out --producers, or --inline"),
         (["--reader", "stream", "--stream-full", "drop"], "--stream-full"),
+        (["--reader", "stream", "--io", "direct"], "direct reads of theirs are not built"),
+        (["--reader", "stream", "--stream", "on-demand", "--validation", "1"], "--validation 1"),
+        (["--reader", "naive", "--step-scale", "1,2,3", "--nodes", "2"], "--step-scale 1,2,3 has 3 factors"),
     ],
 )
 def test_options_of_streams_that_make_no_sense_are_refused(
@@ -240,6 +244,16 @@ def test_a_result_tells_how_it_was_streamed(draft_and_steps: Callable[..., Any])
     assert (old.plan.streams, old.measured[0].rank_batches, sentences.streams(old)) == (None, [], None)
 
 
+def test_the_plan_of_a_run_has_the_streams_of_readers_that_stream(tmp_path: Path) -> None:
+    words = ["--tiny", "--reader", "stream,naive", "--inline", "--trials", "1", "--warmup-trials", "0", "--steps", "2"]
+    dlio(tmp_path, "run", "cdb", *words, "--compute", "none", "--out", "out", DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    streamed, naive = (load(tmp_path / "out" / f"{name}-1x1")[0] for name in ("stream", "naive"))
+    assert streamed["plan"]["streams"] == {
+        "mode": "planned", "producers": 0, "inline": True, "engine": None, "queue": 4, "full": "block",
+    }  # fmt: skip
+    assert naive["plan"]["streams"] is None
+
+
 def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: Callable[..., Any]) -> None:
     made = draft_and_steps(nodes=2)
     before, after = streamed(made, []), streamed(made, [], mode="all", producers=3)
@@ -263,3 +277,15 @@ def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: 
 )
 def test_the_queue_in_force(streaming: Streaming, queue: int | None) -> None:
     assert streaming.queue_in_force(trainers=8) == queue
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("on-demand", False), ("planned", True)])
+def test_a_training_on_demand_leaves_out_its_published_validation(
+    mode: str, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(adios, "require", lambda: None)
+    words = ["run", "cdb", "--tiny", "--reader", "stream", "--stream", mode, "--compute", "train"]
+    assert main([*words, "--cache-dir", str(tmp_path), "--dry-run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (" validation a pass over " in told) == passes
+    assert ("no validation passes, as nobody knows before which samples a rank gets" in told) != passes
