@@ -7,6 +7,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -264,6 +265,19 @@ def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: 
     assert labels([before, after]) == ["prefetch, on-demand", "prefetch, all"]
     assert labels([before, complete(*made)])[1] == "prefetch"
     assert len(comparable([before, after])) == 2
+
+
+def test_the_steps_of_the_slowest_rank_on_demand_do_not_make_work_unequal(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps(nodes=4)  # 2 epochs of 64 samples, a sample a step
+    draft["plan"] |= {"batch": 2}
+    even, dealt = (streamed((draft, steps), batches) for batches in ([], [9, 3, 2, 2]))
+    assert unequal(replaced(even, steps=16), replaced(dealt, steps=18)) == []
+    assert unequal(replaced(even, steps=16), replaced(even, steps=18)) == ["steps (16 and 18)"]
+    assert unequal(replaced(even, steps=18), replaced(dealt, steps=18)) == ["steps (18 and 16)"]
+
+
+def replaced(result: Result, **changes: Any) -> Result:
+    return msgspec.structs.replace(result, plan=msgspec.structs.replace(result.plan, **changes))
 
 
 @pytest.mark.parametrize(
