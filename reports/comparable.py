@@ -18,10 +18,16 @@ def _passes(plan: PlannedPasses | None) -> str:
     return f"{plan.passes} over {plan.samples} samples" if plan else "none"
 
 
-def _steps(plan: Plan) -> int | str:
-    """Steps of a trial; where no sample is left out, readers may need different numbers of them for the same."""
+def _steps(result: Result) -> int | str:
+    """Steps of a trial; where no sample is left out, readers may need different numbers of them for the same.
+
+    Where ranks get batches as they ask for them: as many as each would take, had all taken equally many.
+    """
+    plan = result.plan
     if plan.last == "keep":
         return f"as many as {plan.epochs} x {plan.samples_per_epoch} samples need"
+    if result.measured[-1].rank_batches:
+        return plan.epochs * -(-plan.samples_per_epoch // (plan.batch * plan.ranks))
     return plan.steps
 
 
@@ -47,7 +53,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "nodes": lambda result: result.plan.nodes,
     "ranks per node": lambda result: result.plan.ranks_per_node,
     "batch": lambda result: result.plan.batch,
-    "steps": lambda result: _steps(result.plan),
+    "steps": _steps,
     "ranks that each sample goes to": lambda result: result.plan.copies,
     "models": lambda result: _models(result.plan),
     "validation passes": lambda result: _passes(result.plan.validation),

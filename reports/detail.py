@@ -18,6 +18,7 @@ CEILING = "of the ceiling"
 SENTENCES = {
     "I/O": sentences.io,
     "delivers": sentences.delivers,
+    "streams": sentences.streams,
     "models": models.together,
     "training": sentences.training,
     "inference": sentences.inference,

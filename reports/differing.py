@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench.reports import comparable, sentences
 from dlio_bench.reports.environment import Environment, Host
@@ -51,7 +52,10 @@ def _described(result: Result) -> Iterator[tuple[str, str]]:
     yield "reader", policy.alias or policy.name
     for name in ("order", "placement", "delivery", "decode", "check_crc"):
         yield name, _shown(getattr(policy, name))
-    yield from ((f"option {name}", str(value)) for name, value in sorted(policy.options.items()))
+    streams = {} if plan.streams is None else asdict(plan.streams)
+    # a stream's producers and queue are among the options of its reader too
+    yield from ((f"option {name}", str(value)) for name, value in sorted(policy.options.items()) if name not in streams)
+    yield from ((f"stream {name}", _shown(value)) for name, value in streams.items())
     yield "class", result.class_
     yield "marks", _shown(sorted(result.marks))
     yield "seed", str(plan.seed)

@@ -98,6 +98,7 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
         sections={
             "Training": sentences.each(labels, results, sentences.training),
             "Inference": sentences.each(labels, results, sentences.inference),
+            "Streams": sentences.each(labels, results, sentences.streams),
             "Who reads what": sentences.each(labels, results, sentences.sharing),
             "Validation passes": sentences.each(labels, results, sentences.validation),
         },

@@ -10,6 +10,7 @@ from dlio_bench.reports.types import Compute, Draft, Metric, Result
 from dlio_bench.units import format_bytes
 
 EMULATED_PFS = "EMULATED PFS"  # the mark
+MOST_RANKS = 8  # whose batches are listed one by one
 
 
 def shared(labels: Sequence[str], sentences_of: Sequence[Sequence[str]]) -> list[str]:
@@ -252,6 +253,26 @@ def io(result: Result) -> str | None:
         return None
     rounded = result.metrics["bytes_rounded"].value or 0.0
     return f"direct (O_DIRECT), past the page cache; whole blocks brought {format_bytes(rounded)} more than requested"
+
+
+def streams(result: Result) -> str | None:
+    """How batches were streamed, and how many each rank took where that was not planned; None without streams."""
+    planned = result.plan.streams
+    if planned is None:
+        return None
+    producers = "inline producers" if planned.inline else plural(planned.producers, "producer")
+    parts = [f"{planned.mode}, {producers}"]
+    if planned.engine is not None:
+        parts.append(f"over {planned.engine}")
+    if planned.queue is not None:
+        most = f"{planned.queue} {'batch' if planned.queue == 1 else 'batches'}"
+        parts.append(f"at most {most} in a stream, {planned.full} when it is full")
+    if batches := result.measured[-1].rank_batches:
+        each = ", ".join(map(str, batches))
+        if len(batches) > MOST_RANKS:
+            each = f"{min(batches)} to {max(batches)} on {len(batches)} ranks"
+        parts.append(f"batches a rank: {each}{' (last trial)' if len(result.measured) > 1 else ''}")
+    return "; ".join(parts)
 
 
 def emulated(results: Sequence[Result]) -> list[str]:

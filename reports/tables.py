@@ -16,6 +16,13 @@ def _workload(result: Result) -> str:
     return result.workload.name
 
 
+def _producers(result: Result) -> str:
+    streams = result.plan.streams
+    if streams is None:
+        return ""
+    return "inline" if streams.inline else plural(streams.producers, "producer")
+
+
 APART: tuple[Callable[[Result], str], ...] = (
     lambda result: (
         " and ".join(result.environment.hosts)
@@ -25,6 +32,8 @@ APART: tuple[Callable[[Result], str], ...] = (
     lambda result: f"{plural(result.plan.ranks_per_node, 'rank')} a node",
     lambda result: f"{result.plan.io} reads",
     lambda result: f"{plural(result.dataset.samples, 'sample')}",
+    lambda result: "" if result.plan.streams is None else result.plan.streams.mode,
+    _producers,
 )
 """What tells results of one reader and node count apart, best first."""
 UNKNOWN = ("bytes_device", "bytes_client_cache")  # at times
@@ -47,7 +56,7 @@ def labels(results: Sequence[Result]) -> list[str]:
         for name, result in zip(names, results, strict=True):
             values.setdefault(name, set()).add(tell(result))
         names = [
-            f"{name}, {tell(result)}" if len(values[name]) > 1 else name
+            f"{name}, {tell(result)}" if len(values[name]) > 1 and tell(result) else name
             for name, result in zip(names, results, strict=True)
         ]
     seen: dict[str, int] = {}

@@ -77,7 +77,10 @@ class Inference(Struct, frozen=True):
 
 
 class Trial(EpochCost, kw_only=True):
-    """One trial over all ranks. Its counters are those of its epochs, added up."""
+    """One trial over all ranks. Its counters are those of its epochs, added up.
+
+    rank_batches: that each rank took, where ranks get them as they ask for them; else empty.
+    """
 
     trial: Count
     warmup: bool
@@ -98,5 +101,6 @@ class Trial(EpochCost, kw_only=True):
     clock_drift_seconds: float = 0.0
     reader_threads: int | None
     rank_bytes: list[int] = field(default_factory=list)
+    rank_batches: list[Count] = field(default_factory=list)
     training: Training | None = None
     inference: Inference | None = None

@@ -97,11 +97,26 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     learning_rate: Amount | None = None
 
 
+class Streams(Struct, frozen=True, kw_only=True):
+    """How batches were streamed, see `harness.streams`. producers: ranks beyond those that trained; inline: a thread of
+    each trainer's process was its producer, without an engine. queue: most batches that a stream held, None where files
+    held all; full: what a producer did then.
+    """
+
+    mode: str
+    producers: Count
+    inline: bool = False
+    engine: str | None = None
+    queue: Some | None = None
+    full: str | None = None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """Who reads how much, and how often. A result is comparable when its trials had min_seconds and min_steps.
 
     models: those that were trained side by side, empty where it was one. A node has its ranks_per_node ranks in the
-    order of the models, equally many of each. samples_per_epoch and dropped_samples are those of one model.
+    order of the models, equally many of each. samples_per_epoch and dropped_samples are those of one model. streams: of
+    readers that stream.
     """
 
     nodes: Some
@@ -118,6 +133,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     shard: str = "rank"
     copies: Some = 1
     models: list[ModelPlan] = []
+    streams: Streams | None = None
     last: str = "drop"
     seed: Count
     sync: Sync

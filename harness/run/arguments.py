@@ -66,7 +66,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="K|NAME[:lr=X][,...]",
         help="train several models side by side, each with nodes x ranks-per-node ranks of its own, so that K times as "
         "many ranks train. All have one plan, and none waits for another. --reader stream reads the dataset once for "
-        "all of them; with other readers each model reads for itself. With --compute train, name the networks: "
+        "all of them; with other readers each model reads for itself, except where ranks of a node keep samples for "
+        "each other (prefetch, cooperative, clairvoyant, ...): models share those, and the dataset may be read once "
+        "too. The report tells how many times it was read. With --compute train, name the networks: "
         "resnet50,resnet50:lr=0.2 trains one at its published learning rates, one at 0.2 throughout",
     )
     add_launcher(scale)

@@ -34,6 +34,18 @@ class Streaming:
         """Most steps that a stream holds. One with several readers has room for a step of each, or it would block."""
         return max(self.queue, trainers + 1) if mode.shared else self.queue
 
+    def queue_in_force(self, trainers: int) -> int | None:
+        """Most steps that a stream holds: one with several readers has room for each. None: files hold all steps."""
+        if self.inline:
+            return self.queue
+        if self.engine != SST:
+            return None
+        return self.steps_held(self.how, trainers)
+
+    def streams(self, trainers: int) -> int:
+        """How many streams a producer has at a time."""
+        return 1 if self.inline or self.how.shared else trainers
+
     @property
     def how(self) -> modes.Mode:
         """The row of its mode."""

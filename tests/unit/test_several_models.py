@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.run.asked.models import TrainedModel, listed
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Part, published
@@ -66,6 +67,13 @@ def test_what_does_not_go_with_several_models_is_refused(
     told = refused("run", "cdb", "--tiny", "--models", "2", "--compute", "none", *more)
     assert "--models 2" in told
     assert says in told
+
+
+def test_help_tells_which_readers_share_samples_between_models(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "except where ranks of a node keep samples for each other (prefetch, cooperative, clairvoyant, ...)" in told
 
 
 def test_networks_are_named_where_some_are_trained(refused: Callable[..., str]) -> None:

@@ -5,16 +5,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlio_bench.harness import doctor
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
+from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.reports import html, sentences, text
+from dlio_bench.reports.comparable import comparable
+from dlio_bench.reports.differing import differing, unequal
+from dlio_bench.reports.tables import labels
+from dlio_bench.reports.types import Result
+from tests.processes import dlio
+from tests.results import complete, load
 
 PER_EPOCH = 3  # batches of a rank
 KNOWN = [mode.name for mode in modes.MODES.values() if mode.known]
@@ -162,15 +173,133 @@ def test_an_adios2_that_does_not_load_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
+        (
+            ["--producers", "3"],
+            ["planned, over sst, a queue of 4, block when it is full; 2 nodes x 2 ranks that train, and 3 producers; 8 "
+             "ranks are launched", "up to 2.21 MB: 4 x 138 kB for each of its 4 streams; 4.42 MB a node"],
+        ),
+        (["--stream", "all", "--stream-queue", "2"], ["all, over sst, a queue of 5", "5 x 138 kB for its stream"]),
+        (["--stream-engine", "bp"], ["planned, over bp; 2 nodes", "Files below the output folder hold every batch"]),
+        (["--inline"], ["planned, inline, a queue of 4", "each with its producer; 4 are launched", "1.11 MB a node"]),
+    ],
+)  # fmt: skip
+def test_a_dry_run_tells_the_layout_of_streams_and_the_memory_that_they_hold(
+    asked: list[str],
+    says: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(adios, "require", lambda: None)
+    words = ["run", "cdb", "--tiny", "--batch", "2", "--reader", "stream", "--nodes", "2", "--ranks-per-node", "2"]
+    assert main([*words, *asked, "--cache-dir", str(tmp_path), "--dry-run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for sentence in says:
+        assert sentence in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
         (["--reader", "naive", "--producers", "2"], "--producers is for readers that stream"),
         (["--reader", "stream", "--stream", "al"], "Did you mean 'all'"),
         (["--reader", "stream", "--producers", "0"], "--producers"),
         (["--reader", "stream", "--stream-engine", "bp", "--stream", "round-robin"], "--stream-engine sst"),
         (["--reader", "stream", "--inline", "--producers", "2"], "Leave out --producers, or --inline"),
         (["--reader", "stream", "--stream-full", "drop"], "--stream-full"),
+        (["--reader", "stream", "--io", "direct"], "direct reads of theirs are not built"),
+        (["--reader", "stream", "--stream", "on-demand", "--validation", "1"], "--validation 1"),
+        (["--reader", "naive", "--step-scale", "1,2,3", "--nodes", "2"], "--step-scale 1,2,3 has 3 factors"),
     ],
 )
 def test_options_of_streams_that_make_no_sense_are_refused(
     refused: Callable[..., str], asked: list[str], says: str
 ) -> None:
     assert says in refused("run", "cdb", "--tiny", *asked)
+
+
+STREAMS = {"mode": "on-demand", "producers": 2, "engine": "sst", "queue": 4, "full": "block"}
+
+
+def streamed(made: tuple[dict[str, Any], dict[str, Any]], batches: list[int], **streams: Any) -> Result:
+    draft, steps = made
+    trials = [trial | {"rank_batches": batches} for trial in draft["trials"]]
+    changed = {"plan": draft["plan"] | {"streams": STREAMS | streams}, "trials": trials}
+    return complete(draft | changed, steps)
+
+
+def test_a_result_tells_how_it_was_streamed(draft_and_steps: Callable[..., Any]) -> None:
+    made = draft_and_steps(nodes=2)
+    result = streamed(made, [21, 11])
+    told = (
+        "on-demand, 2 producers; over sst; at most 4 batches in a stream, block when it is full; batches a rank: 21, 11"
+    )
+    assert (sentences.streams(result) or "").startswith(told)
+    assert told in " ".join(text.render([result], verbose=True).split())
+    many = streamed(draft_and_steps(nodes=16), [*range(16)])
+    assert "batches a rank: 0 to 15 on 16 ranks" in (sentences.streams(many) or "")
+    inline = streamed(made, [], mode="planned", producers=0, inline=True, engine=None)
+    assert (sentences.streams(inline) or "").startswith("planned, inline producers; at most 4")
+    assert told.capitalize() in html.page([(result, made[1])])
+    old = complete(*made)
+    assert (old.plan.streams, old.measured[0].rank_batches, sentences.streams(old)) == (None, [], None)
+
+
+def test_the_plan_of_a_run_has_the_streams_of_readers_that_stream(tmp_path: Path) -> None:
+    words = ["--tiny", "--reader", "stream,naive", "--inline", "--trials", "1", "--warmup-trials", "0", "--steps", "2"]
+    dlio(tmp_path, "run", "cdb", *words, "--compute", "none", "--out", "out", DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    streamed, naive = (load(tmp_path / "out" / f"{name}-1x1")[0] for name in ("stream", "naive"))
+    assert streamed["plan"]["streams"] == {
+        "mode": "planned", "producers": 0, "inline": True, "engine": None, "queue": 4, "full": "block",
+    }  # fmt: skip
+    assert naive["plan"]["streams"] is None
+
+
+def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: Callable[..., Any]) -> None:
+    made = draft_and_steps(nodes=2)
+    before, after = streamed(made, []), streamed(made, [], mode="all", producers=3)
+    assert unequal(before, after) == []
+    differ = [(thing.what, thing.before, thing.after) for thing in differing(before, after)]
+    assert ("stream mode", "on-demand", "all") in differ
+    assert ("stream producers", "2", "3") in differ
+    assert labels([before, after]) == ["prefetch, on-demand", "prefetch, all"]
+    assert labels([before, complete(*made)])[1] == "prefetch"
+    assert len(comparable([before, after])) == 2
+
+
+def test_the_steps_of_the_slowest_rank_on_demand_do_not_make_work_unequal(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps(nodes=4)  # 2 epochs of 64 samples, a sample a step
+    draft["plan"] |= {"batch": 2}
+    even, dealt = (streamed((draft, steps), batches) for batches in ([], [9, 3, 2, 2]))
+    assert unequal(replaced(even, steps=16), replaced(dealt, steps=18)) == []
+    assert unequal(replaced(even, steps=16), replaced(even, steps=18)) == ["steps (16 and 18)"]
+    assert unequal(replaced(even, steps=18), replaced(dealt, steps=18)) == ["steps (18 and 16)"]
+
+
+def replaced(result: Result, **changes: Any) -> Result:
+    return msgspec.structs.replace(result, plan=msgspec.structs.replace(result.plan, **changes))
+
+
+@pytest.mark.parametrize(
+    ("streaming", "queue"),
+    [
+        (Streaming(), 4),
+        (Streaming("all"), 9),
+        (Streaming(producers=0), 4),
+        (Streaming(engine="bp"), None),
+    ],
+)
+def test_the_queue_in_force(streaming: Streaming, queue: int | None) -> None:
+    assert streaming.queue_in_force(trainers=8) == queue
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("on-demand", False), ("planned", True)])
+def test_a_training_on_demand_leaves_out_its_published_validation(
+    mode: str, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(adios, "require", lambda: None)
+    words = ["run", "cdb", "--tiny", "--reader", "stream", "--stream", mode, "--compute", "train"]
+    assert main([*words, "--cache-dir", str(tmp_path), "--dry-run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (" validation a pass over " in told) == passes
+    assert ("no validation passes, as nobody knows before which samples a rank gets" in told) != passes

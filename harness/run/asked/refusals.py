@@ -6,10 +6,11 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.plan.model_parallel import require_readable
-from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, TORCH, WEBDATASET, Policy
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
 from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.readers.web_loader import require_webdataset
+from dlio_bench.harness.run.asked import models
 from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
@@ -17,6 +18,7 @@ from dlio_bench.harness.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.storage.direct import DIRECT, IO_MODES
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.refusals import require_at_least, unknown
+from dlio_bench.reports.formatting import plural
 
 MOST_SEED = 2**62  # each trial adds its number, and the seed of a plan has 64 bits
 
@@ -69,6 +71,11 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
 
 def _require_direct(options: Options, rows: Sequence[Policy]) -> None:
     """UsageError for what reads in its own way, or from no device."""
+    if any(row.delivery == STREAM for row in rows):
+        raise UsageError(
+            "--io direct: producers of streams read through the page cache alone; direct reads of theirs are not "
+            "built. Use --io buffered, or another reader, such as prefetch."
+        )
     if theirs := [row.name for row in rows if row.delivery not in (ON_DEMAND, AHEAD)]:
         raise UsageError(
             f"--io direct: reader '{theirs[0]}' reads through its framework, which knows only the page cache. Use "
@@ -112,6 +119,13 @@ def require_values(options: Options) -> None:
     )
     if options.step_scale and options.mode != "emulate":
         raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
+    ranks = max(options.nodes) * options.ranks_per_node * len(models.listed(options.models))
+    if len(options.step_scale) > ranks:
+        raise UsageError(
+            f"--step-scale {','.join(f'{factor:g}' for factor in options.step_scale)} has {len(options.step_scale)} "
+            f"factors, one for each rank in turn, but only {plural(ranks, 'rank')} of the job can use them. Give at "
+            f"most {ranks}, or ask for more ranks."
+        )
     require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")

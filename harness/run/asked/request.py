@@ -55,6 +55,7 @@ class Request:
     inference: Inference | None = None
     streaming: Streaming | None = None
     models: tuple[TrainedModel, ...] = (TrainedModel(),)
+    notes: tuple[str, ...] = ()  # on validation passes that it leaves out
 
     @property
     def most_ranks(self) -> int:
@@ -195,7 +196,7 @@ class Request:
         """
         value, every = self.options.validation, self.validation
         if not every:
-            return None, ()
+            return None, self.notes
         if not validation_samples:
             if value is not None:
                 raise UsageError(
@@ -247,5 +248,8 @@ def look_up(options: Options) -> Request:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     every = validation.resolve(options, workload, layout, rows)
     streams = streaming.resolve(options, rows)
+    notes: tuple[str, ...] = ()
+    if every and streams is not None and not streams.how.known:  # of which nobody asked for any
+        every, notes = 0, (streaming.NO_PASSES,)
     dealt = {name: streaming.as_dealt(row, streams) for name, row in readers.items()}
-    return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several)
+    return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several, notes)

@@ -13,6 +13,7 @@ from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.settings import FULL, QUEUE, Streaming
 from dlio_bench.refusals import require_at_least, unknown
 
+NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {modes.ON_DEMAND}"
 FOR_EVER = 1e9  # seconds: with --timeout 0
 
 

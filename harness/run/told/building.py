@@ -15,7 +15,7 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN, STREAM, Policy
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.repeating import kept
 from dlio_bench.harness.run.asked.request import Request
@@ -125,6 +125,7 @@ def build(
             shard=job.shard,
             copies=job.copies,
             models=trained.models(job, reader_measured.trained),
+            streams=streams_of(job, row),
             last=job.last,
             seed=job.seed,
             sync=cast(types.Sync, job.sync),
@@ -168,6 +169,22 @@ def build(
             code_digest=job.code_digest,
             restarts=walltime.restarts(os.environ) or None,
         ),
+    )
+
+
+def streams_of(job: Job, row: Policy) -> types.Streams | None:
+    """How a reader's batches are streamed; None of a reader that does not stream."""
+    streaming = job.streaming
+    if row.delivery != STREAM or streaming is None:
+        return None
+    queue = streaming.queue_in_force(job.ranks)
+    return types.Streams(
+        mode=streaming.mode,
+        producers=streaming.producers,
+        inline=streaming.inline,
+        engine=None if streaming.inline else streaming.engine,
+        queue=queue,
+        full=None if queue is None else streaming.full,
     )
 
 
@@ -242,6 +259,7 @@ def _trial(
         # a reader without threads reads in the trainer's thread
         reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
+        rank_batches=[] if any(rank.batches is None for rank in ranks) else batches,
         training=trained.training(job, ranks, steps, number),
         inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),
     )

@@ -77,6 +77,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
         ("cache", f"{job.cache} (O_DIRECT)" if job.io == DIRECT and job.cache.startswith("cold") else job.cache),
         ("I/O", "direct: files of the dataset are read past the page cache" if job.io == DIRECT else ""),
+        ("streams", _streams(job, job.batch * request.view_bytes)),
         ("validation", _validation(source, job, job.validation) if job.validation else ""),
         ("local tier", _local_tier(request, policies) if any(row.rule.files for row in policies) else ""),
         ("tiers", _tiers(job.tiers) if job.tiers.names else ""),
@@ -116,6 +117,33 @@ def _trace(job: Job) -> str:
         f"spans of every thread: up to {format_bytes(of_rank)} of memory a rank, "
         f"{format_bytes(of_rank * job.ranks_per_node)} a node, and no more than {share} of what is free in "
         f"{SHARED_MEMORY}; what is beyond it is counted"
+    )
+
+
+def _streams(job: Job, batch_bytes: float) -> str:
+    """How batches are streamed, which ranks are launched for it, and what streams hold at most; empty without streams.
+
+    A producer holds as many batches as its queue has, for each of its streams.
+    """
+    streaming, layout = job.streaming, job.layout
+    if streaming is None:
+        return ""
+    queue, streams = streaming.queue_in_force(job.ranks), streaming.streams(job.ranks)
+    shape = f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')} that train"
+    if streaming.inline:
+        how, where = f"{streaming.mode}, inline", f"{shape}, each with its producer; {job.ranks} are launched"
+    else:
+        how = f"{streaming.mode}, over {streaming.engine}"
+        where = f"{shape}, and {plural(streaming.producers, 'producer')}; {plural(layout.ranks, 'rank')} are launched"
+    if queue is None:
+        return f"{how}; {where}. Files below the output folder hold every batch until the run ends"
+    held = queue * batch_bytes * streams
+    node = held * (job.ranks_per_node if streaming.inline else layout.extra_per_node)
+    each = "its stream" if streams == 1 else f"each of its {streams} streams"
+    return (
+        f"{how}, a queue of {queue}, {streaming.full} when it is full; {where}. A producer holds up to "
+        f"{format_bytes(held)}: {queue} x {format_bytes(batch_bytes)} for {each}; {format_bytes(node)} a node against "
+        f"{format_bytes(job.node_memory)} of memory"
     )
 
 
