@@ -6,8 +6,9 @@ from pathlib import Path
 
 from dlio_bench.reports import couple, couple_text
 from dlio_bench.reports.couple import BESIDE, SOLVER, TWINS, WORKFLOW, Document
-from dlio_bench.reports.drawing import Figure, axis, compact, layout, plain
+from dlio_bench.reports.drawing import Figure, axis, compact, layout, not_a_measurement, plain
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.marks import TINY, gravest_first
 from dlio_bench.reports.page import render
 
 NAME = "report.html"
@@ -25,6 +26,8 @@ def page(document: Document) -> str:
         "couple.html.j2",
         {"slowdowns": _slowdowns(document), "trials": _trials(document)},
         document=document,
+        marks=gravest_first(document.marks),
+        compared=couple.incomparable(document) is None,
         answers=couple_text.answers(document),
         subject=couple_text.subject(document),
         alone=couple_text.alone(document),
@@ -61,7 +64,7 @@ def _slowdowns(document: Document) -> Figure:
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1,
         "line": {"color": "--ink", "width": 1, "dash": "dot"},
     }]  # fmt: skip
-    return {"data": compact(bars), "layout": drawn}
+    return {"data": compact(bars), "layout": _stamped(document, drawn)}
 
 
 def _trials(document: Document) -> Figure:
@@ -75,7 +78,12 @@ def _trials(document: Document) -> Figure:
         for seconds in [couple.elapsed(document, case, WORKFLOW).tolist()]
     ]  # fmt: skip
     drawn = layout(300) | {"xaxis": axis("trial", dtick=1), "yaxis": axis("seconds", rangemode="tozero")}
-    return {"data": compact(dots), "layout": drawn}
+    return {"data": compact(dots), "layout": _stamped(document, drawn)}
+
+
+def _stamped(document: Document, drawn: Figure) -> Figure:
+    """The layout, with a word across the figure where nothing in it is a measurement."""
+    return drawn | {"annotations": [not_a_measurement(TINY, drawn["height"])]} if TINY in document.marks else drawn
 
 
 def _numbers(values: Sequence[float]) -> str:
