@@ -22,12 +22,13 @@ def write(document: Document, path: Path) -> None:
 
 def page(document: Document) -> str:
     """The page's HTML. Every text of the document is escaped; the figures' data are JSON in a script element."""
+    compared = couple.incomparable(document) is None
     return render(
         "couple.html.j2",
-        {"slowdowns": _slowdowns(document), "trials": _trials(document)},
+        ({"slowdowns": _slowdowns(document)} if compared else {}) | {"trials": _trials(document)},
         document=document,
         marks=gravest_first(document.marks),
-        compared=couple.incomparable(document) is None,
+        compared=compared,
         answers=couple_text.answers(document),
         subject=couple_text.subject(document),
         alone=couple_text.alone(document),
@@ -64,7 +65,7 @@ def _slowdowns(document: Document) -> Figure:
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1,
         "line": {"color": "--ink", "width": 1, "dash": "dot"},
     }]  # fmt: skip
-    return {"data": compact(bars), "layout": _stamped(document, drawn)}
+    return {"data": compact(bars), "layout": drawn}
 
 
 def _trials(document: Document) -> Figure:
@@ -77,13 +78,11 @@ def _trials(document: Document) -> Figure:
         for case in (BESIDE, *document.ways)
         for seconds in [couple.elapsed(document, case, WORKFLOW).tolist()]
     ]  # fmt: skip
-    drawn = layout(300) | {"xaxis": axis("trial", dtick=1), "yaxis": axis("seconds", rangemode="tozero")}
-    return {"data": compact(dots), "layout": _stamped(document, drawn)}
-
-
-def _stamped(document: Document, drawn: Figure) -> Figure:
-    """The layout, with a word across the figure where nothing in it is a measurement."""
-    return drawn | {"annotations": [not_a_measurement(TINY, drawn["height"])]} if TINY in document.marks else drawn
+    span = [0.5, len(couple.trials_of(document, BESIDE)) + 0.5]
+    drawn = layout(300) | {"xaxis": axis("trial", dtick=1, range=span), "yaxis": axis("seconds", rangemode="tozero")}
+    if TINY in document.marks:
+        drawn["annotations"] = [not_a_measurement(TINY, drawn["height"])]
+    return {"data": compact(dots), "layout": drawn}
 
 
 def _numbers(values: Sequence[float]) -> str:

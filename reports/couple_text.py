@@ -212,9 +212,7 @@ def _twins(document: Document, *, article: bool = True) -> str:
 def _lines(document: Document, verbose: bool) -> Iterator[str]:
     why = couple.incomparable(document)
     first, *others = answers(document)
-    yield from wrapped(
-        f"{first}{'; ' if others else '.'}{_others(document) if others else ''}", f"{document.simulation}: ", 2
-    )
+    yield from wrapped(f"{first}{f'; {_others(document)}' if others else ''}.", f"{document.simulation}: ", 2)
     yield from wrapped(subject(document), "  ")
     if document.emulated_pfs is not None:
         yield from wrapped(f"file system: {document.emulated_pfs.says}", "  ")
