@@ -159,15 +159,14 @@ def _way(row: Published) -> str:
 
 
 def _published_in_short(document: Document) -> str:
-    """'1.5 through files, 1 model; < 1.05 through a stream, 3 models (not measured here: 1 consumer was run)'."""
-    told = []
+    """'1.5 through files, 1 model (see the table); below 1.05 through a stream, 3 models (not measured here: ...)'."""
+    shared = "; here the ranks shared cores" if SHARED_CORES in document.marks else ""
+    told: dict[str, list[str]] = {}
     for row in document.published:
         through = "a stream" if row.coupling == STREAM else name(row.coupling)
-        why = _unmeasured(document, row)
-        ending = f" ({why})" if why else ""
-        models = plural(row.consumers, "model")
-        told.append(f"{'< ' if row.bound else ''}{row.ratio:g} through {through}, {models}{ending}")
-    return "; ".join(told)
+        words = f"{'below ' if row.bound else ''}{row.ratio:g} through {through}, {plural(row.consumers, 'model')}"
+        told.setdefault(_unmeasured(document, row) or f"see the table{shared}", []).append(words)
+    return "; ".join(f"{'; '.join(rows)} ({ending})" for ending, rows in told.items())
 
 
 def reason(document: Document) -> str:

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.grayscott.published import DECK, SLOWDOWNS
 from dlio_bench.benchmarks.grayscott.solver import Slab, slab
 from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cli import main
@@ -269,9 +271,14 @@ def test_ours_stands_beside_what_was_published_for_as_many_models_alone() -> Non
 def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
     marks = ("VIRTUAL NODES", "EMULATED PFS", "SHARED CORES", "FEW TRIALS")
     made = document(ways=("files", "bp", "sst"), marks=marks)
-    says = "100 MB/s shared by all nodes, open 1 ms, no client cache"
-    short = couple_text.render(replace(made, emulated_pfs=replace(made.emulated_pfs, says=says)))
+    says = "100 MB/s shared by all nodes, 25 MB/s a node, open 1 ms, no client cache"
+    published = [convert(asdict(row) | {"source": DECK}, couple.Published) for row in SLOWDOWNS]
+    made = replace(made, published=published, emulated_pfs=replace(made.emulated_pfs, says=says))
+    short = couple_text.render(made)
     assert len(short.splitlines()) <= 21  # a blank line, the folder of the result and a prompt follow
+    told = " ".join(short.split())
+    assert "1 model (see the table; here the ranks shared cores); below 1.05 through a stream, 3 models" in told
+    assert "3 models (not measured here: 1 consumer was run)" in told
     assert "times" in short
     assert "show --verbose" in short
     assert "all came" not in short
