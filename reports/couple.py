@@ -12,6 +12,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.reports import intervals
 from dlio_bench.reports.environment import EmulatedPfs, Host
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.marks import TINY
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.result import FIX, RESULT_NAME, digest
 from dlio_bench.reports.storage import MOST_SPREAD, NOISY
@@ -219,6 +221,16 @@ def alone(document: Document, side: str) -> Floats:
     solver, twins = elapsed(document, SOLVER_ALONE, SOLVER), elapsed(document, TWINS_ALONE, TWINS)
     slower = solver if np.median(solver) >= np.median(twins) else twins
     return {SOLVER: solver, TWINS: twins, WORKFLOW: slower}[side]
+
+
+def incomparable(document: Document) -> str | None:
+    """Why its times tell nothing of which way is quicker: 'TINY (...)', '1 trial, ...'; None where they do."""
+    if TINY in document.marks:
+        return f"{TINY} (a shrunken simulation: the times are not those of the workflow)"
+    trials = len(trials_of(document, BESIDE))
+    if trials < intervals.MIN_TRIALS:
+        return f"{plural(trials, 'trial')}, and an interval needs {intervals.MIN_TRIALS} (--trials)"
+    return None
 
 
 class Ratio(Struct, frozen=True):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from dlio_bench.reports import couple, couple_text
 from dlio_bench.reports.couple import BESIDE, SOLVER, TWINS, WORKFLOW, Document
-from dlio_bench.reports.drawing import Figure, axis, compact, layout, plain
+from dlio_bench.reports.drawing import Figure, axis, compact, layout, not_a_measurement, plain
 from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.marks import TINY, gravest_first
 from dlio_bench.reports.page import render
 
 NAME = "report.html"
@@ -21,10 +22,13 @@ def write(document: Document, path: Path) -> None:
 
 def page(document: Document) -> str:
     """The page's HTML. Every text of the document is escaped; the figures' data are JSON in a script element."""
+    compared = couple.incomparable(document) is None
     return render(
         "couple.html.j2",
-        {"slowdowns": _slowdowns(document), "trials": _trials(document)},
+        ({"slowdowns": _slowdowns(document)} if compared else {}) | {"trials": _trials(document)},
         document=document,
+        marks=gravest_first(document.marks),
+        compared=compared,
         answers=couple_text.answers(document),
         subject=couple_text.subject(document),
         alone=couple_text.alone(document),
@@ -74,7 +78,10 @@ def _trials(document: Document) -> Figure:
         for case in (BESIDE, *document.ways)
         for seconds in [couple.elapsed(document, case, WORKFLOW).tolist()]
     ]  # fmt: skip
-    drawn = layout(300) | {"xaxis": axis("trial", dtick=1), "yaxis": axis("seconds", rangemode="tozero")}
+    span = [0.5, len(couple.trials_of(document, BESIDE)) + 0.5]
+    drawn = layout(300) | {"xaxis": axis("trial", dtick=1, range=span), "yaxis": axis("seconds", rangemode="tozero")}
+    if TINY in document.marks:
+        drawn["annotations"] = [not_a_measurement(TINY, drawn["height"])]
     return {"data": compact(dots), "layout": drawn}
 
 

@@ -3,22 +3,39 @@
 from collections.abc import Iterator
 
 from dlio_bench.reports import couple
-from dlio_bench.reports.couple import BESIDE, SOLVER, SOLVER_ALONE, TWINS, TWINS_ALONE, WORKFLOW, Document, Ratio
+from dlio_bench.reports.couple import (
+    BESIDE,
+    SOLVER,
+    SOLVER_ALONE,
+    TWINS,
+    TWINS_ALONE,
+    WORKFLOW,
+    Document,
+    Published,
+    Ratio,
+)
 from dlio_bench.reports.formatting import NOTHING, format_share, format_time, format_times, listed, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
 NAMES = {"files": "files", "bp": "BP files", "sst": "SST stream", BESIDE: "uncoupled"}
 STREAM = "stream"  # what a published slow-down calls SST
+SHARED_CORES = "SHARED CORES"  # the mark of a result with fewer cores than ranks
 
 
-def render(document: Document) -> str:
-    """The text, no line longer than 80 columns."""
-    return "\n".join(map(printable, _lines(document))) + "\n"
+def render(document: Document, *, verbose: bool = False) -> str:
+    """The text, no line longer than 80 columns. verbose: everything that is known, not one screen with the answer."""
+    return "\n".join(map(printable, _lines(document, verbose))) + "\n"
 
 
 def answers(document: Document) -> list[str]:
-    """How much longer the workflow took in each way than its slower side alone, a sentence each; the best first."""
+    """How much longer the workflow took in each way than its slower side alone, a sentence each; the best first.
+
+    One sentence without a ratio where the times compare nothing.
+    """
+    if why := couple.incomparable(document):
+        ways = listed([name(way) for way in document.ways])
+        return [f"every output came through {ways} as the solver computed it; no comparison of speed: {why}"]
     ordered = sorted(document.ways, key=lambda way: couple.slowdown(document, way, WORKFLOW).value)
     return [
         f"coupled through {name(way)} the workflow took {said(couple.slowdown(document, way, WORKFLOW))} times as long "
@@ -113,21 +130,49 @@ def congestion(document: Document) -> list[tuple[str, list[str]]]:
 
 def published(document: Document) -> list[tuple[str, str, str]]:
     """(what was published, ours beside it, its source)."""
-    told = []
+    return [(row.words, _beside(document, row), row.source) for row in document.published]
+
+
+def _unmeasured(document: Document, row: Published) -> str | None:
+    """Why ours does not stand beside a published slow-down; None where it does."""
+    way = _way(row)
+    if way not in document.ways:
+        return f"not measured here: {name(way)} was not run"
+    if row.consumers != document.consumers:
+        verb = "was" if document.consumers == 1 else "were"
+        return f"not measured here: {plural(document.consumers, 'consumer')} {verb} run"
+    why = couple.incomparable(document)
+    return f"not measured here: {why}" if why else None
+
+
+def _beside(document: Document, row: Published) -> str:
+    """Our slow-down beside a published one, or why there is none."""
+    if why := _unmeasured(document, row):
+        return why
+    shared = "; its ranks shared cores" if SHARED_CORES in document.marks else ""
+    ratio = said(couple.slowdown(document, _way(row), WORKFLOW))
+    return f"here {ratio} through {name(_way(row))}, {plural(document.consumers, 'twin')}{shared}"
+
+
+def _way(row: Published) -> str:
+    return "sst" if row.coupling == STREAM else row.coupling
+
+
+def _published_in_short(document: Document) -> str:
+    """'1.5 through files, 1 model (see the table); below 1.05 through a stream, 3 models (not measured here: ...)'."""
+    shared = "; here the ranks shared cores" if SHARED_CORES in document.marks else ""
+    told: dict[str, list[str]] = {}
     for row in document.published:
-        way = "sst" if row.coupling == STREAM else row.coupling
-        ours = "not measured"
-        if way in document.ways and (row.consumers > 1) == (document.consumers > 1):
-            ours = (
-                f"{said(couple.slowdown(document, way, WORKFLOW))} through {name(way)}, "
-                f"{plural(document.consumers, 'twin')}"
-            )
-        told.append((row.words, ours, row.source))
-    return told
+        through = "a stream" if row.coupling == STREAM else name(row.coupling)
+        words = f"{'below ' if row.bound else ''}{row.ratio:g} through {through}, {plural(row.consumers, 'model')}"
+        told.setdefault(_unmeasured(document, row) or f"see the table{shared}", []).append(words)
+    return "; ".join(f"{'; '.join(rows)} ({ending})" for ending, rows in told.items())
 
 
 def reason(document: Document) -> str:
     """Why ours may differ from what was published: the share of the file system's bandwidth that is asked of it."""
+    if why := couple.incomparable(document):
+        return f"No comparison: {why}."
     asked = couple.demand(document)
     pace = f"At the pace of its slower side the workflow asks {format_bytes(asked)}/s of a shared file system"
     unknown = (
@@ -163,21 +208,29 @@ def _twins(document: Document, *, article: bool = True) -> str:
     return f"the {noun}" if article else noun
 
 
-def _lines(document: Document) -> Iterator[str]:
+def _lines(document: Document, verbose: bool) -> Iterator[str]:
+    why = couple.incomparable(document)
     first, *others = answers(document)
-    yield from wrapped(
-        f"{first}{'; ' if others else '.'}{_others(document) if others else ''}", f"{document.simulation}: ", 2
-    )
+    yield from wrapped(f"{first}{f'; {_others(document)}' if others else ''}.", f"{document.simulation}: ", 2)
     yield from wrapped(subject(document), "  ")
     if document.emulated_pfs is not None:
         yield from wrapped(f"file system: {document.emulated_pfs.says}", "  ")
     if document.marks:
         yield from wrapped("  ".join(f"[{mark}]" for mark in document.marks), "  ")
     yield ""
-    yield f"  alone: {alone(document)}"
+    yield f"  alone: {alone(document)}{'; no interval' if why else ''}"
     for case, cells in [("times", [WORKFLOW, SOLVER, TWINS, "over uncoupled"]), *rows(document)]:
         yield f"  {case:<10}" + "".join(f"{cell:>17}" for cell in cells)
     yield ""
+    if verbose:
+        yield from _details(document)
+        return
+    if document.published and not why:
+        yield from wrapped(_published_in_short(document), "  published: ", 4)
+    yield from wrapped("where the time went, what was published and checked: show --verbose, report.html", "  more: ")
+
+
+def _details(document: Document) -> Iterator[str]:
     heads = ["seconds", "spread", "computes", "moves", "waits"]
     for case, cells in [("side", heads), *times(document)[2:]]:  # without those of BESIDE, which only compute
         yield f"  {case:<22}" + "".join(f"{cell:>10}" for cell in cells)
@@ -189,7 +242,7 @@ def _lines(document: Document) -> Iterator[str]:
             yield f"  {way:<12}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
     yield ""
     for words, ours, _ in published(document):
-        yield from wrapped(f"{words}; here {ours}", "  published: ", 13)
+        yield from wrapped(f"{words}; {ours}", "  published: ", 13)
     if document.published:
         sources = listed([*dict.fromkeys(row.source for row in document.published)])
         yield from wrapped(f"({sources})", "  ", 13)

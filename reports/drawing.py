@@ -87,6 +87,15 @@ def _ticks(low: float, high: float, factors: Sequence[int]) -> list[float]:
     return [tick for tick in steps if first <= tick <= last]
 
 
+def not_a_measurement(word: str, height: int) -> Figure:
+    """The annotation that lies across a figure of no measurement. word: why it is none; height: of the figure, px."""
+    return {
+        "text": "TINY:<br>not a<br>measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
+        "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
+        "font": {"size": min(22, 0.1 * height), "color": "--grave"},  # fits a telephone
+    }  # fmt: skip
+
+
 def layout(height: int) -> Figure:
     """What all figures share: fonts, margins, the legend above."""
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlio_bench.reports import drawing, tables
 from dlio_bench.reports.comparable import groups, places
-from dlio_bench.reports.drawing import INK, Figure, compact
+from dlio_bench.reports.drawing import INK, Figure, compact, not_a_measurement
 from dlio_bench.reports.types import Metric, Result
 
 COLOURS = tuple(f"--reader{number}" for number in range(8))
@@ -135,15 +135,11 @@ def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[R
     """
     if all(map(_void, results)):
         word = _void(results[0])
-        mark = {
-            "text": "TINY:<br>not a<br>measurement" if word == "TINY" else word, "xref": "paper", "yref": "paper",
-            "x": 0.5, "y": 0.5, "showarrow": False, "textangle": -6, "opacity": 0.3,
-            "font": {"size": min(22, 0.1 * layout["height"]), "color": "--grave"},  # fits a telephone
-        }  # fmt: skip
+        mark = not_a_measurement(word, layout["height"])
         layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
     return dict(compact({"data": data, "layout": layout, "words": words}))
 
 
-def _void(result: Result) -> str | None:
-    """Why the times of a result are no measurement, in a word; None where they are one."""
-    return next((word for word in ("INVALID", "TINY") if result.class_ == word or word in result.marks), None)
+def _void(result: Result) -> str:
+    """Why the times of a result are no measurement, in a word; '' where they are one."""
+    return next((word for word in ("INVALID", "TINY") if result.class_ == word or word in result.marks), "")

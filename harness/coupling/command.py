@@ -20,7 +20,7 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import describe_host, timestamp, usable_cores
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.coupling.arguments import SIMULATIONS
-from dlio_bench.harness.coupling.job import FILES, WAYS, Job
+from dlio_bench.harness.coupling.job import FILES, SST, WAYS, Job
 from dlio_bench.harness.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
@@ -284,9 +284,26 @@ def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Do
     return convert(content, report.Document)
 
 
+def _carried(job: Job) -> dict[str, dict[str, int]]:
+    """Bytes of outputs in a case of each way: written and read through the file system, and sent in a stream.
+
+    BP files add what ADIOS2 keeps with each output.
+    """
+    written = job.settings.outputs * job.settings.output_bytes
+    got = job.consumers * written
+    return {
+        way: {
+            "written_bytes": 0 if way == SST else written,
+            "read_bytes": 0 if way == SST else got,
+            "sent_bytes": got if way == SST else 0,
+        }
+        for way in job.ways
+    }
+
+
 def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
-    """What --dry-run --json prints."""
-    settings = job.settings
+    """What --dry-run --json prints. Bytes beside `ways`: the most of any way."""
+    settings, carried = job.settings, _carried(job)
     return {
         "cases": list(job.cases),
         "trials": job.trials,
@@ -295,10 +312,18 @@ def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
         "output_bytes": settings.output_bytes,
         "ranks": job.ranks,
         "memory_bytes": job.consumers * settings.outputs * settings.output_bytes,
-        "written_bytes": settings.outputs * settings.output_bytes,
-        "read_bytes": job.consumers * settings.outputs * settings.output_bytes,
+        **{kind: max(row[kind] for row in carried.values()) for kind in ("written_bytes", "read_bytes", "sent_bytes")},
+        "ways": carried,
         "argv": list(start.argv),
     }
+
+
+def _told(carried: dict[str, int], place: str) -> str:
+    """What one way carries in a case. place: where its files are."""
+    written, read, sent = (format_bytes(carried[kind]) for kind in ("written_bytes", "read_bytes", "sent_bytes"))
+    if carried["sent_bytes"]:
+        return f"{sent} sent to the twins over TCP; nothing written or read through the file system"
+    return f"{written} written and {read} read in a case, on {place}"
 
 
 def _planned(options: Options, job: Job, start: Launch) -> str:
@@ -312,9 +337,7 @@ def _planned(options: Options, job: Job, start: Launch) -> str:
         "cases": f"{', '.join(job.cases)}; each {plural(job.warmups, 'time')} to warm up, then in "
         f"{plural(job.trials, 'trial')}",
         "memory": f"{format_bytes(job.consumers * settings.outputs * settings.output_bytes)} for the twins' reference",
-        "files": f"{format_bytes(settings.outputs * settings.output_bytes)} written and "
-        f"{format_bytes(job.consumers * settings.outputs * settings.output_bytes)} read in a case, on "
-        f"{'this machine' if pfs is None else describe(pfs)}",
+        **{way: _told(row, "this machine" if pfs is None else describe(pfs)) for way, row in _carried(job).items()},
         "checks": "number and CRC of every output, and that it is that of the run before the clock; else the command "
         "ends with status 5",
         "command": shlex.join(start.argv),

@@ -36,7 +36,8 @@ def run_show(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps([to_json(document) for document in (*documents, *results)]))
             return 0
-        print("\n".join(map(couple_text.render, documents)), end="\n" if results else "")
+        texts = [couple_text.render(document, verbose=options.verbose) for document in documents]
+        print("\n".join(texts), end="\n" if results else "")
         if not results:
             return 0
     if options.json:

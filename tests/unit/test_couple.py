@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.grayscott.published import DECK, SLOWDOWNS
 from dlio_bench.benchmarks.grayscott.solver import Slab, slab
 from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cli import main
@@ -56,9 +58,24 @@ def test_the_plan_is_told_before_anything_is_made(tmp_path: Path, capsys: Any, m
     assert (plan["ranks"], plan["outputs"], plan["output_bytes"]) == (3, 20, 2 * 8 * 64**3)
     assert plan["read_bytes"] == plan["memory_bytes"] == 2 * plan["written_bytes"] == 40 * plan["output_bytes"]
     assert plan["cases"] == ["solver alone", "twins alone", "side by side", "files"]
+    assert plan["ways"]["files"]["written_bytes"] == plan["written_bytes"]
     assert main(words) == 0
-    assert "20 outputs of 4.19 MB" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "20 outputs of 4.19 MB" in told
+    assert "files 83.9 MB written and 168 MB read in a case, on this machine" in told
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_tells_of_each_way_what_it_carries(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("dlio_bench.harness.streams.adios.require", lambda: None)
+    words = ["couple", "grayscott", "--through", "bp,sst", "--dry-run"]
+    assert main([*words, "--json"]) == 0
+    ways = json.loads(capsys.readouterr().out)["ways"]
+    written = 20 * 2 * 8 * 64**3
+    assert ways["bp"] == {"written_bytes": written, "read_bytes": written, "sent_bytes": 0}
+    assert ways["sst"] == {"written_bytes": 0, "read_bytes": 0, "sent_bytes": written}
+    assert main(words) == 0
+    assert "sst 83.9 MB sent to the twins over TCP; nothing written" in " ".join(capsys.readouterr().out.split())
 
 
 def test_each_trial_begins_with_another_case() -> None:
@@ -139,7 +156,12 @@ def timed(elapsed: float, moved: float = 0.0, waited: float = 0.0, loss: float |
     return {"elapsed": elapsed, "moved": moved, "waited": waited, "outputs": 10, "loss": loss}
 
 
-def document(trials: int = 5, ways: tuple[str, ...] = ("files", "sst"), simulation: str = "grayscott") -> Document:
+def document(
+    trials: int = 5,
+    ways: tuple[str, ...] = ("files", "sst"),
+    simulation: str = "grayscott",
+    marks: tuple[str, ...] = ("VIRTUAL NODES",),
+) -> Document:
     """Solver alone 1 s, twin alone 2 s in each trial; coupled through files the twin takes 3 s, through SST 2.1 s."""
     twin = {"twins alone": 2.0, BESIDE: 2.0, "files": 3.0, "bp": 2.5, "sst": 2.1}
     rows = []
@@ -169,7 +191,7 @@ def document(trials: int = 5, ways: tuple[str, ...] = ("files", "sst"), simulati
             {"coupling": "files", "consumers": 1, "ratio": 1.5, "bound": False, "words": "1.5x", "source": "deck"},
             {"coupling": "stream", "consumers": 3, "ratio": 1.05, "bound": True, "words": "5 %", "source": "deck"},
         ],
-        "checks": [{"name": "order", "found": "all came"}], "marks": ["VIRTUAL NODES"], "folder": "/tmp",
+        "checks": [{"name": "order", "found": "all came"}], "marks": list(marks), "folder": "/tmp",
         "emulated_pfs": {"says": "400 MB/s", "bandwidth": 4e8}, "host": {"host": "here"},
         "schema": couple.SCHEMA, "kind": "couple",
     }  # fmt: skip
@@ -205,12 +227,12 @@ def test_bandwidth_that_is_asked_for_and_used_follows_from_measured_numbers() ->
 
 
 def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
-    told = couple_text.render(document())
+    told = couple_text.render(document(), verbose=True)
     first = "grayscott: coupled through SST stream the workflow took 1.05 (1.05-1.05) times as long"
     assert " ".join(told.split()).startswith(first)
     assert "[VIRTUAL NODES]  [NOISY]" in told
     assert "1.5x; here 1.50 (1.50-1.50) through files, 1 twin" in told
-    assert "5 %; here not measured" in told
+    assert "5 %; not measured here: 1 consumer was run" in told
     assert max(map(len, told.splitlines())) <= WIDTH
     hostile = document(simulation="<script>alert(1)</script>\x1b[2J")
     assert "\x1b" not in couple_text.render(hostile)
@@ -220,11 +242,55 @@ def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
     assert page.count("1.05 (1.05-1.05)") >= 2
 
 
+@pytest.mark.parametrize(
+    ("trials", "marks", "why"), [(5, ["TINY"], "TINY (a shrunken"), (4, [], "4 trials, and an interval needs 5")]
+)
+def test_no_ratio_answers_where_the_times_compare_nothing(trials: int, marks: list[str], why: str) -> None:
+    made = document(trials, marks=tuple(marks))
+    told = " ".join(couple_text.render(made, verbose=True).split())
+    assert told.startswith("grayscott: every output came through files and SST stream as the solver computed it; no")
+    assert f"no comparison of speed: {why}" in told
+    assert f"1.5x; not measured here: {why}" in told
+    assert "no interval" in told
+    assert "times as long as" not in told
+    assert f"no comparison of speed: {why}" in couple_html.page(made)
+    assert couple.incomparable(document()) is None
+
+
+def test_ours_stands_beside_what_was_published_for_as_many_models_alone() -> None:
+    made = replace(document(), consumers=2)
+    for case in range(len(made.trials)):
+        trial = made.trials[case]
+        made.trials[case] = replace(trial, sides=[*trial.sides, trial.sides[1]])
+    assert {ours for _, ours, _ in couple_text.published(made)} == {"not measured here: 2 consumers were run"}
+    shared = couple_text.published(document(marks=("SHARED CORES",)))
+    assert shared[0][1] == "here 1.50 (1.50-1.50) through files, 1 twin; its ranks shared cores"
+    assert couple_text.published(document(ways=("files",)))[1][1] == "not measured here: SST stream was not run"
+
+
+def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
+    marks = ("VIRTUAL NODES", "EMULATED PFS", "SHARED CORES", "FEW TRIALS")
+    made = document(ways=("files", "bp", "sst"), marks=marks)
+    says = "100 MB/s shared by all nodes, 25 MB/s a node, open 1 ms, no client cache"
+    published = [convert(asdict(row) | {"source": DECK}, couple.Published) for row in SLOWDOWNS]
+    made = replace(made, published=published, emulated_pfs=replace(made.emulated_pfs, says=says))
+    short = couple_text.render(made)
+    assert len(short.splitlines()) <= 21  # a blank line, the folder of the result and a prompt follow
+    told = " ".join(short.split())
+    assert "1 model (see the table; here the ranks shared cores); below 1.05 through a stream, 3 models" in told
+    assert "3 models (not measured here: 1 consumer was run)" in told
+    assert "times" in short
+    assert "show --verbose" in short
+    assert "all came" not in short
+
+
 def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, capsys: Any) -> None:
     made = document()
     path = couple.save(made, tmp_path / "kept")
     assert main(["show", str(path.parent)]) == 0
     assert capsys.readouterr().out == couple_text.render(made)
+    assert main(["show", str(path.parent), "--verbose"]) == 0
+    assert capsys.readouterr().out == couple_text.render(made, verbose=True)
     assert main(["show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [to_json(made)]
     assert main(["report", str(path.parent)]) == 0

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import html
+from dlio_bench.reports import couple_html, html
 from tests.browser import Browser, needs_chromium
 from tests.results import complete
+from tests.unit.test_couple import document as coupled
 
 pytestmark = needs_chromium
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
@@ -145,6 +146,22 @@ def test_one_result_has_its_verdict_five_numbers_and_a_chart_above_the_fold(
     assert browser.run("document.documentElement.scrollWidth") <= PHONE
     assert browser.run(CROWDED) == []
     assert browser.complaints == []
+
+
+def test_a_coupled_workflow_fits_every_width_and_tiny_is_red(browser: Browser, tmp_path: Path) -> None:
+    path, ways = tmp_path / "couple.html", ("files", "bp", "sst")
+    cut = """[...document.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1).length"""
+    for trials, marks, drawn in ((5, ("SHARED CORES",), {"slowdowns", "trials"}), (1, ("TINY",), {"trials"})):
+        couple_html.write(coupled(trials, ways, marks=marks), path)
+        for width in (PHONE, 1280):
+            browser.open(path, width=width)
+            assert set(browser.run(DRAWN)) == drawn
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.run(cut) == 0
+            assert browser.run(CROWDED) == []
+            assert browser.complaints == []
+    assert browser.run('document.querySelector(".mark.grave").textContent') == "TINY"
+    assert "no comparison of speed: TINY" in browser.run('document.querySelector(".answer").textContent')
 
 
 def test_every_map_of_a_grid_is_drawn(browser: Browser, tmp_path: Path) -> None:
