@@ -54,7 +54,6 @@ def test_a_producer_publishes_the_plan_of_one_model() -> None:
     ("more", "says"),
     [
         (("--shard", "job"), "--shard job"),
-        (("--predict",), "--predict"),
         (("--reader", "stream", "--stream", "on-demand"), "on-demand"),
         (("--reader", "stream", "--inline"), "--inline"),
         (("--reader", "stream", "--stream", "round-robin", "--ranks-per-node", "2"), "round-robin"),
