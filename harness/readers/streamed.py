@@ -133,14 +133,14 @@ class Streamed:
                 join_seconds=crew.streaming.timeout,
             )
 
-        producers = range(crew.streaming.producers)
-        if not mode.shared:
-            return [join(producer) for producer in producers]
-        joined: list[adios.Reader] = []
-        for trainer in range(crew.trainers):
-            if trainer == crew.trainer:
-                joined = [join(producer) for producer in producers]
-            self._comm.barrier()
+        joined = []
+        for producer in range(crew.streaming.producers):
+            for trainer in range(crew.trainers):
+                if trainer == crew.trainer:
+                    joined.append(join(producer))
+                if mode.shared:
+                    self._comm.barrier()
+            crew.world.barrier()  # see producing.opened_in_turn
         return joined
 
 

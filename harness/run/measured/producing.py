@@ -51,6 +51,7 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
         here = crew.layout.node(crew.world.rank) * crew.layout.trainers_per_node
         seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
         if crew.producer is None:  # it makes the nodes even
+            opened_in_turn(crew, lambda: [])
             crew.world.barrier()
             crew.meet(Closing())
             continue
@@ -92,7 +93,7 @@ def _publish(
         dealt = demanded(openings[0].plan, crew.producer, producers, crew.trainers)
     plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
     reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], resources)
-    writers = _writers(crew, openings[0].number, mode)
+    writers = opened_in_turn(crew, lambda: _writers(crew, openings[0].number, mode))
     try:
         crew.world.barrier()
         batches = delivered.read(reader, plan, tally)
@@ -186,6 +187,20 @@ def _put(step: Arrays, writers: Sequence[Writer]) -> None:
     for writer in writers:
         with life.waits():
             writer.put(step)
+
+
+def opened_in_turn(crew: Crew, open_streams: Callable[[], list[Writer]]) -> list[Writer]:
+    """The streams of this producer. One producer after the other opens its own, and all ranks meet behind each.
+
+    Trainers that find the streams of several producers at about the same time may send the greeting of one to another
+    producer, which then dies by a segmentation fault (ADIOS2 2.12.1, CP_DPQueryHandler).
+    """
+    writers: list[Writer] = []
+    for producer in range(crew.streaming.producers):
+        if producer == crew.producer:
+            writers = open_streams()
+        crew.world.barrier()
+    return writers
 
 
 def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
