@@ -41,7 +41,8 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int, alignment: Alig
     """
     size = largest(plan)
     block, flags = (1, 0) if alignment is None else (alignment.block, os.O_DIRECT)
-    slots = [memoryview(touched(-(-size // block) * block + 2 * block)) for _ in range(threads)]
+    room = size if alignment is None else -(-size // block) * block + 2 * block
+    slots = [memoryview(touched(room)) for _ in range(threads)]
     calls: list[list[tuple[int, list[memoryview], int, int]]] = [[] for _ in range(threads)]
     with ExitStack() as stack:
         handles: dict[int, int] = {}

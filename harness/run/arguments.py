@@ -18,10 +18,10 @@ from dlio_bench.harness.ground.arguments import (
     tier_sizes,
     values_of,
 )
+from dlio_bench.harness.run import training_arguments
 from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
-from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
-from dlio_bench.units import format_seconds, parse_bytes, parse_seconds
+from dlio_bench.units import parse_bytes
 
 EXIT_STATUSES = """\
 exit status:
@@ -234,8 +234,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SPEC",
         help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; needs FUSE",
     )
-    _add_streams(run)
-    _add_training(run)
+    training_arguments.add_streams(run)
+    training_arguments.add_training(run)
     trust = run.add_argument_group("trials and trust")
     trust.add_argument(
         "--trials",
@@ -334,82 +334,6 @@ def _add_what(run: argparse.ArgumentParser) -> None:
         help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
         "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
         "--launcher, --limits, --verbose",
-    )
-
-
-def _add_streams(run: argparse.ArgumentParser) -> None:
-    streams = run.add_argument_group("streams (--reader stream)")
-    streams.add_argument(
-        "--stream",
-        metavar="HOW",
-        help="which trainer gets which batch. planned: the plan's global shuffle, from all producers in turn "
-        "(default). round-robin: ADIOS2 deals each step to the trainers in turn. all: every trainer gets every batch. "
-        "on-demand: a trainer that asks gets the next one",
-    )
-    streams.add_argument(
-        "--producers",
-        type=int,
-        metavar="N",
-        help="ranks that read the dataset and publish it, beyond those that train (default 1)",
-    )
-    streams.add_argument(
-        "--inline",
-        action="store_true",
-        help="no ranks of their own: a thread of each trainer's process is its producer",
-    )
-    streams.add_argument(
-        "--stream-engine", metavar="NAME", help="of ADIOS2. sst: over the network (default). bp: through files in --out"
-    )
-    streams.add_argument(
-        "--stream-queue", type=int, metavar="N", help="most batches that a stream holds for its trainers (default 4)"
-    )
-    streams.add_argument(
-        "--stream-full",
-        metavar="HOW",
-        help="what a producer does when the queue is full. block: wait (default). discard: ADIOS2 drops a batch, and "
-        "the run ends with an error, as samples are missing",
-    )
-
-
-def _add_training(run: argparse.ArgumentParser) -> None:
-    training = run.add_argument_group("training (--compute train)")
-    training.add_argument(
-        "--exchange",
-        metavar="KIND",
-        help="who averages the gradients: horovod, mpi or none (default: horovod if it works with this "
-        "TensorFlow, else mpi)",
-    )
-    training.add_argument(
-        "--fp16-gradients", action="store_true", help="send gradients as float16, which halves their bytes"
-    )
-    training.add_argument(
-        "--gradient-lag",
-        type=int,
-        metavar="N",
-        help="1: each step applies the gradients of the step before, while its own are on their way (default 0)",
-    )
-    training.add_argument(
-        "--hierarchical", action="store_true", help="add up gradients within each node, then between the nodes"
-    )
-    training.add_argument(
-        "--exchange-timeout",
-        type=parse_seconds,
-        metavar="TIME",
-        help=f"end the run if a rank waits this long for the others (default {format_seconds(DEFAULT_TIMEOUT)})",
-    )
-    training.add_argument(
-        "--checkpoint",
-        type=int,
-        metavar="K",
-        help="save weights and optimiser after every K steps, beside the result; rank 0 writes, and the two "
-        "newest stay",
-    )
-    training.add_argument(
-        "--resume",
-        type=Path,
-        metavar="DIR",
-        help="start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one "
-        "trial. With --compute infer: predict with its weights",
     )
 
 
