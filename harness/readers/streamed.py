@@ -372,16 +372,15 @@ class _Demanding(_Receiving):
 
 
 def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: int, *, drops: bool) -> None:
-    """DataError where the present step of a stream is not the batch with this label.
-
-    drops: whether ADIOS2 may drop steps of a full queue.
+    """DataError where the present step of a stream is not the batch with this label; StreamLost if ADIOS2 `drops` steps
+    of a full queue.
     """
     came = {name: int(stream.get(name)) for name in expected}
     if came != expected:
-        reason = f"ADIOS2 {DROPS}" if drops else "A step was lost, repeated or dealt to another rank."
-        raise DataError(
-            f"Producer {producer} sent another batch than the plan has: {came} instead of {dict(expected)}. {reason}"
-        )
+        another = f"Producer {producer} sent another batch than the plan has: {came} instead of {dict(expected)}."
+        if drops:
+            raise StreamLost(f"{another} ADIOS2 {DROPS}")
+        raise DataError(f"{another} A step was lost, repeated or dealt to another rank.")
 
 
 def _record(epoch: int, step: int, begun: float, size: int) -> None:

@@ -108,7 +108,6 @@ def test_two_trainers_train_on_a_stream(dlio: Dlio) -> None:
 def test_a_full_queue_that_discards_ends_with_what_to_change(dlio: Dlio) -> None:
     words = ("--stream-full", "discard", "--stream-queue", "1", "--ranks-per-node", "2")
     said = complaint(dlio("cdb", "--tiny", *QUICK, *words, status=4).stderr)
-    assert "ended its stream before the plan did" in said
     assert "--stream-full block" in said
 
 
