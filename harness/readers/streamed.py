@@ -115,6 +115,7 @@ class Streamed:
         finally:
             for stream in streams:
                 stream.close()
+        crew.world.barrier()  # until all producers have read, who then count
         closings = [word for word in crew.meet(Closing()) if isinstance(word, Closing)]
         self.published = closings if self._comm.rank == 0 else []
         for closing in self.published:

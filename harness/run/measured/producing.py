@@ -52,11 +52,14 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
         seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
         if crew.producer is None:  # it makes the nodes even
             opened_in_turn(crew, lambda: [])
-            crew.world.barrier()
+            crew.world.barrier()  # trainers begin
+            crew.world.barrier()  # all have read
             crew.meet(Closing())
             continue
         tally, delivered, began = Tally(), Deliveries(_counter(crew, openings[here], seen)), time.process_time()
         _publish(crew, openings, seen, resources, tally, delivered)
+        crew.world.barrier()
+        delivered.finish()
         costs = {epoch: _published(cost) for epoch, cost in tally.epochs.items()}
         crew.meet(Closing(costs, delivered.epochs, time.process_time() - began))
         for path in crew.folder.glob(f"{openings[0].number}-{crew.producer}-*"):  # nobody reads them any more
@@ -120,18 +123,26 @@ class Deliveries:
     """What storage has delivered to this producer, by epoch."""
 
     def __init__(self, count: Callable[[], Count]) -> None:
-        self._count = count
+        self._count, self._before = count, count()
         self.epochs: dict[int, Count] = {}
 
     def read(self, reader: Reader, plan: Sequence[Planned], tally: Tally) -> Iterator[Batch]:
         """The batches of the plan. Nothing of an epoch is read before the last batch of the one before is published."""
         for epoch, group in groupby(plan, key=lambda batch: batch.epoch):
-            before = self._count()
             with reader.session(list(group), tally) as batches:
                 yield from batches
-            was, now = self.epochs.get(epoch, (0, 0)), self._count()
-            device, cache = (_grown(*counts) for counts in zip(was, before, now, strict=True))
-            self.epochs[epoch] = device, cache
+            self._add(epoch)
+
+    def finish(self) -> None:
+        """All producers have read: what others of the node read behind this one belongs to the last epoch."""
+        if self.epochs:
+            self._add(next(reversed(self.epochs)))
+
+    def _add(self, epoch: int) -> None:
+        was, before, now = self.epochs.get(epoch, (0, 0)), self._before, self._count()
+        self._before = now
+        device, cache = (_grown(*counts) for counts in zip(was, before, now, strict=True))
+        self.epochs[epoch] = device, cache
 
 
 def _grown(was: int | None, before: int | None, now: int | None) -> int | None:
