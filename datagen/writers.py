@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -21,6 +21,7 @@ from dlio_bench.datagen.layout import FileSpec, Layout
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.interruptible import interruptible
 
 _RAW_PATIENCE = 60.0  # seconds for all workers to start
 _FIXES = {
@@ -84,25 +85,29 @@ def by_processes(count: int, work: Work, finished: Finished) -> Timing:
     theirs, ours = context.Pipe(duplex=False)
     barrier = context.Barrier(count)
     spans: list[tuple[float, float]] = []
+    raw: list[Raw] = []
+
+    def written(pool: ProcessPoolExecutor) -> Iterator[tuple[int, float, float]]:
+        raw.append(_raw_together(pool, work, count))
+        waiting = iter(work.todo)
+        running: set[Future[tuple[int, float, float]]] = set()
+        while True:
+            for number in waiting:
+                job = (work.layout, work.specs[number], number, work.folder, work.seed)
+                running.add(pool.submit(_timed_file, *job))
+                if len(running) >= 2 * count:
+                    break
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+        raw.append(_raw_together(pool, work, count))
+
     with theirs, ours, ProcessPoolExecutor(count, context, _start_worker, (theirs, barrier)) as pool:
         try:
-            raw = _raw_together(pool, work, count)
-            waiting = iter(work.todo)
-            running: set[Future[tuple[int, float, float]]] = set()
-            while True:
-                for number in waiting:
-                    job = (work.layout, work.specs[number], number, work.folder, work.seed)
-                    running.add(pool.submit(_timed_file, *job))
-                    if len(running) >= 2 * count:
-                        break
-                if not running:
-                    break
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    number, start, end = future.result()
-                    spans.append((start, end))
-                    finished(number)
-            raw = raw.plus(_raw_together(pool, work, count))
+            for number, start, end in interruptible(lambda: written(pool)):
+                spans.append((start, end))
+                finished(number)
         except BrokenProcessPool as error:
             raise EnvironmentFailure(
                 f"A process that was writing to {work.folder} was killed, perhaps for want of memory. The finished "
@@ -113,7 +118,7 @@ def by_processes(count: int, work: Work, finished: Finished) -> Timing:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     starts, ends = zip(*spans, strict=True)
-    return Timing(count, max(ends) - min(starts), raw)
+    return Timing(count, max(ends) - min(starts), raw[0].plus(raw[1]))
 
 
 def write_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: int) -> None:

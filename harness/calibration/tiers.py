@@ -15,6 +15,7 @@ from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration.probes import Place, rate
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.interruptible import interruptible
 from dlio_bench.units import format_bytes
 
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
@@ -79,7 +80,7 @@ def _written(paths: Sequence[Path], total: int, *, synced: bool) -> float:
     started = time.perf_counter()
     try:
         with ThreadPoolExecutor(len(paths)) as pool:
-            list(pool.map(write, paths))
+            list(interruptible(lambda: pool.map(write, paths)))
     except OSError as error:
         raise EnvironmentFailure(
             f"Test files of {format_bytes(total)} each could not be written to {paths[0].parent.parent}: "

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
@@ -17,6 +17,7 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.mpi_library import ask
 from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE
+from dlio_bench.interruptible import interruptible
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30.0  # for a busy host, whose login scripts are slow
@@ -40,7 +41,7 @@ def require(hosts: Sequence[str]) -> None:
 def _require(hosts: tuple[str, ...]) -> None:
     here = f"{interfaces.network()}/{host_name()}"
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        machines = list(pool.map(lambda name: here if _is_here(name) else _machine(name), hosts))
+        machines = list(interruptible(lambda: pool.map(partial(_host, here), hosts)))
     names: dict[str, str] = {}
     for name, machine in zip(hosts, machines, strict=True):
         if (other := names.setdefault(machine, name)) != name:
@@ -48,6 +49,10 @@ def _require(hosts: tuple[str, ...]) -> None:
                 f"The host file '{os.environ.get(HOSTFILE, '')}' names one host twice: {other} and {name} are the "
                 "same. Leave one of them out; 'slots' may say how many ranks the other is for."
             )
+
+
+def _host(here: str, name: str) -> str:
+    return here if _is_here(name) else _machine(name)
 
 
 def _is_here(name: str) -> bool:

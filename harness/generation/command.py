@@ -23,6 +23,7 @@ from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, meeting_folder, plan_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.interruptible import interruptible
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
@@ -162,7 +163,7 @@ def _duplicates(paths: list[Path], size: int) -> dedup.Duplicates:
     if size <= ALONE:
         return dedup.duplicates(paths)
     with worker_pool(usual_workers(), "looking for duplicate chunks", "The dataset is whole: run again") as pool:
-        return dedup.duplicates(paths, each=pool.map)
+        return dedup.duplicates(paths, each=lambda *work: interruptible(lambda: pool.map(*work)))
 
 
 def _render(document: dict[str, Any]) -> str:

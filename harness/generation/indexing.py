@@ -17,6 +17,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation.command import splits
 from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.interruptible import interruptible
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # refused files in the text; the JSON has all
@@ -105,7 +106,7 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     read = partial(examine, folder, layout.container, layout.fields, fault=layout.fault)
     done = 0
     with worker_pool(usual_workers(), f"reading {folder}", "Allow fewer cores with taskset") as pool:
-        examined = map(read, names) if sum(sizes) <= ALONE else pool.map(read, names)
+        examined = map(read, names) if sum(sizes) <= ALONE else interruptible(lambda: pool.map(read, names))
         for file, size in zip(examined, sizes, strict=True):
             done += size
             progress.amount("reading", done, sum(sizes))

@@ -15,6 +15,7 @@ from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.interruptible import interruptible
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
@@ -78,7 +79,8 @@ def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | 
             yield from map(check, numbers)
             return
         with worker_pool(count, f"verifying {dataset.folder}", "Use fewer --workers") as pool:
-            yield from pool.map(check, numbers, chunksize=max(1, min(64, len(numbers) // (8 * count))))
+            chunk = max(1, min(64, len(numbers) // (8 * count)))
+            yield from interruptible(lambda: pool.map(check, numbers, chunksize=chunk))
 
 
 _opened: dict[Path, Dataset] = {}  # of a worker: tables are mapped once

@@ -36,6 +36,7 @@ from dlio_bench.harness.simulator.predict import (
     useful,
 )
 from dlio_bench.harness.simulator.traces import Outcome, trace
+from dlio_bench.interruptible import interruptible
 
 SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
 SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each
@@ -74,7 +75,7 @@ def stream(case: Case, sampled: int) -> Streamed:
         sequences[:, number] = order[:, nodes].swapaxes(0, 1)
 
     with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(keep_epoch, range(case.epochs)))
+        list(interruptible(lambda: pool.map(keep_epoch, range(case.epochs))))
     return Streamed(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
 
 

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,8 @@ MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the midd
 
 # A generation of its own process, which tells its workers' ids as soon as a file is whole.
 GENERATION = """
-import multiprocessing, sys, time
+import faulthandler, multiprocessing, os, signal, sys, time
+from concurrent.futures import _base
 from dataclasses import replace
 from pathlib import Path
 from dlio_bench.benchmarks.registry import WORKLOADS
@@ -48,7 +50,14 @@ def tell(done, total):
     if done:
         print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 
+def interrupted(futures):
+    lock(futures)
+    os.kill(os.getpid(), signal.SIGINT)
+
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
+    if sys.argv[3:] == ["in a lock"]:
+        lock, _base._AcquireFutures.__enter__ = _base._AcquireFutures.__enter__, interrupted
     try:
         layout = replace(HEP, write=slow) if sys.argv[3:] else HEP
         generate(layout, int(sys.argv[2]), Path(sys.argv[1]), 1, workers=2, progress=tell)
@@ -180,6 +189,11 @@ def test_an_interrupt_does_not_wait_for_files_in_the_making(tmp_path: Path) -> N
     assert leftovers(tmp_path / "set") == []
 
 
+def test_an_interrupt_within_a_lock_of_the_pool_ends_the_generation(tmp_path: Path) -> None:
+    assert finish(start(tmp_path, 3, "in a lock")) != 0
+    assert leftovers(tmp_path / "set") == []
+
+
 def test_a_callback_that_fails_ends_the_workers(tmp_path: Path) -> None:
     def fail(done: int, _total: int) -> None:
         if done:
@@ -266,8 +280,14 @@ def at_work(folder: Path, files: int, *more: str) -> tuple[subprocess.Popen[str]
 
 
 def finish(running: subprocess.Popen[str]) -> int:
-    with running:
+    """Its exit status; where it does not end, the stacks of its threads are in the failure."""
+    try:
         running.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGUSR1)
+        time.sleep(3)
+        os.killpg(running.pid, signal.SIGKILL)
+        pytest.fail("\n".join(running.communicate()))
     return running.returncode
 
 
