@@ -61,7 +61,8 @@ def _ceiling(plan: Plan, source: Source) -> Part:
     assert wanted is not None
     words = ["storage", "--data", str(source.folder), "--trials", str(wanted.trials)]
     words += ["--ranks", _listed(wanted.ranks), "--threads", _listed(wanted.threads)]
-    words += [*_option("size", wanted.size), *_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
+    words += [*_option("size", wanted.size), *_option("io", wanted.io)]
+    words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
     title = f"what the storage gives to any reader of {source.name}"
     return Part("storage", source.name, title, tuple(words), Path(STORAGE) / f"{source.name}.json", source)
 

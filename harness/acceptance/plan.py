@@ -60,6 +60,7 @@ class Ceiling(_Table, frozen=True):
     threads: PerNode = (1, 4, 16)
     trials: Number = 5
     size: Word | None = None
+    io: Word | None = None
 
 
 class Run(_Table, frozen=True):
@@ -84,6 +85,7 @@ class Run(_Table, frozen=True):
     staging: Word | None = None
     tiers: Word | None = None
     local_tier: Word | None = None
+    io: Word | None = None
     emulate_pfs: Word | None = None
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
 

@@ -104,6 +104,11 @@ def add_capacity(commands: Commands) -> None:
     how.add_argument("--threads", metavar="T", help="most reading threads of a rank, as for `run`")
     how.add_argument("--staging", metavar="SIZE", help="staging buffer of a rank, as for `run`")
     how.add_argument(
+        "--io",
+        metavar="MODE",
+        help="buffered (default) or direct, past the page cache with O_DIRECT, as for `run`; null runs stay buffered",
+    )
+    how.add_argument(
         "--emulate-pfs", metavar="SPEC", help=f"read through an emulated parallel file system, such as '{EXAMPLE}'"
     )
     output = parser.add_argument_group("output")

@@ -47,7 +47,7 @@ OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the pag
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line. threads, staging, emulate_pfs: as `run` takes them."""
+    """The options of the command line. threads, staging, io, emulate_pfs: as `run` takes them."""
 
     workload: str
     au: float
@@ -67,6 +67,7 @@ class Options:
     trials: int
     threads: str | None
     staging: str | None
+    io: str | None
     emulate_pfs: str | None
     out: Path | None
     dry_run: bool
@@ -101,6 +102,7 @@ class Setting:
         words += ["--launcher", options.launcher] if options.launcher else []
         words += ["--threads", options.threads] if options.threads else []
         words += ["--staging", options.staging] if options.staging else []
+        words += ["--io", options.io] if options.io and not null else []
         words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
         words += ["--tiny"] if options.tiny else []
         return words if trials > 1 and not null else [*words, "--no-verify"]

@@ -29,6 +29,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, opened, 
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.readers.threads import reading_threads
+from dlio_bench.harness.storage.direct import BUFFERED, DIRECT, IO_MODES, Alignment, alignment_of
 from dlio_bench.refusals import require_at_least
 
 PATIENCE = 300.0  # seconds, as a command waits for a rank that makes no progress
@@ -50,6 +51,7 @@ def load(
     local_tier: str | Path | None = None,
     staging: int | str | None = None,
     threads: int | None = None,
+    io: str = BUFFERED,
     check_crc: bool = False,
     comm: object | None = None,
     patience: float = PATIENCE,
@@ -69,6 +71,7 @@ def load(
     tiers: bytes of a node's tiers that keep samples, as {"ram": "2GB", "disk": "100GB"}; by default as
     `dlio-bench run`, which takes up to 40 % of a node's memory if the dataset is that large. local_tier: a folder on
     node-local storage. staging: bytes of a rank's staging buffer. threads: that read ahead, at most.
+    io: direct reads past the page cache, with O_DIRECT, where the file system takes that.
 
     comm: a communicator of mpi4py whose ranks share the samples, each of which calls this; None: all that the launcher
     has started, or this process alone. patience: seconds that a rank waits for the others.
@@ -116,6 +119,7 @@ def load(
         check_crc=check_crc,
         tiers=sizes.tiers(tiers, local, row, here, per_node, staging_bytes),
         most_threads=threads or MOST_THREADS,
+        alignment=_alignment(here, io, data),
     )
     context = RankContext(here, per_node, local, interfaces.serving(here)[here.rank].address)
     made: list[Reader] = []
@@ -148,6 +152,13 @@ def _opened(comm: Comm, place: Path, fields: Sequence[str]) -> Dataset:
     data = together(comm, lambda: found(place, fields) if comm.rank == 0 else None)[0]
     assert data is not None
     return data
+
+
+def _alignment(comm: Comm, io: str, dataset: Dataset) -> Alignment | None:
+    """What direct reads of the dataset need; None: its reads are buffered. As `alignment_of`, and UsageError."""
+    if io not in IO_MODES:
+        raise UsageError(f"io={io!r} is not known. Use {' or '.join(map(repr, IO_MODES))}.")
+    return together(comm, lambda: alignment_of(dataset) if io == DIRECT else None)[comm.rank]
 
 
 def _view(dataset: Dataset) -> tuple[str, ...]:

@@ -200,7 +200,7 @@ def behind(parts: Sequence[Bytes], done: int) -> Sequence[Bytes]:
 
 
 def alignment_of(dataset: Dataset) -> Alignment:
-    """What direct reads of a dataset's files need. None of them is read: the manifest lies beside them.
+    """What direct reads of a dataset's files need, by the manifest beside them: no file is read where there is one.
 
     UsageError for samples that only a library can read; as `require` for a file system.
     """
@@ -210,7 +210,8 @@ def alignment_of(dataset: Dataset) -> Alignment:
             f"--io direct: the samples in {dataset.folder} are {container}, which its library reads, through the page "
             "cache. Use --io buffered, or a dataset without filters."
         )
-    return require(dataset.folder / NAME)
+    manifest = dataset.folder / NAME
+    return require(manifest if manifest.exists() else dataset.path(0))
 
 
 def require(path: Path) -> Alignment:

@@ -75,10 +75,11 @@ def test_a_wrong_plan_is_refused_by_file_key_value_and_fix(
 
 def test_parts_come_in_order_with_all_that_the_plan_says(tmp_path: Path) -> None:
     runs = [
-        *run_of(compute="emulate:10ms", local_tier="tier"),
+        *run_of(compute="emulate:10ms", local_tier="tier", io="direct"),
         {"workload": "imagenet", "readers": ["naive"], "tiny": True},
     ]
-    plan = plan_of(run=runs, nodes=["50%", 1], nodes_total=4, storage={}, trials=6, memory_per_node="1GiB")
+    scale = {"nodes": ["50%", 1], "nodes_total": 4, "memory_per_node": "1GiB"}
+    plan = plan_of(run=runs, storage={"io": "direct"}, trials=6, **scale)
     names = [(part.kind, part.name) for part in planned(plan, tmp_path)]
     sets = ["cdb-cori-tiny", "imagenet-tfrecord-tiny"]
     runs_of = [("run", f"{workload}-{nodes}x1") for workload in ("cdb", "imagenet") for nodes in (1, 2)]
@@ -86,7 +87,8 @@ def test_parts_come_in_order_with_all_that_the_plan_says(tmp_path: Path) -> None
     options = outlook.request_of(plan, planned(plan, tmp_path)[5]).options
     assert (options.readers, options.nodes, options.trials, options.cache) == (("naive", "prefetch"), (2,), 6, "cold")
     assert (options.compute, options.memory_per_node, options.batch) == ("emulate:10ms", GIB, 1)
-    assert options.local_tier == tmp_path / "tier"
+    assert (options.local_tier, options.io) == (tmp_path / "tier", "direct")
+    assert planned(plan, tmp_path)[2].words[-2:] == ("--io", "direct")
     assert options.storage == Path("storage/cdb-cori-tiny.json")
 
 

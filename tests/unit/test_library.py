@@ -23,7 +23,9 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.library.course import Course, Session
 from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.storage.cache import residency
 from tests.datasets import bare, layout, made, stored_fields, view_of
+from tests.direct_folder import direct_folder
 from tests.processes import open_files
 
 BATCH = 4
@@ -209,6 +211,22 @@ def test_files_of_any_kind_are_samples(tmp_path: Path, nothing_left: None) -> No
     assert not (tmp_path / "manifest.json").exists()
 
 
+def test_direct_reads_pass_the_page_cache(tmp_path: Path) -> None:
+    with direct_folder(tmp_path) as place:
+        folder = place / "samples"
+        folder.mkdir()
+        contents = [os.urandom(20_000) for _ in range(4)]
+        for number, content in enumerate(contents):
+            (folder / f"{number}.bin").write_bytes(content)
+            with (folder / f"{number}.bin").open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with dlio_bench.load(folder, batch=2, reader="naive", io="direct") as loader:
+            assert [part.tobytes() for batch in loader for part in batch["content"]] == contents
+        # what finds out about direct reads reads one block
+        assert residency([folder / f"{number}.bin" for number in range(1, 4)]).resident_bytes == 0
+
+
 @pytest.mark.parametrize("how", [{}, {"chunks": (2, 3), "compression": "gzip"}], ids=["plain", "compressed"])
 def test_named_datasets_of_hdf5_files_are_samples(tmp_path: Path, how: dict[str, Any]) -> None:
     rows = np.arange(7 * 3, dtype=np.float32).reshape(7, 3)
@@ -338,6 +356,7 @@ def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothi
         ({"tiers": {"ram": 1}, "reader": "naive"}, "keeps none"),
         ({"comm": "world"}, "no communicator"),
         ({"last": "throw"}, "--last"),
+        ({"io": "cached"}, "io='cached' is not known"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(dataset: Dataset, changed: dict[str, Any], reason: str) -> None:
