@@ -76,7 +76,7 @@ def test_the_readme_starts_with_the_two_commands() -> None:
     assert [line.split()[0] for line in told] == list(COMMANDS)
     for command in COMMANDS:
         assert os.access(ROOT / command, os.X_OK)
-    assert re.search(rf"^ *{re.escape(COMMANDS[1])}\b", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert re.search(rf"^suite junit {re.escape(COMMANDS[1])}$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
 
 
 def test_the_quickstart_runs_the_main_job() -> None:
