@@ -248,7 +248,14 @@ def delivers(result: Result) -> str | None:
 
 
 def io(result: Result) -> str | None:
-    """That reads were direct, and what whole blocks brought besides; None of buffered ones."""
+    """That reads were direct, or of objects in a store, and what they cost besides; None of buffered ones."""
+    if result.dataset.folder.startswith("s3://"):
+        requests, retries = (result.metrics[name].value or 0.0 for name in ("requests", "retries"))
+        delivered, requested = (result.metrics[name].value or 0.0 for name in ("bytes_device", "bytes_requested"))
+        return (
+            f"ranges of objects in {result.dataset.folder}: {requests:.0f} requests a trial, {retries:.0f} of them "
+            f"made again after a failure; {format_bytes(delivered)} delivered of {format_bytes(requested)} requested"
+        )
     if result.plan.io != "direct":
         return None
     rounded = result.metrics["bytes_rounded"].value or 0.0

@@ -61,6 +61,7 @@ class Job(SavedJob, RankOptions):
     parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
     train: Training | None = None
     infer: Inference | None = None
+    store: str = ""  # URL of the object store that has the dataset's files; empty: they are in its folder
     board: str = ""  # the file of the mounts' counters
     streaming: Streaming | None = None
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1

@@ -52,7 +52,8 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
             "dataset",
             f"{source.samples} samples, {format_bytes(source.stored_bytes)}{'' if source.exists else ', to be made'}",
         ),
-        ("folder", job.dataset),
+        ("store", f"{job.store}, an object store: ranges of its objects are requested" if job.store else ""),
+        ("folder", f"{job.dataset} (tables alone)" if job.store else job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
         ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}{origin}"),
         (
