@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.store_failures import GoneError, LostPartError, told
+from dlio_bench.datagen.store_failures import GoneError, LostPartError, TooShortError, told
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
 SCHEME = "s3://"
@@ -95,7 +95,8 @@ class Store:
             content = memoryview(obstore.get_range(self._store, name, start=offset, length=length))
             _count(len(content))
             if len(content) != length:
-                raise LostPartError(f"{len(content)} of {length} bytes arrived")
+                size = obstore.head(self._store, name)["size"]
+                raise TooShortError(size) if size < offset + length else LostPartError(len(content), length)
             return content
 
         content, at = self._repeated(get, name, "read", cost), 0

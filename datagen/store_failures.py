@@ -28,6 +28,16 @@ class GoneError(DataError):
 class LostPartError(Exception):
     """Fewer bytes arrived than were asked for."""
 
+    def __init__(self, arrived: int, wanted: int) -> None:
+        super().__init__(f"{arrived} of {wanted} bytes arrived")
+
+
+class TooShortError(Exception):
+    """The object has fewer bytes than were asked for."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"UnexpectedRange: the object has {size} bytes")
+
 
 def told(error: Exception, what: str, attempt: int) -> tuple[BenchError, bool]:
     """The error for people, and whether asking again may help. OSError of a file of ours is raised.

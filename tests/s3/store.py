@@ -174,7 +174,7 @@ def variables(proxy: Proxy) -> dict[str, str]:
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": proxy.url,
         "AWS_ALLOW_HTTP": "true",
-        "AWS_MAX_ATTEMPTS": "4",
+        "AWS_MAX_ATTEMPTS": "5",
     }
 
 

@@ -104,7 +104,7 @@ class Site:
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
         if self.dataset.store is not None:
             entries = [self.dataset.manifest.files[file] for file in self.files[comm.host_rank :: comm.host_size]]
-            return cache.Residency(sum(entry.bytes for entry in entries), 0, attestable=False, note=BEYOND)
+            return cache.Residency(sum(entry.bytes for entry in entries), 0, attestable=True, note=BEYOND)
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
         if self.direct and mode.startswith("cold"):
             return cache.passed(share)
