@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, from_json
+from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, Manifest, from_json
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -43,7 +43,7 @@ def require_room(url: str, spec: str) -> bool:
             )
         return False
     manifest = from_json(store.get(NAME), Path(NAME))
-    wanted = {entry.name: entry.bytes for entry in (*manifest.files, *manifest.auxiliary)}
+    wanted = _sizes(manifest)
     if manifest.spec != spec or any(sizes.get(name) != size for name, size in wanted.items()):
         raise UsageError(
             f"{url} at {store.endpoint} holds another dataset, or one that lacks objects. Choose an empty prefix, or "
@@ -52,13 +52,19 @@ def require_room(url: str, spec: str) -> bool:
     return True
 
 
+def _sizes(manifest: Manifest) -> dict[str, int]:
+    """Bytes of all files of a dataset by their names, but of its tables."""
+    sizes = {entry.name: entry.bytes for entry in manifest.files}
+    return sizes | {entry.name: entry.bytes for entry in manifest.auxiliary}
+
+
 def upload(dataset: Dataset, url: str, moved: Moved) -> float:
     """Upload a dataset of a folder; returns seconds. Its manifest comes when all else is there in its size.
 
     EnvironmentFailure where the store fails, or has lost bytes of what it took.
     """
     started, store = time.perf_counter(), objects.open_store(url)
-    sizes = {entry.name: entry.bytes for entry in (*dataset.manifest.files, *dataset.manifest.auxiliary)}
+    sizes = _sizes(dataset.manifest)
     tables = {name: (dataset.folder / name).stat().st_size for name in (EXTENTS, CHECKSUMS)}
 
     def put(name: str) -> int:

@@ -42,9 +42,13 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Passes requests on to the server. lists, ranges: how many came; failed: how many met a fault."""
+    """Passes requests on to the server. lists, ranges: how many came; failed: how many met a fault.
+
+    refused: the end of the names that nobody may write.
+    """
 
     url: str = ""
+    refused: str = ""
     faults: list[Fault] = field(default_factory=list)
     lists: int = 0
     ranges: int = 0
@@ -55,6 +59,8 @@ class Proxy:
         """The fault that this request meets, if any."""
         with self.lock:
             self.lists += method == "GET" and "list-type" in path
+            if method == "PUT" and self.refused and path.endswith(self.refused):
+                return "403"
             if not ranged:
                 return None
             self.ranges += 1
@@ -69,6 +75,7 @@ class Proxy:
         """No faults, and counts from 0."""
         with self.lock:
             self.faults.clear()
+            self.refused = ""
             self.lists = self.ranges = self.failed = 0
 
 
