@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,8 @@ class Store:
                 f"{url} is in an object store, which obstore reads, and obstore is not installed. Install it with: "
                 f"pip install '{EXTRA}'."
             )
+        # around each request for so many bytes of a range: what plays a slow store
+        self.pace: Callable[[int], AbstractContextManager[None]] | None = None
         self._attempts = _attempts()
         # Requests of ours are repeated here, where they are counted; an upload in parts repeats its parts by itself.
         self._store = self._opened(bucket, prefix, 0)
@@ -92,7 +95,8 @@ class Store:
             return 0
 
         def get() -> memoryview:
-            content = memoryview(obstore.get_range(self._store, name, start=offset, length=length))
+            with nullcontext() if self.pace is None else self.pace(length):
+                content = memoryview(obstore.get_range(self._store, name, start=offset, length=length))
             _count(len(content))
             if len(content) != length:
                 size = obstore.head(self._store, name)["size"]

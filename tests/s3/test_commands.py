@@ -124,6 +124,7 @@ def test_objects_of_others_become_a_dataset(dlio: Dlio, place: str, store: Proxy
         (("--cache", "warm"), "no page cache to warm"),
         (("--io", "direct"), "Leave it out"),
         (("--predict",), "not modelled"),
+        (("--emulate-pfs", "bandwidth=1GB/s,cache=1MB"), "Leave cache= out"),
     ],
 )
 def test_what_an_object_store_does_not_allow_is_refused(
@@ -132,6 +133,17 @@ def test_what_an_object_store_does_not_allow_is_refused(
     refused = dlio("run", "cdb", "--tiny", "--data", small, *words, status=2).stderr
     assert said in refused
     assert small in refused
+
+
+def test_a_slow_store_is_played(dlio: Dlio, small: str) -> None:
+    """The links let no more through than they are asked to: a lower limit of seconds, which no machine can miss."""
+    words = ("run", "cdb", "--tiny", "--data", small, "--nodes", "2", "--warmup-trials", "0", "--trials", "1")
+    slow = ("--emulate-pfs", "bandwidth=400kB/s,per-node=300kB/s,open=2ms,request=1ms", "--reader", "naive")
+    [found] = result(dlio(*words, *slow, "--compute", "none", "--out", "slow", "--json"))
+    [trial] = found["trials"]
+    assert "EMULATED PFS" in found["marks"]
+    assert trial["bytes_device"] == trial["bytes_requested"]
+    assert trial["elapsed_seconds"] >= 0.9 * trial["bytes_requested"] / 400e3
 
 
 @pytest.fixture(scope="module")
@@ -152,4 +164,4 @@ def test_a_store_that_cannot_be_used_is_named_with_the_fix(dlio: Dlio, small: st
     assert "AWS_ALLOW_HTTP=true" in dlio(*words, status=4, AWS_ALLOW_HTTP="false").stderr
     assert "AWS_MAX_ATTEMPTS=many" in dlio(*words, status=4, AWS_MAX_ATTEMPTS="many").stderr
     assert "no such bucket" in dlio("index", "s3://nobodys-bucket/x", "--workload", "cdb", status=2).stderr
-    assert "names no bucket" in dlio("verify", "s3://", status=2).stderr
+    assert "names no bucket" in dlio("verify", "s3://x", status=2).stderr

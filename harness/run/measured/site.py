@@ -65,7 +65,7 @@ class Site:
         )
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
-        if job.pfs is None:
+        if job.pfs is None or job.store:
             return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
         seen = replace(dataset, folder=Path(job.mounts[node]))
         return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
